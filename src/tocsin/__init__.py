@@ -1,0 +1,41 @@
+"""Tocsin: content-based publish/subscribe for Python and Spark.
+
+The public names are loaded on first use, so that `import tocsin` is fast and brings in neither
+Numba nor PySpark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tocsin.matcher import LoadReport, Matcher
+    from tocsin.matches import Matches
+    from tocsin.model import EventType, Kind
+    from tocsin.normalize import covers
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "EventType": "tocsin.model",
+    "Kind": "tocsin.model",
+    "LoadReport": "tocsin.matcher",
+    "Matcher": "tocsin.matcher",
+    "Matches": "tocsin.matches",
+    "covers": "tocsin.normalize",
+}
+
+__all__ = ["EventType", "Kind", "LoadReport", "Matcher", "Matches", "__version__", "covers", "errors"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("tocsin.errors")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tocsin' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,257 @@
+"""Every error that a public call may raise.
+
+Only these escape a public call; anything else is a bug. Each class carries its facts as
+attributes and a stable ``code`` for programs. The hierarchy::
+
+    TocsinError
+    ├── SubscriptionError            a subscription cannot be accepted
+    │   ├── ConditionSyntaxError     the text is not in the language (caret, line, column)
+    │   │   └── UnsupportedSyntaxError   it is SQL, but not in our subset; named
+    │   ├── KindClashError           a literal's kind does not fit the declared attribute
+    │   ├── TooManyConjunctionsError the normal form would exceed the limit
+    │   ├── DuplicateSubscriptionError   the id is taken
+    │   ├── UnknownSubscriptionError     no subscription has this id
+    │   ├── InvalidIdError           an id is neither a string nor a 64-bit integer
+    │   ├── ParameterError           parameters missing, unknown or of no kind we know
+    │   └── BadRowsError             a bulk load found bad rows (all of them listed)
+    ├── EventError                   an event cannot be accepted (row and attribute named)
+    ├── FileFormatError              a file is missing, ill-formed or of an unknown format
+    ├── UnknownEngineError           no engine has this name
+    └── ArgumentError                a call's arguments do not fit together
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class TocsinError(Exception):
+    """Base class of all errors raised by Tocsin."""
+
+    code = "error"
+
+
+class SubscriptionError(TocsinError):
+    """A subscription cannot be accepted."""
+
+    code = "subscription"
+
+
+class ConditionSyntaxError(SubscriptionError):
+    """The text of a condition is not in the language."""
+
+    code = "syntax"
+
+    def __init__(self, message: str, text: str, position: int, expected: str | None = None) -> None:
+        self.message = message
+        self.text = text
+        self.position = position
+        self.expected = expected
+        before = text[:position]
+        self.line = before.count("\n") + 1
+        self.column = position - (before.rfind("\n") + 1) + 1
+        super().__init__(message, text, position, expected)
+
+    def highlight(self) -> str:
+        """Return the offending line of the text with a caret under the place."""
+        source = self.text.split("\n")[self.line - 1]
+        start = max(0, self.column - 61)
+        shown = source[start : start + 120].replace("\t", " ")
+        lead = "…" if start else ""
+        tail = "…" if start + 120 < len(source) else ""
+        return f"{lead}{shown}{tail}\n{' ' * (self.column - 1 - start + len(lead))}^"
+
+    def __str__(self) -> str:
+        wanted = f"; expected {self.expected}" if self.expected else ""
+        place = f"line {self.line}, column {self.column}"
+        return f"{self.message}{wanted} ({place})\n{self.highlight()}"
+
+
+class UnsupportedSyntaxError(ConditionSyntaxError):
+    """The text uses SQL that is not in our subset; ``feature`` names it."""
+
+    code = "unsupported"
+
+    def __init__(self, feature: str, text: str, position: int) -> None:
+        self.feature = feature
+        super().__init__(f"{feature} is not in the subscription language", text, position)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, int]]:
+        return (type(self), (self.feature, self.text, self.position))
+
+
+class KindClashError(SubscriptionError):
+    """A predicate's kind does not fit the kind that the event type declares."""
+
+    code = "kind-clash"
+
+    def __init__(self, attribute: str, declared: str, found: str) -> None:
+        self.attribute = attribute
+        self.declared = declared
+        self.found = found
+        super().__init__(attribute, declared, found)
+
+    def __str__(self) -> str:
+        hint = " (write TIMESTAMP '…')" if (self.declared, self.found) == ("timestamp", "string") else ""
+        return f"attribute {self.attribute!r} is declared {self.declared}, not {self.found}{hint}"
+
+
+class TooManyConjunctionsError(SubscriptionError):
+    """The disjunctive normal form of a condition would exceed the limit."""
+
+    code = "too-many-conjunctions"
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(limit)
+
+    def __str__(self) -> str:
+        return f"the condition's normal form has more than {self.limit} conjunctions"
+
+
+class DuplicateSubscriptionError(SubscriptionError):
+    """A subscription with this id exists already."""
+
+    code = "duplicate-id"
+
+    def __init__(self, subscription: str | int) -> None:
+        self.subscription = subscription
+        super().__init__(subscription)
+
+    def __str__(self) -> str:
+        return f"a subscription with id {self.subscription!r} exists already"
+
+
+class UnknownSubscriptionError(SubscriptionError):
+    """No subscription has this id."""
+
+    code = "unknown-id"
+
+    def __init__(self, subscription: str | int) -> None:
+        self.subscription = subscription
+        super().__init__(subscription)
+
+    def __str__(self) -> str:
+        return f"there is no subscription with id {self.subscription!r}"
+
+
+class InvalidIdError(SubscriptionError):
+    """An id is neither a string nor a 64-bit integer."""
+
+    code = "invalid-id"
+
+    def __init__(self, subscription: object) -> None:
+        self.subscription = subscription
+        super().__init__(subscription)
+
+    def __str__(self) -> str:
+        return f"an id must be a string or a 64-bit integer, not {self.subscription!r}"
+
+
+class ParameterError(SubscriptionError):
+    """Parameters and condition do not fit: some are missing, unknown or of no known kind."""
+
+    code = "parameter"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        missing: Sequence[str] = (),
+        unknown: Sequence[str] = (),
+    ) -> None:
+        self.message = message
+        self.missing = tuple(missing)
+        self.unknown = tuple(unknown)
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_parameter_error, (self.message, self.missing, self.unknown))
+
+
+def _parameter_error(
+    message: str, missing: tuple[str, ...], unknown: tuple[str, ...]
+) -> ParameterError:
+    return ParameterError(message, missing=missing, unknown=unknown)
+
+
+class BadRow(NamedTuple):
+    """One row that a bulk load could not accept."""
+
+    row: int
+    id: str | int | None
+    reason: str
+    code: str
+
+
+class BadRowsError(SubscriptionError):
+    """A bulk load found bad rows; nothing was loaded."""
+
+    code = "bad-rows"
+
+    def __init__(self, rows: Sequence[BadRow]) -> None:
+        self.rows = tuple(rows)
+        super().__init__(self.rows)
+
+    def __str__(self) -> str:
+        shown = [f"  row {r.row} (id {r.id!r}): {r.reason}" for r in self.rows[:5]]
+        if len(self.rows) > 5:
+            shown.append(f"  … and {len(self.rows) - 5} more")
+        return "\n".join([f"{len(self.rows)} bad row(s); nothing was loaded", *shown])
+
+
+class EventError(TocsinError):
+    """An event cannot be accepted; ``row`` and ``attribute`` say where, when known."""
+
+    code = "event"
+
+    def __init__(
+        self, message: str, *, attribute: str | None = None, row: int | None = None
+    ) -> None:
+        self.message = message
+        self.attribute = attribute
+        self.row = row
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        place = [f"row {self.row}"] if self.row is not None else []
+        if self.attribute is not None:
+            place.append(f"attribute {self.attribute!r}")
+        return f"{', '.join(place)}: {self.message}" if place else self.message
+
+
+class FileFormatError(TocsinError):
+    """A file is missing, ill-formed or of a format that we do not read."""
+
+    code = "file-format"
+
+    def __init__(self, path: str, message: str, line: int | None = None) -> None:
+        self.path = path
+        self.message = message
+        self.line = line
+        super().__init__(path, message, line)
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}" if self.line is not None else self.path
+        return f"{where}: {self.message}"
+
+
+class UnknownEngineError(TocsinError):
+    """No engine has this name."""
+
+    code = "unknown-engine"
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        self.name = name
+        self.known = tuple(known)
+        super().__init__(name, self.known)
+
+    def __str__(self) -> str:
+        return f"there is no engine {self.name!r}; choose one of {', '.join(self.known)}"
+
+
+class ArgumentError(TocsinError):
+    """The arguments of a call do not fit together."""
+
+    code = "argument"

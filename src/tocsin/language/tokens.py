@@ -1,0 +1,89 @@
+"""Text → tokens.
+
+Enters: the text of a condition. Leaves: parallel lists of token kinds, texts and positions, the
+last token being END. A token's kind is a one-word string; keywords are their own kind. Comments,
+and characters that start no token, are refused here, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tocsin.errors import ConditionSyntaxError, UnsupportedSyntaxError
+
+KEYWORDS = frozenset(
+    ("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
+)
+"""Words that cannot be attribute names unless quoted. TIMESTAMP is one only before a string."""
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<name>[^\W\d][\w$]*)
+      | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+      | (?P<op><=>|<>|<=|>=|!=|==|<|>|=|\(|\)|,)
+      | (?P<string>'(?:[^']|'')*')
+      | (?P<param>:[^\W\d]\w*)
+      | (?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`)
+      | (?P<comment>--|/\*)
+      | (?P<mark>\|\||::|->>?|[.+\-*/%~^&|\[\]{}?;@\#!:])
+      | (?P<end>\Z)
+      | (?P<bad>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_SPELLINGS = {"==": "=", "!=": "<>"}
+
+
+class Tokens(NamedTuple):
+    """The tokens of one text, as parallel lists."""
+
+    kinds: list[str]
+    texts: list[str]
+    positions: list[int]
+
+
+def tokenize(text: str) -> Tokens:
+    """Cut a text into tokens; the last one is END."""
+    kinds: list[str] = []
+    texts: list[str] = []
+    positions: list[int] = []
+    for found in _TOKEN.finditer(text):
+        kind = found.lastgroup or "bad"
+        piece = found.group(kind)
+        position = found.start(kind)
+        if kind == "name":
+            upper = piece.upper()
+            kind = upper if upper in KEYWORDS and piece.isascii() else "name"
+        elif kind == "op":
+            kind = _SPELLINGS.get(piece, piece)
+        elif kind == "number":
+            _check_number_ends(text, found.end(), position)
+        elif kind == "mark":
+            kind = piece
+        elif kind == "end":
+            kind = "END"
+        elif kind in ("comment", "bad"):
+            _refuse(text, kind, piece, position)
+        kinds.append(kind)
+        texts.append(piece)
+        positions.append(position)
+        if kind == "END":
+            break
+    return Tokens(kinds, texts, positions)
+
+
+def _check_number_ends(text: str, end: int, position: int) -> None:
+    following = text[end : end + 1]
+    if following == "_" or following.isalnum():
+        raise ConditionSyntaxError("a number runs into a name", text, position)
+
+
+def _refuse(text: str, kind: str, piece: str, position: int) -> None:
+    if kind == "comment":
+        raise UnsupportedSyntaxError("a comment", text, position)
+    if piece == "'":
+        raise ConditionSyntaxError("a string literal is not closed", text, position, "a quote (')")
+    if piece in "\"`":
+        raise ConditionSyntaxError("a quoted name is not closed", text, position, piece)
+    raise ConditionSyntaxError(f"unexpected character {piece!r}", text, position)

@@ -1,0 +1,148 @@
+"""The words of the system: kinds of value, event types, ids.
+
+Enters: what a user declares in Python. Leaves: small immutable objects that every later module
+uses. After DESIGN's "strong event typing" of Jayaram et al. (Beretta, section 2): an event type
+names its attributes and their kinds; here it is optional and open, so attributes that it does not
+declare may still be used.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from tocsin.errors import ArgumentError, InvalidIdError
+
+Value: TypeAlias = int | float | str | bool | dt.datetime | None
+SubscriptionId: TypeAlias = str | int
+
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+class Kind(Enum):
+    """A kind of value."""
+
+    INTEGER = "integer"
+    FLOAT = "float"
+    STRING = "string"
+    BOOLEAN = "boolean"
+    TIMESTAMP = "timestamp"
+
+
+_KINDS_BY_PYTHON_TYPE: dict[Any, Kind] = {
+    int: Kind.INTEGER,
+    float: Kind.FLOAT,
+    str: Kind.STRING,
+    bool: Kind.BOOLEAN,
+    dt.datetime: Kind.TIMESTAMP,
+}
+
+
+class EventType:
+    """A named set of attributes with their kinds.
+
+    >>> Quote = EventType("Quote", firm=str, price=float, volume=int)
+
+    Attributes with a dot or another odd name go in a mapping:
+    ``EventType("Order", {"order.total": float})``. Attributes that are not declared may be used
+    too; their kind is then taken from each value.
+    """
+
+    __slots__ = ("_attributes", "name")
+
+    def __init__(
+        self, name: str, attributes: Mapping[str, object] | None = None, /, **more: object
+    ) -> None:
+        self.name = name
+        declared = {**(attributes or {}), **more}
+        self._attributes = MappingProxyType({k: _to_kind(k, v) for k, v in declared.items()})
+
+    @property
+    def attributes(self) -> Mapping[str, Kind]:
+        """The declared attributes, in order, with their kinds."""
+        return self._attributes
+
+    def kind_of(self, attribute: str) -> Kind | None:
+        """Return the declared kind of an attribute, or None when it is not declared."""
+        return self._attributes.get(attribute)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EventType):
+            return NotImplemented
+        return self.name == other.name and dict(self._attributes) == dict(other._attributes)
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(self._attributes.items())))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{k}={v.value}" for k, v in self._attributes.items())
+        return f"EventType({self.name!r}, {inside})" if inside else f"EventType({self.name!r})"
+
+    def __reduce__(self) -> tuple[type[EventType], tuple[str, dict[str, Kind]]]:
+        return (EventType, (self.name, dict(self._attributes)))
+
+
+def _to_kind(attribute: str, declared: object) -> Kind:
+    if isinstance(declared, Kind):
+        return declared
+    if isinstance(declared, str):
+        try:
+            return Kind(declared)
+        except ValueError:
+            pass
+    elif isinstance(declared, type) and declared in _KINDS_BY_PYTHON_TYPE:
+        return _KINDS_BY_PYTHON_TYPE[declared]
+    known = ", ".join(sorted(k.value for k in Kind))
+    raise ArgumentError(
+        f"attribute {attribute!r}: {declared!r} is not a kind; "
+        f"use int, float, str, bool, datetime or one of {known}"
+    )
+
+
+def kind_of(value: object) -> Kind | None:
+    """Return the kind of a Python value, or None where it has none (None, lists, …).
+
+    An integer that does not fit 64 bits has no kind.
+    """
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, int):
+        return Kind.INTEGER if INT64_MIN <= value <= INT64_MAX else None
+    if isinstance(value, float):
+        return Kind.FLOAT
+    if isinstance(value, str):
+        return Kind.STRING
+    if isinstance(value, dt.datetime):
+        return Kind.TIMESTAMP
+    return None
+
+
+def to_microseconds(moment: dt.datetime) -> int:
+    """Return UTC microseconds since 1970; a moment without a zone is taken as UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(microseconds: int) -> dt.datetime:
+    """Return the UTC moment of a number of microseconds since 1970."""
+    return _EPOCH + dt.timedelta(microseconds=microseconds)
+
+
+def check_id(subscription: object) -> SubscriptionId:
+    """Return a valid subscription id, or raise InvalidIdError."""
+    if isinstance(subscription, str):
+        return subscription
+    if (
+        isinstance(subscription, int)
+        and not isinstance(subscription, bool)
+        and INT64_MIN <= subscription <= INT64_MAX
+    ):
+        return subscription
+    raise InvalidIdError(subscription)

@@ -1,0 +1,40 @@
+"""Expression → conjunctions: one condition per attribute; parameters; covers().
+
+`normalize` takes one expression, `bulk` takes columns of them. Both give the same normal form, one
+as objects, the other as flat arrays.
+"""
+
+from __future__ import annotations
+
+from tocsin.language import parse
+from tocsin.language.expression import Expression
+from tocsin.model import EventType
+from tocsin.normalize.bind import bind
+from tocsin.normalize.normal import MAX_CONJUNCTIONS, Conjunction, NormalForm, normalize
+from tocsin.normalize.normal import covers as _covers
+
+__all__ = ["MAX_CONJUNCTIONS", "Conjunction", "NormalForm", "bind", "covers", "normalize"]
+
+
+def covers(
+    a: str | Expression | NormalForm,
+    b: str | Expression | NormalForm,
+    event_type: EventType | None = None,
+) -> bool:
+    """Whether every event that matches b matches a.
+
+    Exact when each is one conjunction without LIKE patterns in the middle of strings; otherwise
+    sound: True is always right, False may only mean that it takes several conjunctions together.
+
+    >>> covers("price < 100", "price < 50 AND firm = 'IBM'")
+    True
+    """
+    return _covers(_to_normal_form(a, event_type), _to_normal_form(b, event_type))
+
+
+def _to_normal_form(
+    given: str | Expression | NormalForm, event_type: EventType | None
+) -> NormalForm:
+    if isinstance(given, NormalForm):
+        return given
+    return normalize(parse(given) if isinstance(given, str) else given, event_type)

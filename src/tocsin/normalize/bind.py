@@ -1,0 +1,71 @@
+"""Parameters: an expression with holes and their values → an expression without.
+
+Enters: an expression and a mapping of parameter names to values. Leaves: the same expression with
+literals in the place of parameters. A parameter holds a value, never a piece of text to be parsed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+from tocsin.errors import ParameterError
+from tocsin.language.expression import (
+    Expression,
+    Literal,
+    Operand,
+    Parameter,
+    map_operands,
+    parameter_names,
+)
+from tocsin.model import Kind, Value, kind_of
+
+
+def bind(expression: Expression, params: Mapping[str, object] | None) -> Expression:
+    """Put values in the place of all parameters; none may be missing or unknown."""
+    names = parameter_names(expression)
+    given = params or {}
+    missing = [name for name in names if name not in given]
+    unknown = [str(name) for name in given if name not in names]
+    if missing:
+        raise ParameterError(
+            f"no value for parameter {', '.join(':' + name for name in missing)}", missing=missing
+        )
+    if unknown:
+        raise ParameterError(
+            f"the condition has no parameter {', '.join(':' + name for name in unknown)}",
+            unknown=unknown,
+        )
+    if not names:
+        return expression
+    literals = {name: to_literal(given[name], name) for name in names}
+
+    def fill(operand: Operand) -> Operand:
+        return literals[str(operand.name)] if isinstance(operand, Parameter) else operand
+
+    return map_operands(expression, fill)
+
+
+def to_literal(value: object, name: str = "") -> Literal:
+    """Return the literal for a Python value; NumPy scalars are taken as their Python values."""
+    if hasattr(value, "dtype") and hasattr(value, "item"):
+        value = value.item()
+    if value is None:
+        return Literal(None, None)
+    kind = kind_of(value)
+    if kind is None:
+        what = "is an integer beyond 64 bits" if isinstance(value, int) else "has no known kind"
+        raise ParameterError(f"the value {value!r} of parameter :{name} {what}")
+    plain: Value
+    if kind is Kind.TIMESTAMP:
+        assert isinstance(value, dt.datetime)
+        moment = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
+        plain = moment.astimezone(dt.UTC)
+    else:
+        plain = value  # type: ignore[assignment]
+    if isinstance(plain, str):
+        try:
+            plain.encode()
+        except UnicodeEncodeError:
+            raise ParameterError(f"the value of parameter :{name} is not valid Unicode") from None
+    return Literal(plain, kind)

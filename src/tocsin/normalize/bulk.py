@@ -1,0 +1,269 @@
+"""Many subscriptions → one conjunction table, column by column.
+
+Enters: a column of texts; one template with columns of parameters; or (in `rows`) a table with one
+predicate a row. Leaves: a `BulkForm`: the conjunction table, and the rows that were refused with
+their errors.
+
+Texts that are plain conjunctions are read by a kernel. Of all others, those that differ only in
+literals share a *shape*, which is parsed once; its template is then filled with columns of
+literals. Whatever neither serves (and whatever is wrong) goes through the parser one by one, so
+that there is one judge of what is an error and what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.arrow import STRING, ArrowColumn, to_array
+from tocsin.errors import ParameterError, SubscriptionError
+from tocsin.language import parse, parse_shape
+from tocsin.language import text_kernels as kernels
+from tocsin.language.expression import Expression, Literal, Parameter, parameter_names
+from tocsin.model import EventType
+from tocsin.normalize.bind import bind
+from tocsin.normalize.fold import BadSubscription, Block, BulkForm, PredicateBatch
+from tocsin.normalize.literals import (
+    FALSE_LITERAL,
+    NULL_LITERAL,
+    TRUE_LITERAL,
+    Literals,
+    column_literals,
+    read_literals,
+)
+from tocsin.normalize.template import (
+    FALSE_SLOT,
+    NULL_SLOT,
+    TRUE_SLOT,
+    Template,
+    make_template,
+    number_operands,
+)
+
+__all__ = ["BadSubscription", "BulkForm", "normalize_template", "normalize_texts"]
+
+_CHUNK = 1 << 14
+_SHAPE_CHUNK = 1 << 18
+_CONSTANTS = {NULL_SLOT: NULL_LITERAL, FALSE_SLOT: FALSE_LITERAL, TRUE_SLOT: TRUE_LITERAL}
+
+
+def normalize_texts(
+    texts: ArrowColumn,
+    event_type: EventType | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> BulkForm:
+    """Bring a column of texts into normal form; subscription i is the i-th text."""
+    column = to_array(texts).cast(STRING)
+    batch = PredicateBatch()
+    rest: list[NDArray[np.int64]] = []
+    for start in range(0, len(column), _CHUNK):
+        rest.append(start + _add_conjunctions(batch, column.slice(start, _CHUNK), start))
+        if progress:
+            progress(min(start + _CHUNK, len(column)))
+    others = np.concatenate(rest) if rest else np.empty(0, np.int64)
+    one_by_one: list[int] = []
+    for start in range(0, len(others), _SHAPE_CHUNK):
+        one_by_one += _add_shapes(batch, column, others[start : start + _SHAPE_CHUNK])
+
+    def expression_of(row: int) -> Expression:
+        text = column[row].as_py()
+        if text is None:
+            raise SubscriptionError("the condition is missing")
+        return bind(parse(text), None)
+
+    return batch.fold(len(column), event_type, expression_of, one_by_one)
+
+
+def _bytes_of(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    _, offsets, values = texts.buffers()
+    starts = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    data = np.frombuffer(values, np.uint8) if values else np.zeros(1, np.uint8)
+    return data[: starts[-1]] if starts[-1] else np.zeros(1, np.uint8), starts
+
+
+def _add_conjunctions(batch: PredicateBatch, texts: pa.Array, first: int) -> NDArray[np.int64]:
+    """Read the plain conjunctions of a chunk; return the numbers of all other texts in it."""
+    data, starts = _bytes_of(texts)
+    n = len(texts)
+    room = int(starts[-1] - starts[0]) // 2 + 2  # more literals or predicates cannot be in there
+    found, predicates = np.empty((room, 4), np.int64), np.empty((room, 5), np.int64)
+    literal_end, predicate_end = np.empty(n, np.int64), np.empty(n, np.int64)
+    taken = np.empty(n, np.bool_)
+    kernels.scan_conjunctions(data, starts, found, predicates, literal_end, predicate_end, taken)
+    predicates = predicates[: predicate_end[-1]]
+    literals, bad = read_literals(data, found[: literal_end[-1]], batch.literals)
+    first_literal = batch.literals.add(literals)
+    counts = np.diff(predicate_end, prepend=0)
+    if bad.any():
+        taken[np.searchsorted(literal_end, np.flatnonzero(bad), side="right")] = False
+        predicates = predicates[np.repeat(taken, counts)]
+    batch.add(
+        Block(
+            first + np.flatnonzero(taken),
+            counts[taken],
+            _attributes(batch, data, predicates),
+            predicates[:, kernels.OP].astype(np.uint8),
+            predicates[:, kernels.FIRST_LITERAL] + first_literal,
+            predicates[:, kernels.N_LITERALS].astype(np.int32),
+        )
+    )
+    return np.flatnonzero(~taken)
+
+
+def _attributes(
+    batch: PredicateBatch, data: NDArray[np.uint8], predicates: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Number the attributes of predicates."""
+    starts = np.ascontiguousarray(predicates[:, kernels.NAME_START])
+    ends = np.ascontiguousarray(predicates[:, kernels.NAME_END])
+    name_of = np.empty(len(starts), np.int32)
+    room = 1 << 12
+    while True:
+        firsts = np.empty(room, np.int64)
+        table = np.zeros(4 * room, np.int32)
+        count = kernels.number_names(data, starts, ends, table, firsts, name_of)
+        if count >= 0:
+            break
+        room *= 8
+    names = [bytes(data[starts[i] : ends[i]]).decode() for i in firsts[:count]]
+    return batch.attribute_ids(names)[name_of]
+
+
+def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64]) -> list[int]:
+    """Read texts by their shapes; return the rows that have to go one by one."""
+    chosen = texts.take(pa.array(rows))
+    data, starts = _bytes_of(chosen)
+    n = len(rows)
+    found = np.empty((int(starts[-1] - starts[0]) // 2 + 2, 4), np.int64)
+    literal_end = np.empty(n, np.int64)
+    shape = np.zeros(n, np.uint64)
+    taken = np.empty(n, np.bool_)
+    kernels.scan_shapes(data, starts, found, literal_end, shape, taken)
+    n_literals = int(literal_end[-1])
+    taken &= chosen.is_valid().to_numpy(zero_copy_only=False)
+    literals, bad = read_literals(data, found[:n_literals], batch.literals)
+    first_literal = batch.literals.add(literals)
+    taken[np.searchsorted(literal_end, np.flatnonzero(bad), side="right")] = False
+    _, representative, shape_of = np.unique(shape, return_index=True, return_inverse=True)
+    same = np.empty(n, np.bool_)
+    kernels.mark_same_shapes(data, starts, representative[shape_of], found, n_literals, same)
+    taken &= same
+    literal_start = np.concatenate([np.zeros(1, np.int64), literal_end])
+    counts = np.diff(literal_start)
+    order = np.argsort(shape_of, kind="stable")
+    groups = np.split(order, np.cumsum(np.bincount(shape_of))[:-1])
+    for group in groups:
+        members = group[taken[group]]
+        template = _template_of(chosen, members, counts)
+        if template is None:
+            taken[group] = False
+        else:
+            bases = literal_start[members] + first_literal
+            _fill(batch, template, rows[members], bases)
+    return rows[~taken].tolist()  # type: ignore[no-any-return]
+
+
+def _template_of(
+    texts: pa.Array, members: NDArray[np.int64], counts: NDArray[np.int64]
+) -> Template | None:
+    """Parse one text for all of its shape; None when they have to go one by one."""
+    if not len(members):
+        return None
+    try:
+        lifted = parse_shape(texts[members[0]].as_py())
+    except SubscriptionError:
+        return None
+    if lifted is None:
+        return None
+    expression, n_lifted = lifted
+    if n_lifted != counts[members[0]] or parameter_names(expression):
+        return None
+    return make_template(expression, n_lifted)
+
+
+def _fill(
+    batch: PredicateBatch, template: Template, rows: NDArray[np.int64], bases: NDArray[np.int64]
+) -> None:
+    """Add the predicates of all subscriptions that share a template.
+
+    `bases` are the places of each subscription's first literal.
+    """
+    n, parts = len(rows), template.rows
+    slots = np.array([row.slot for row in parts], np.int64)
+    literal_start = bases[:, None] + slots[None, :]
+    for place in np.flatnonzero(slots < 0):
+        literal_start[:, place] = _CONSTANTS[int(slots[place])]
+    escapes = [-1 if row.escape is None else ord(row.escape) for row in parts]
+    has_escape = any(code >= 0 for code in escapes)
+    batch.add(
+        Block(
+            np.repeat(rows, len(template.conjunctions)),
+            np.tile(template.row_counts, n),
+            np.tile(batch.attribute_ids(row.attribute for row in parts), n),
+            np.tile(np.array([row.op for row in parts], np.uint8), n),
+            literal_start.reshape(-1),
+            np.tile(np.array([row.n_literals for row in parts], np.int32), n),
+            np.tile(np.array(escapes, np.int32), n) if has_escape else None,
+        )
+    )
+
+
+def normalize_template(
+    where: str | Expression,
+    params: Mapping[str, ArrowColumn],
+    n: int,
+    event_type: EventType | None = None,
+) -> BulkForm:
+    """Bring n subscriptions into normal form that share a text and differ in parameters."""
+    expression = parse(where) if isinstance(where, str) else where
+    names = parameter_names(expression)
+    missing = [name for name in names if name not in params]
+    if missing:
+        raise ParameterError(
+            f"no column for parameter {', '.join(':' + name for name in missing)}", missing=missing
+        )
+    columns = {name: to_array(params[name]) for name in names}
+
+    def expression_of(row: int) -> Expression:
+        return bind(expression, {name: columns[name][row].as_py() for name in names})
+
+    batch = PredicateBatch()
+    shape, operands = number_operands(expression)
+    template = make_template(shape, len(operands))
+    if template is None:
+        return batch.fold(n, event_type, expression_of, range(n))
+    by_name = {name: column_literals(columns[name], batch.literals) for name in names}
+    filled = [
+        by_name[str(operand.name)]
+        if isinstance(operand, Parameter)
+        else _constant(operand, n, batch)
+        for operand in operands
+    ]
+    base = batch.literals.add(_interleave(filled, n))
+    _fill(batch, template, np.arange(n), base + np.arange(n) * len(operands))
+    return batch.fold(n, event_type, expression_of)
+
+
+def _constant(literal: Literal, n: int, batch: PredicateBatch) -> Literals:
+    one = column_literals(pa.array([literal.value]), batch.literals)
+    return Literals(*(np.broadcast_to(part, (n,)) for part in one))
+
+
+def _interleave(columns: list[Literals], n: int) -> Literals:
+    """Lay columns of literals out subscription by subscription."""
+
+    def mix(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
+        mixed = np.empty((n, len(parts)), dtype)
+        for at, part in enumerate(parts):
+            mixed[:, at] = part
+        return mixed.reshape(-1)
+
+    return Literals(
+        mix([c.line for c in columns], np.int8),
+        mix([c.key for c in columns], np.int64),
+        mix([c.tail for c in columns], np.int16),
+    )

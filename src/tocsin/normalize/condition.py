@@ -1,0 +1,270 @@
+"""Conditions: what one conjunction asks of one attribute.
+
+A condition is a set of values: intervals on each line, whether an absent value is in it, whether
+a present value that lies on no line (NaN, a list, …) is in it, and the LIKE patterns that are no
+intervals, which every string must fit (or not fit). This is the interval and set form of Jayaram
+et al. (Beretta, section 4.1), with absence as a value of its own and several intervals allowed.
+
+Enters: predicates with bound operands. Leaves: canonical conditions, closed under intersection;
+under union where no patterns are involved.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tocsin.errors import KindClashError
+from tocsin.language.expression import (
+    Between,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Operand,
+    Predicate,
+)
+from tocsin.model import Kind, kind_of
+from tocsin.normalize import lines
+from tocsin.normalize.lines import FULL, HIGH, LINE_OF_KIND, LOW, Intervals, Line
+from tocsin.normalize.patterns import Pattern, interval_of, parse_pattern, prefix_interval
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A set of values of one attribute."""
+
+    lines: tuple[Intervals, ...] = ((), (), (), ())
+    absent: bool = False
+    other: bool = False
+    patterns: frozenset[tuple[Pattern, bool]] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no value is in it."""
+        return not (self.absent or self.other or any(self.lines))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every value is in it, an absent one too."""
+        return self.absent and self.other
+
+    def holds(self, value: object) -> bool:
+        """Whether a Python value is in the set."""
+        if value is None:
+            return self.absent
+        line = line_of(value)
+        if line is None:
+            return self.other
+        if not lines.holds(self.lines[line], lines.to_key(value)):
+            return False
+        return all(p.matches(str(value)) is not negated for p, negated in self.patterns)
+
+
+PRESENT = Condition(lines=FULL, other=True)
+ABSENT = Condition(absent=True)
+NOTHING = Condition()
+EVERYTHING = Condition(lines=FULL, absent=True, other=True)
+
+
+def line_of(value: object) -> Line | None:
+    """Return the line that a Python value lies on, or None."""
+    kind = kind_of(value)
+    if kind is None or (kind is Kind.FLOAT and math.isnan(value)):  # type: ignore[arg-type]
+        return None
+    return LINE_OF_KIND[kind]
+
+
+def on_line(line: Line, intervals: Intervals) -> Condition:
+    """Return the condition that holds on some intervals of one line."""
+    by_line: list[Intervals] = [(), (), (), ()]
+    by_line[line] = intervals
+    return Condition(lines=tuple(by_line))
+
+
+def canonical(condition: Condition, declared: Kind | None) -> Condition:
+    """Use what is declared of the attribute to bring a condition into its one form."""
+    if declared is Kind.INTEGER:
+        numbers = lines.tighten_intervals(condition.lines[Line.NUMBER])
+        condition = Condition(
+            (numbers, *condition.lines[1:]),
+            condition.absent,
+            condition.other,
+            condition.patterns,
+        )
+    if condition.patterns:
+        return _decide_points(condition)
+    if condition.other:
+        return condition
+    if declared is Kind.FLOAT or declared is None:
+        return condition
+    line = LINE_OF_KIND[declared]
+    if condition.lines[line] == FULL[line]:  # any present value is on this line
+        return Condition(FULL, condition.absent, other=True)
+    return condition
+
+
+def _decide_points(condition: Condition) -> Condition:
+    """Where only single strings are left, try the patterns on them once and for all."""
+    strings = condition.lines[Line.STRING]
+    if any(lines.point_value(interval) is None for interval in strings):
+        return condition
+    kept = tuple(i for i in strings if condition.holds(lines.point_value(i)))
+    return Condition(((), kept, (), ()), condition.absent)
+
+
+def intersect(a: Condition, b: Condition) -> Condition:
+    """Return the values in both."""
+    by_line = tuple(map(lines.intersect, a.lines, b.lines))
+    patterns = a.patterns | b.patterns
+    if patterns and any((p, not negated) in patterns for p, negated in patterns):
+        by_line = ((), (), (), ())
+    both = Condition(by_line, a.absent and b.absent, a.other and b.other, patterns)
+    return _decide_points(both) if patterns else both
+
+
+def unite(a: Condition, b: Condition) -> Condition | None:
+    """Return the values in either, or None when that is no condition (patterns)."""
+    if a.patterns or b.patterns:
+        return None
+    by_line = tuple(map(lines.unite, a.lines, b.lines))
+    return Condition(by_line, a.absent or b.absent, a.other or b.other)
+
+
+def condition_covers(a: Condition, b: Condition) -> bool:
+    """Whether every value in b is in a; with patterns, sound but not complete."""
+    if (b.absent and not a.absent) or (b.other and not a.other):
+        return False
+    if not all(map(lines.contains, a.lines, b.lines)):
+        return False
+    if a.patterns <= b.patterns:
+        return True
+    values = [lines.point_value(interval) for interval in b.lines[Line.STRING]]
+    return all(value is not None and a.holds(value) for value in values)
+
+
+def condition_of(predicate: Predicate, negated: bool, declared: Kind | None) -> Condition:
+    """Return the values that make a predicate true (or, negated, false).
+
+    Under three-valued logic a predicate on an absent value is unknown, which is neither.
+    """
+    if isinstance(predicate, Comparison):
+        op = _NEGATED[predicate.op] if negated else predicate.op
+        found = _comparison(op, predicate.operand)
+    elif isinstance(predicate, Between):
+        low, high = predicate.low, predicate.high
+        if predicate.negated is negated:
+            found = intersect(_comparison(">=", low), _comparison("<=", high))
+        else:
+            found = _union(_comparison("<", low), _comparison(">", high))
+    elif isinstance(predicate, In):
+        found = _membership(predicate.operands, predicate.negated is not negated)
+    elif isinstance(predicate, Like):
+        found = _like(predicate, predicate.negated is not negated)
+    elif isinstance(predicate, IsNull):
+        return PRESENT if predicate.negated is not negated else ABSENT
+    else:
+        found = _comparison("=", Literal(not negated, Kind.BOOLEAN))
+    return canonical(found, declared)
+
+
+_NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+def _bound(operand: Operand) -> Literal | None:
+    """Return an operand's literal, or None when it compares with nothing (NULL, NaN)."""
+    assert isinstance(operand, Literal), "operands are bound before normalization"
+    value = operand.value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return operand
+
+
+def _comparison(op: str, operand: Operand) -> Condition:
+    literal = _bound(operand)
+    if literal is None or literal.kind is None:
+        return NOTHING
+    line = LINE_OF_KIND[literal.kind]
+    before = lines.cut_before(line, literal.value)
+    after = lines.cut_after(line, literal.value)
+    low, high = LOW[line], HIGH[line]
+    if op == "=":
+        pieces = [(before, after)]
+    elif op == "<>":
+        pieces = [(low, before), (after, high)]
+    elif op == "<":
+        pieces = [(low, before)]
+    elif op == "<=":
+        pieces = [(low, after)]
+    elif op == ">":
+        pieces = [(after, high)]
+    else:
+        pieces = [(before, high)]
+    return on_line(line, tuple(piece for piece in pieces if piece[0] < piece[1]))
+
+
+def _membership(operands: tuple[Operand, ...], negated: bool) -> Condition:
+    """IN is a disjunction of equalities, NOT IN a conjunction of inequalities."""
+    points: list[list[lines.Interval]] = [[], [], [], []]
+    comparable = 0
+    for operand in operands:
+        literal = _bound(operand)
+        if literal is None or literal.kind is None:
+            continue
+        comparable += 1
+        line = LINE_OF_KIND[literal.kind]
+        points[line].append(
+            (lines.cut_before(line, literal.value), lines.cut_after(line, literal.value))
+        )
+    if not negated:
+        return Condition(tuple(lines.unite(tuple(p), ()) for p in points))
+    used = [line for line in Line if points[line]]
+    if comparable < len(operands) or len(used) != 1:
+        return NOTHING  # unknown for every value, or no value differs from all of them
+    (line,) = used
+    return on_line(line, lines.complement(line, lines.unite(tuple(points[line]), ())))
+
+
+def _like(predicate: Like, negated: bool) -> Condition:
+    literal = _bound(predicate.pattern)
+    if literal is None or not isinstance(literal.value, str):
+        return NOTHING
+    pattern = parse_pattern(literal.value, predicate.escape)
+    interval = interval_of(pattern)
+    if interval is not None:
+        inside: Intervals = (interval,)
+        return on_line(Line.STRING, lines.complement(Line.STRING, inside) if negated else inside)
+    span = FULL[Line.STRING] if negated else (prefix_interval(pattern),)
+    return Condition(((), span, (), ()), patterns=frozenset(((pattern, negated),)))
+
+
+def _union(a: Condition, b: Condition) -> Condition:
+    united = unite(a, b)
+    assert united is not None, "comparisons have no patterns"
+    return united
+
+
+def check_kind(predicate: Predicate, declared: Kind) -> None:
+    """Refuse a predicate whose literals do not fit the declared kind of its attribute."""
+    name = predicate.attribute
+    if isinstance(predicate, Like) and declared is not Kind.STRING:
+        raise KindClashError(name, declared.value, "string")
+    found: list[Kind | None] = []
+    if isinstance(predicate, Comparison):
+        found = [_kind(predicate.operand)]
+    elif isinstance(predicate, Between):
+        found = [_kind(predicate.low), _kind(predicate.high)]
+    elif isinstance(predicate, In):
+        found = [_kind(operand) for operand in predicate.operands]
+    elif isinstance(predicate, Like):
+        found = [_kind(predicate.pattern)]
+    elif not isinstance(predicate, IsNull):
+        found = [Kind.BOOLEAN]
+    for kind in found:
+        if kind is not None and LINE_OF_KIND[kind] is not LINE_OF_KIND[declared]:
+            raise KindClashError(name, declared.value, kind.value)
+
+
+def _kind(operand: Operand) -> Kind | None:
+    return operand.kind if isinstance(operand, Literal) else None

@@ -1,0 +1,287 @@
+"""Predicates of many subscriptions → a conjunction table: the driver of `fold_kernels`.
+
+Enters: blocks of predicate rows from texts, templates or rule tables. Leaves: a `BulkForm`. What
+the kernel leaves over is normalized one by one through the caller's `expression_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.errors import SubscriptionError
+from tocsin.language.expression import Expression
+from tocsin.model import EventType, Kind
+from tocsin.normalize import fold_kernels as kernels
+from tocsin.normalize.lines import LINE_OF_KIND
+from tocsin.normalize.literals import LikeTable, LiteralColumn, make_likes, string_follows
+from tocsin.normalize.normal import NormalForm, normalize
+from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
+
+MAX_PAIRWISE = 256
+"""Up to how many conjunctions of one subscription every pair is tried for covering."""
+
+_KINDS = tuple(Kind)
+_T = TypeVar("_T", bound=np.generic)
+
+
+class BadSubscription(NamedTuple):
+    """A subscription that was refused: its row in the bulk load, and why."""
+
+    row: int
+    error: SubscriptionError
+
+
+@dataclass(frozen=True)
+class BulkForm:
+    """The normal form of a bulk load; refused subscriptions have no conjunctions."""
+
+    table: ConjunctionTable
+    bad: tuple[BadSubscription, ...]
+
+
+class Block(NamedTuple):
+    """Predicates of some conjunctions; `escape` holds code points, -1 for none, or is None."""
+
+    subscription: NDArray[np.int64]
+    row_counts: NDArray[np.int64]
+    attribute: NDArray[np.int32]
+    op: NDArray[np.uint8]
+    literal_start: NDArray[np.int64]
+    n_literals: NDArray[np.int32]
+    escape: NDArray[np.int32] | None = None
+
+
+class PredicateBatch:
+    """Predicate rows as they arrive, with the names and literals they refer to."""
+
+    def __init__(self) -> None:
+        self.literals = LiteralColumn()
+        self._names: dict[str, int] = {}
+        self._blocks: list[Block] = []
+
+    def attribute_ids(self, names: Iterable[str]) -> NDArray[np.int32]:
+        """Return the numbers of attributes, new ones included."""
+        known = self._names
+        return np.array([known.setdefault(name, len(known)) for name in names], np.int32)
+
+    def add(self, block: Block) -> None:
+        """Append a block of conjunctions."""
+        self._blocks.append(block)
+
+    def fold(
+        self,
+        n_subscriptions: int,
+        event_type: EventType | None,
+        expression_of: Callable[[int], Expression],
+        one_by_one: Iterable[int] = (),
+    ) -> BulkForm:
+        """Fold all predicates, and the given rest one by one."""
+        table, left_over = self._fold_columns(n_subscriptions, event_type)
+        rest = np.union1d(left_over, np.fromiter(one_by_one, np.int64))
+        forms: list[NormalForm] = []
+        bad: list[BadSubscription] = []
+        for row in rest.tolist():
+            try:
+                forms.append(normalize(expression_of(row), event_type))
+            except SubscriptionError as error:
+                forms.append(NormalForm(()))
+                bad.append(BadSubscription(row, error))
+        if forms:
+            table = _add_forms(table, rest, forms)
+        return BulkForm(_in_order(table), tuple(bad))
+
+    def _fold_columns(
+        self, n_subscriptions: int, event_type: EventType | None
+    ) -> tuple[ConjunctionTable, NDArray[np.int64]]:
+        rows, subscription, escape = self._joined()
+        like_rows = np.flatnonzero((rows.op == kernels.LIKE) | (rows.op == kernels.NOT_LIKE))
+        likes = self._read_likes(rows, like_rows, escape)
+        literals, vocabulary = self.literals.finish(likes.bound_strings())
+        declared = self._declared(event_type)
+        out, scratch, order = _make_room(rows, len(like_rows))
+        status = np.empty(len(subscription), np.uint8)
+        counts = kernels.fold(
+            rows,
+            literals,
+            likes.ranked(vocabulary),
+            declared,
+            string_follows(vocabulary),
+            status,
+            out,
+            scratch,
+            order,
+        )
+        kept = subscription[status == kernels.KEPT]
+        table = self._to_table(out, counts, kept, vocabulary, likes, n_subscriptions)
+        left_over = np.unique(subscription[status == kernels.LEFT_OVER])
+        if len(left_over):
+            table = take(table, np.flatnonzero(~np.isin(kept, left_over)))
+        return _drop_covered(table), left_over
+
+    def _joined(
+        self,
+    ) -> tuple[kernels.PredicateRows, NDArray[np.int64], NDArray[np.int32] | None]:
+        def joined(name: str, dtype: type) -> NDArray[np.generic]:
+            parts = [getattr(block, name) for block in self._blocks]
+            return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+        row_counts = joined("row_counts", np.int64)
+        row_start = np.zeros(len(row_counts) + 1, np.int64)
+        np.cumsum(row_counts, out=row_start[1:])
+        rows = kernels.PredicateRows(
+            row_start,
+            joined("attribute", np.int32),
+            joined("op", np.uint8),
+            joined("literal_start", np.int64),
+            joined("n_literals", np.int32),
+        )
+        escape = None
+        if any(block.escape is not None for block in self._blocks):
+            escape = np.concatenate(
+                [
+                    np.full(len(block.op), -1, np.int32) if block.escape is None else block.escape
+                    for block in self._blocks
+                ]
+            )
+        subscription: NDArray[np.int64] = joined("subscription", np.int64)  # type: ignore[assignment]
+        self._blocks.clear()
+        return rows, subscription, escape
+
+    def _read_likes(
+        self,
+        rows: kernels.PredicateRows,
+        like_rows: NDArray[np.int64],
+        escape: NDArray[np.int32] | None,
+    ) -> LikeTable:
+        """Read each distinct pattern once, and point the LIKE rows to them."""
+        if not len(like_rows):
+            return make_likes([], [])
+        texts = self.literals.strings_at(rows.literal_start[like_rows]).dictionary_encode()
+        codes = np.full(len(like_rows), -1) if escape is None else escape[like_rows]
+        text_of = texts.indices.fill_null(-1).to_numpy().astype(np.int64)
+        distinct, pattern_of = np.unique(text_of << 32 | (codes + 1), return_inverse=True)
+        rows.literal_start[like_rows] = pattern_of
+        dictionary = texts.dictionary.to_pylist()
+        pairs = [(int(pair >> 32), int(pair & 0xFFFFFFFF) - 1) for pair in distinct]
+        return make_likes(
+            [None if text < 0 else dictionary[text] for text, _ in pairs],
+            [None if code < 0 else chr(code) for _, code in pairs],
+        )
+
+    def _declared(self, event_type: EventType | None) -> kernels.Declared:
+        kinds = [event_type.kind_of(name) if event_type else None for name in self._names]
+        return kernels.Declared(
+            np.array([-1 if k is None else _KINDS.index(k) for k in kinds], np.int8),
+            np.array([-1 if k is None else LINE_OF_KIND[k] for k in kinds], np.int8),
+        )
+
+    def _to_table(
+        self,
+        out: kernels.Conditions,
+        counts: tuple[int, int, int, int],
+        subscription: NDArray[np.int64],
+        vocabulary: pa.Array,
+        likes: LikeTable,
+        n_subscriptions: int,
+    ) -> ConjunctionTable:
+        n_conjunctions, n_conditions, n_pieces, n_patterns = counts
+        zero = np.zeros(1, np.int64)
+        return ConjunctionTable(
+            attributes=tuple(self._names),
+            vocabulary=vocabulary,
+            patterns=likes.patterns,
+            n_subscriptions=n_subscriptions,
+            subscription=subscription,
+            condition_start=np.concatenate([zero, out.condition_end[:n_conjunctions]]),
+            attribute=_trim(out.attribute, n_conditions),
+            flags=_trim(out.flags, n_conditions),
+            piece_start=np.concatenate([zero, out.piece_end[:n_conditions]]),
+            line=_trim(out.line, n_pieces),
+            low_key=_trim(out.low_key, n_pieces),
+            low_tail=_trim(out.low_tail, n_pieces),
+            high_key=_trim(out.high_key, n_pieces),
+            high_tail=_trim(out.high_tail, n_pieces),
+            pattern_condition=_trim(out.pattern_condition, n_patterns),
+            pattern_id=_trim(out.pattern_id, n_patterns),
+            pattern_negated=_trim(out.pattern_negated, n_patterns),
+        )
+
+
+def _trim(array: NDArray[_T], n: int) -> NDArray[_T]:
+    """Cut an array to size; copy where most of it would be kept for nothing."""
+    return array[:n] if 2 * n > len(array) else array[:n].copy()
+
+
+def _make_room(
+    rows: kernels.PredicateRows, n_likes: int
+) -> tuple[kernels.Conditions, kernels.Scratch, NDArray[np.int64]]:
+    n_conjunctions, n_rows = len(rows.row_start) - 1, len(rows.op)
+    most = np.maximum(rows.n_literals, 1) + np.isin(
+        rows.op, (kernels.NE, kernels.NOT_IN, kernels.NOT_LIKE)
+    )
+    n_pieces = int(most.sum())
+    before = np.zeros(n_rows + 1, np.int64)
+    np.cumsum(most, out=before[1:])
+    per_conjunction = np.diff(before[rows.row_start])
+    room = int(per_conjunction.max(initial=0)) + 4
+    out = kernels.Conditions(
+        condition_end=np.empty(n_conjunctions, np.int64),
+        attribute=np.empty(n_rows, np.int32),
+        flags=np.empty(n_rows, np.uint8),
+        piece_end=np.empty(n_rows, np.int64),
+        line=np.empty(n_pieces, np.uint8),
+        low_key=np.empty(n_pieces, np.int64),
+        low_tail=np.empty(n_pieces, np.int16),
+        high_key=np.empty(n_pieces, np.int64),
+        high_tail=np.empty(n_pieces, np.int16),
+        pattern_condition=np.empty(n_likes, np.int64),
+        pattern_id=np.empty(n_likes, np.int32),
+        pattern_negated=np.empty(n_likes, np.uint8),
+    )
+    lists = [np.empty((room, 5), np.int64) for _ in range(4)]
+    scratch = kernels.Scratch(*lists)
+    return out, scratch, np.empty(int(np.diff(rows.row_start).max(initial=0)) + 1, np.int64)
+
+
+def _add_forms(
+    table: ConjunctionTable, rows: NDArray[np.int64], forms: list[NormalForm]
+) -> ConjunctionTable:
+    more = from_forms(forms)
+    more = replace(more, subscription=rows[more.subscription])
+    return stack([table, more], [0, 0], table.n_subscriptions)
+
+
+def _in_order(table: ConjunctionTable) -> ConjunctionTable:
+    """Order the conjunctions by subscription."""
+    if np.all(table.subscription[1:] >= table.subscription[:-1]):
+        return table
+    return take(table, np.argsort(table.subscription, kind="stable"))
+
+
+def _drop_covered(table: ConjunctionTable) -> ConjunctionTable:
+    """Drop conjunctions that a sibling covers (siblings stand together here)."""
+    if not np.any(table.subscription[1:] == table.subscription[:-1]):
+        return table
+    pattern = np.full(table.n_conditions, -1, np.int64)
+    pattern[table.pattern_condition] = 2 * table.pattern_id + table.pattern_negated
+    cuts = np.stack([table.low_key, table.low_tail, table.high_key, table.high_tail], axis=1)
+    keep = np.ones(table.n_conjunctions, np.bool_)
+    kernels.mark_uncovered(
+        table.subscription,
+        table.condition_start,
+        table.attribute,
+        table.flags,
+        table.piece_start,
+        table.line,
+        np.ascontiguousarray(cuts),
+        pattern,
+        MAX_PAIRWISE,
+        keep,
+    )
+    return table if keep.all() else take(table, np.flatnonzero(keep))

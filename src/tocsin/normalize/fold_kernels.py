@@ -1,0 +1,629 @@
+"""Predicate rows → conditions, compiled: the columnar half of `condition` and `normal`.
+
+Enters: predicates of many conjunctions as rows (attribute, operator, literals). Leaves: the arrays
+of a `ConjunctionTable`. All kernels that call each other live here, because a cached kernel does
+not notice a change in another module.
+
+A *piece list* is an int64 array of rows (line, low key, low tail, high key, high tail), ordered
+and disjoint. What the kernel leaves to the one-by-one path it marks: LIKE patterns that are no
+intervals beside other predicates on their attribute, and literals of the wrong kind.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+EQ, NE, LT, LE, GT, GE = 0, 1, 2, 3, 4, 5
+BETWEEN, NOT_BETWEEN, IN, NOT_IN, LIKE, NOT_LIKE, IS_NULL, NOT_NULL = 6, 7, 8, 9, 10, 11, 12, 13
+IS_TRUE, IS_FALSE = 14, 15
+
+KEPT, NEVER, LEFT_OVER = 0, 1, 2
+"""What became of a conjunction: written, contradictory, or left to the one-by-one path."""
+
+NO_LINE = -1
+_NUMBER, _STRING, _BOOLEAN, _TIMESTAMP = 0, 1, 2, 3
+_INTEGER_KIND, _FLOAT_KIND = 0, 1
+_ABSENT, _PRESENT = 1, 2
+_INT64_MIN = np.int64(-(2**63))
+_INT64_MAX = np.int64(2**63 - 1)
+_MINUS_INFINITY_KEY = np.int64(np.array(-np.inf).view(np.int64) ^ np.int64(2**63 - 1))
+_PLUS_INFINITY_KEY = np.int64(np.array(np.inf).view(np.int64))
+
+
+class PredicateRows(NamedTuple):
+    """Predicates by conjunction. `literal_start` of a LIKE row points into the `Likes`."""
+
+    row_start: np.ndarray
+    attribute: np.ndarray
+    op: np.ndarray
+    literal_start: np.ndarray
+    n_literals: np.ndarray
+
+
+class Literals(NamedTuple):
+    """Literals on their lines: the flat cut just before each. NULL and NaN have line -1."""
+
+    line: np.ndarray
+    key: np.ndarray
+    tail: np.ndarray
+
+
+class Likes(NamedTuple):
+    """LIKE patterns: the interval they are or start with, and the number of the pattern.
+
+    Pattern -1: nothing but the interval; -2: no string, so satisfied by nothing; -3: ill-formed.
+    """
+
+    low_key: np.ndarray
+    low_tail: np.ndarray
+    high_key: np.ndarray
+    high_tail: np.ndarray
+    pattern: np.ndarray
+
+
+class Declared(NamedTuple):
+    """Per attribute the declared kind (in the order of `model.Kind`) and line, or -1."""
+
+    kind: np.ndarray
+    line: np.ndarray
+
+
+class Conditions(NamedTuple):
+    """The output arrays, as large as they may become."""
+
+    condition_end: np.ndarray
+    attribute: np.ndarray
+    flags: np.ndarray
+    piece_end: np.ndarray
+    line: np.ndarray
+    low_key: np.ndarray
+    low_tail: np.ndarray
+    high_key: np.ndarray
+    high_tail: np.ndarray
+    pattern_condition: np.ndarray
+    pattern_id: np.ndarray
+    pattern_negated: np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def _less(a_key, a_tail, b_key, b_tail):
+    return a_key < b_key or (a_key == b_key and a_tail < b_tail)
+
+
+@njit(cache=True, nogil=True)
+def _before(line, key, tail, follows):
+    """The canonical cut just before a literal; `follows` is its string's mark."""
+    if line == _NUMBER:
+        if key == _MINUS_INFINITY_KEY:
+            return _INT64_MIN, np.int64(0)
+        return key, tail
+    if line == _STRING:
+        if follows == 1:  # the one before it plus NUL: nothing lies between
+            return key - 1, np.int64(1)
+        if follows == 2:  # the empty string
+            return _INT64_MIN, np.int64(0)
+        return key, np.int64(0)
+    if line == _BOOLEAN and key == 0:
+        return _INT64_MIN, np.int64(0)
+    return key, np.int64(0)
+
+
+@njit(cache=True, nogil=True)
+def _after(line, key, tail):
+    """The canonical cut just after a literal."""
+    if line == _NUMBER:
+        if key == _PLUS_INFINITY_KEY:
+            return _INT64_MAX, np.int64(1)
+        return key, tail + 1
+    if line == _STRING:
+        return key, np.int64(1)
+    if key == _INT64_MAX or (line == _BOOLEAN and key == 1):
+        return _INT64_MAX, np.int64(1)
+    return key + 1, np.int64(0)
+
+
+@njit(cache=True, nogil=True)
+def _put(pieces, n, line, low_key, low_tail, high_key, high_tail):
+    """Append an interval unless it is empty."""
+    if _less(low_key, low_tail, high_key, high_tail):
+        pieces[n, 0] = line
+        pieces[n, 1] = low_key
+        pieces[n, 2] = low_tail
+        pieces[n, 3] = high_key
+        pieces[n, 4] = high_tail
+        return n + 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _mark(string_follows, line, key):
+    return string_follows[key] if line == _STRING else np.uint8(0)
+
+
+@njit(cache=True, nogil=True)
+def _put_comparison(pieces, n, op, line, key, tail, follows):
+    """Append what `attribute op literal` allows."""
+    b_key, b_tail = _before(line, key, tail, follows)
+    a_key, a_tail = _after(line, key, tail)
+    if op == EQ:
+        return _put(pieces, n, line, b_key, b_tail, a_key, a_tail)
+    if op == LT or op == NE:
+        n = _put(pieces, n, line, _INT64_MIN, 0, b_key, b_tail)
+    if op == LE:
+        n = _put(pieces, n, line, _INT64_MIN, 0, a_key, a_tail)
+    if op == GT or op == NE:
+        n = _put(pieces, n, line, a_key, a_tail, _INT64_MAX, 1)
+    if op == GE:
+        n = _put(pieces, n, line, b_key, b_tail, _INT64_MAX, 1)
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _sort_and_unite(pieces, n):
+    """Order pieces and join those that overlap or touch; return how many are left."""
+    gap = 1
+    while gap < n:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n):
+            j = i
+            while j >= gap and _comes_before(pieces, j, j - gap):
+                for column in range(5):
+                    pieces[j, column], pieces[j - gap, column] = (
+                        pieces[j - gap, column],
+                        pieces[j, column],
+                    )
+                j -= gap
+        gap //= 3
+    kept = 0
+    for i in range(n):
+        last = kept - 1
+        if (
+            kept > 0
+            and pieces[i, 0] == pieces[last, 0]
+            and not _less(pieces[last, 3], pieces[last, 4], pieces[i, 1], pieces[i, 2])
+        ):
+            if _less(pieces[last, 3], pieces[last, 4], pieces[i, 3], pieces[i, 4]):
+                pieces[last, 3] = pieces[i, 3]
+                pieces[last, 4] = pieces[i, 4]
+        else:
+            for column in range(5):
+                pieces[kept, column] = pieces[i, column]
+            kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _comes_before(pieces, a, b):
+    for column in range(3):
+        if pieces[a, column] != pieces[b, column]:
+            return pieces[a, column] < pieces[b, column]
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _intersect(a, n_a, b, n_b, out):
+    """Write what lies in both piece lists."""
+    i, j, n = 0, 0, 0
+    while i < n_a and j < n_b:
+        if a[i, 0] != b[j, 0]:
+            if a[i, 0] < b[j, 0]:
+                i += 1
+            else:
+                j += 1
+            continue
+        low_key, low_tail = a[i, 1], a[i, 2]
+        if _less(low_key, low_tail, b[j, 1], b[j, 2]):
+            low_key, low_tail = b[j, 1], b[j, 2]
+        high_key, high_tail = a[i, 3], a[i, 4]
+        a_ends_first = _less(high_key, high_tail, b[j, 3], b[j, 4])
+        if not a_ends_first:
+            high_key, high_tail = b[j, 3], b[j, 4]
+        n = _put(out, n, a[i, 0], low_key, low_tail, high_key, high_tail)
+        if a_ends_first:
+            i += 1
+        else:
+            j += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _put_membership(pieces, literals, start, count, negated, string_follows, points):
+    """Write what IN or NOT IN allows."""
+    n = 0
+    for at in range(start, start + count):
+        line = np.int64(literals.line[at])
+        if line < 0 or (negated and n > 0 and line != points[0, 0]):
+            if negated:
+                return 0  # unknown for all values, or no value differs from all literals
+            continue
+        key, tail = literals.key[at], np.int64(literals.tail[at])
+        follows = _mark(string_follows, line, key)
+        n = _put_comparison(points, n, EQ, line, key, tail, follows)
+    n = _sort_and_unite(points, n)
+    if not negated:
+        for i in range(n):
+            for column in range(5):
+                pieces[i, column] = points[i, column]
+        return n
+    line = points[0, 0]
+    m = 0
+    low_key, low_tail = _INT64_MIN, np.int64(0)
+    for i in range(n):
+        m = _put(pieces, m, line, low_key, low_tail, points[i, 1], points[i, 2])
+        low_key, low_tail = points[i, 3], points[i, 4]
+    return _put(pieces, m, line, low_key, low_tail, _INT64_MAX, 1)
+
+
+@njit(cache=True, nogil=True)
+def _put_predicate(pieces, rows, row, literals, likes, string_follows, points):
+    """Write what one predicate allows of present values (IS NULL and NOT NULL apart)."""
+    op = rows.op[row]
+    at = rows.literal_start[row]
+    if op == IS_TRUE:
+        return _put_comparison(pieces, 0, EQ, _BOOLEAN, np.int64(1), np.int64(0), np.uint8(0))
+    if op == IS_FALSE:
+        return _put_comparison(pieces, 0, EQ, _BOOLEAN, np.int64(0), np.int64(0), np.uint8(0))
+    if op == IN or op == NOT_IN:
+        return _put_membership(
+            pieces, literals, at, rows.n_literals[row], op == NOT_IN, string_follows, points
+        )
+    if op == LIKE or op == NOT_LIKE:
+        return _put_like(pieces, op, at, likes)
+    line, key, tail = np.int64(literals.line[at]), literals.key[at], np.int64(literals.tail[at])
+    if op <= GE:
+        if line < 0:
+            return 0
+        return _put_comparison(
+            pieces, 0, op, line, key, tail, _mark(string_follows, line, key)
+        )
+    line2 = np.int64(literals.line[at + 1])
+    key2, tail2 = literals.key[at + 1], np.int64(literals.tail[at + 1])
+    if op == BETWEEN:
+        if line < 0 or line2 != line:
+            return 0
+        low_key, low_tail = _before(line, key, tail, _mark(string_follows, line, key))
+        high_key, high_tail = _after(line, key2, tail2)
+        return _put(pieces, 0, line, low_key, low_tail, high_key, high_tail)
+    n = 0
+    if line >= 0:
+        n = _put_comparison(pieces, n, LT, line, key, tail, _mark(string_follows, line, key))
+    if line2 >= 0:
+        n = _put_comparison(pieces, n, GT, line2, key2, tail2, np.uint8(0))
+    return _sort_and_unite(pieces, n)
+
+
+@njit(cache=True, nogil=True)
+def _put_like(pieces, op, at, likes):
+    if likes.pattern[at] < -1:
+        return 0
+    low_key, low_tail = likes.low_key[at], np.int64(likes.low_tail[at])
+    high_key, high_tail = likes.high_key[at], np.int64(likes.high_tail[at])
+    if op == LIKE:
+        return _put(pieces, 0, _STRING, low_key, low_tail, high_key, high_tail)
+    if likes.pattern[at] >= 0:
+        return _put(pieces, 0, _STRING, _INT64_MIN, 0, _INT64_MAX, 1)
+    n = _put(pieces, 0, _STRING, _INT64_MIN, 0, low_key, low_tail)
+    return _put(pieces, n, _STRING, high_key, high_tail, _INT64_MAX, 1)
+
+
+@njit(cache=True, nogil=True)
+def _integer_cut(key, tail):
+    """Move a cut on the number line up to the next integer, as a canonical cut."""
+    if key == _INT64_MIN or (key == _INT64_MAX and tail == 1):
+        return key, tail
+    value = np.int64(key if key >= 0 else key ^ _INT64_MAX).view(np.float64)
+    if value >= 9223372036854775808.0:
+        return _INT64_MAX, np.int64(1)
+    if value < -9223372036854775808.0:
+        return _INT64_MIN, np.int64(0)
+    up = np.ceil(value)
+    integer = np.int64(up)
+    if up == value:
+        step = (tail >> 1) + (tail & 1)
+        if integer > _INT64_MAX - step:
+            return _INT64_MAX, np.int64(1)
+        integer += step
+    if integer == _INT64_MIN:
+        return _INT64_MIN, np.int64(0)
+    below = min(np.float64(integer), 9223372036854774784.0)
+    if np.int64(below) > integer:
+        below = np.nextafter(below, -np.inf)
+    bits = np.float64(below).view(np.int64)
+    return (bits if bits >= 0 else bits ^ _INT64_MAX), 2 * (integer - np.int64(below))
+
+
+@njit(cache=True, nogil=True)
+def _tighten(pieces, n):
+    """Tighten the number pieces of an attribute declared integer."""
+    kept = 0
+    for i in range(n):
+        low_key, low_tail, high_key, high_tail = (
+            pieces[i, 1],
+            pieces[i, 2],
+            pieces[i, 3],
+            pieces[i, 4],
+        )
+        if pieces[i, 0] == _NUMBER:
+            low_key, low_tail = _integer_cut(low_key, low_tail)
+            high_key, high_tail = _integer_cut(high_key, high_tail)
+        kept = _put(pieces, kept, pieces[i, 0], low_key, low_tail, high_key, high_tail)
+    return _sort_and_unite(pieces, kept)
+
+
+@njit(cache=True, nogil=True)
+def _is_whole_line(pieces, n, line):
+    return (
+        n == 1
+        and pieces[0, 0] == line
+        and pieces[0, 1] == _INT64_MIN
+        and pieces[0, 2] == 0
+        and pieces[0, 3] == _INT64_MAX
+        and pieces[0, 4] == 1
+    )
+
+
+@njit(cache=True, nogil=True)
+def _clashes(rows, row, literals, likes, declared_line):
+    """Whether a predicate's literals do not fit the declared line of its attribute."""
+    op = rows.op[row]
+    if op == IS_NULL or op == NOT_NULL:
+        return False
+    if op == IS_TRUE or op == IS_FALSE:
+        return declared_line != _BOOLEAN
+    if op == LIKE or op == NOT_LIKE:
+        return declared_line != _STRING or likes.pattern[rows.literal_start[row]] == -2
+    for at in range(rows.literal_start[row], rows.literal_start[row] + rows.n_literals[row]):
+        if literals.line[at] >= 0 and literals.line[at] != declared_line:
+            return True
+    return False
+
+
+class Scratch(NamedTuple):
+    """Room for piece lists while one attribute's predicates are folded."""
+
+    current: np.ndarray
+    following: np.ndarray
+    spare: np.ndarray
+    points: np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def _fold_predicate(rows, row, literals, likes, string_follows, n, flags, scratch):
+    """Intersect the set in `scratch.current` with one more predicate; return its n and flags."""
+    op = rows.op[row]
+    if op == IS_NULL:
+        return 0, flags & _ABSENT
+    if op == NOT_NULL:
+        return n, flags & _PRESENT
+    if flags & _PRESENT:
+        n = _put_predicate(
+            scratch.current, rows, row, literals, likes, string_follows, scratch.points
+        )
+        return n, 0
+    m = _put_predicate(
+        scratch.following, rows, row, literals, likes, string_follows, scratch.points
+    )
+    n = _intersect(scratch.current, n, scratch.following, m, scratch.spare)
+    scratch.current[:n] = scratch.spare[:n]
+    return n, 0
+
+
+@njit(cache=True, nogil=True)
+def _fold_attribute(rows, order, i, j, literals, likes, declared, string_follows, scratch):
+    """Fold the predicates of one attribute: return verdict, n, flags and the pattern's row."""
+    attribute = rows.attribute[order[i]]
+    line, kind = declared.line[attribute], declared.kind[attribute]
+    n, flags, general = 0, _ABSENT | _PRESENT, np.int64(-1)
+    for k in range(i, j):
+        row = order[k]
+        if line >= 0 and _clashes(rows, row, literals, likes, line):
+            return LEFT_OVER, 0, 0, general
+        if rows.op[row] == LIKE or rows.op[row] == NOT_LIKE:
+            pattern = likes.pattern[rows.literal_start[row]]
+            if pattern == -3:
+                return LEFT_OVER, 0, 0, general
+            if pattern >= 0:
+                general = row
+        n, flags = _fold_predicate(
+            rows, row, literals, likes, string_follows, n, flags, scratch
+        )
+    if general >= 0 and j - i > 1:
+        return LEFT_OVER, 0, 0, general
+    if kind == _INTEGER_KIND and flags == 0:
+        n = _tighten(scratch.current, n)
+    if line >= 0 and general < 0 and kind != _FLOAT_KIND:
+        if _is_whole_line(scratch.current, n, line):
+            flags |= _PRESENT
+            n = 0
+    return (NEVER if flags == 0 and n == 0 else KEPT), n, flags, general
+
+
+@njit(cache=True, nogil=True)
+def _write_condition(out, condition, piece, attribute, flags, current, n):
+    out.attribute[condition] = attribute
+    out.flags[condition] = flags
+    for p in range(n):
+        out.line[piece + p] = current[p, 0]
+        out.low_key[piece + p] = current[p, 1]
+        out.low_tail[piece + p] = current[p, 2]
+        out.high_key[piece + p] = current[p, 3]
+        out.high_tail[piece + p] = current[p, 4]
+    out.piece_end[condition] = piece + n
+
+
+@njit(cache=True, nogil=True)
+def _interval(op, line, key, tail, follows, line2, key2, tail2, is_integer):
+    """The one interval that a simple predicate is: lower and upper cut (crossed: empty)."""
+    if line < 0 or line2 != line:
+        return _INT64_MAX, np.int64(1), _INT64_MIN, np.int64(0)
+    low_key, low_tail = _INT64_MIN, np.int64(0)
+    high_key, high_tail = _INT64_MAX, np.int64(1)
+    if op == EQ or op == GE or op == BETWEEN:
+        low_key, low_tail = _before(line, key, tail, follows)
+    elif op == GT:
+        low_key, low_tail = _after(line, key, tail)
+    if op == LT:
+        high_key, high_tail = _before(line, key, tail, follows)
+    elif op != GE and op != GT:
+        high_key, high_tail = _after(line, key2, tail2)
+    if is_integer and line == _NUMBER:
+        low_key, low_tail = _integer_cut(low_key, low_tail)
+        high_key, high_tail = _integer_cut(high_key, high_tail)
+    return low_key, low_tail, high_key, high_tail
+
+
+@njit(cache=True, nogil=True)
+def fold(rows, literals, likes, declared, string_follows, status, out, scratch, order):
+    """Fold each conjunction's predicates into one condition per attribute.
+
+    Returns the numbers of conjunctions, conditions, pieces and pattern rows written; `status` says
+    what became of each conjunction. Written conjunctions stand in their order.
+    """
+    n_written, n_conditions, n_pieces, n_patterns = 0, 0, 0, 0
+    for c in range(len(rows.row_start) - 1):
+        first = rows.row_start[c]
+        count = rows.row_start[c + 1] - first
+        _order_by_attribute(rows.attribute, first, count, order)
+        verdict = KEPT
+        condition, piece, pattern = n_conditions, n_pieces, n_patterns
+        i = 0
+        while i < count and verdict != LEFT_OVER:  # a contradiction does not excuse a clash
+            attribute = rows.attribute[order[i]]
+            j = i + 1
+            while j < count and rows.attribute[order[j]] == attribute:
+                j += 1
+            op = rows.op[order[i]]
+            if j == i + 1 and op <= BETWEEN and op != NE:
+                # The common case, written out: no piece lists, few arrays passed.
+                at = rows.literal_start[order[i]]
+                to = at + 1 if op == BETWEEN else at
+                line = np.int64(literals.line[at])
+                kind = declared.kind[attribute]
+                if kind < 0 or line == declared.line[attribute]:
+                    key = literals.key[at]
+                    low_key, low_tail, high_key, high_tail = _interval(
+                        op,
+                        line,
+                        key,
+                        np.int64(literals.tail[at]),
+                        string_follows[key] if line == _STRING else np.uint8(0),
+                        np.int64(literals.line[to]),
+                        literals.key[to],
+                        np.int64(literals.tail[to]),
+                        kind == _INTEGER_KIND,
+                    )
+                    is_whole = low_key == _INT64_MIN and high_key == _INT64_MAX
+                    if not is_whole and literals.line[to] == line:
+                        if not _less(low_key, low_tail, high_key, high_tail):
+                            verdict = max(verdict, NEVER)
+                        elif verdict == KEPT:
+                            out.attribute[condition] = attribute
+                            out.flags[condition] = 0
+                            out.line[piece] = line
+                            out.low_key[piece] = low_key
+                            out.low_tail[piece] = low_tail
+                            out.high_key[piece] = high_key
+                            out.high_tail[piece] = high_tail
+                            piece += 1
+                            out.piece_end[condition] = piece
+                            condition += 1
+                        i = j
+                        continue
+            found, n, flags, general = _fold_attribute(
+                rows, order, i, j, literals, likes, declared, string_follows, scratch
+            )
+            verdict = max(verdict, found)
+            if verdict == KEPT:
+                _write_condition(out, condition, piece, attribute, flags, scratch.current, n)
+                if general >= 0:
+                    out.pattern_condition[pattern] = condition
+                    out.pattern_id[pattern] = likes.pattern[rows.literal_start[general]]
+                    out.pattern_negated[pattern] = rows.op[general] == NOT_LIKE
+                    pattern += 1
+                condition, piece = condition + 1, piece + n
+            i = j
+        status[c] = verdict
+        if verdict == KEPT:
+            n_conditions, n_pieces, n_patterns = condition, piece, pattern
+            out.condition_end[n_written] = n_conditions
+            n_written += 1
+    return n_written, n_conditions, n_pieces, n_patterns
+
+
+@njit(cache=True, nogil=True)
+def _order_by_attribute(attribute, first, count, order):
+    """Write the row numbers of one conjunction, ordered by attribute, stably."""
+    for i in range(count):
+        j = i
+        row = first + i
+        while j > 0 and attribute[order[j - 1]] > attribute[row]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = row
+
+
+@njit(cache=True, nogil=True)
+def _condition_covers(a, b, t_flags, t_start, t_line, t_cuts, t_pattern):
+    """Whether condition a of a table allows all that condition b allows (sound)."""
+    if t_flags[b] & ~t_flags[a] & (_ABSENT | _PRESENT):
+        return False
+    if t_pattern[a] >= 0 and t_pattern[a] != t_pattern[b]:
+        return False
+    if t_flags[a] & _PRESENT:
+        return True
+    i, end = t_start[a], t_start[a + 1]
+    for j in range(t_start[b], t_start[b + 1]):
+        while i < end and (
+            t_line[i] < t_line[j]
+            or (
+                t_line[i] == t_line[j]
+                and _less(t_cuts[i, 2], t_cuts[i, 3], t_cuts[j, 2], t_cuts[j, 3])
+            )
+        ):
+            i += 1
+        if i == end or t_line[i] != t_line[j]:
+            return False
+        if _less(t_cuts[j, 0], t_cuts[j, 1], t_cuts[i, 0], t_cuts[i, 1]):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _conjunction_covers(a, b, c_start, t_attribute, t_flags, t_start, t_line, t_cuts, t_pattern):
+    j, end = c_start[b], c_start[b + 1]
+    for i in range(c_start[a], c_start[a + 1]):
+        while j < end and t_attribute[j] < t_attribute[i]:
+            j += 1
+        if j == end or t_attribute[j] != t_attribute[i]:
+            return False
+        if not _condition_covers(i, j, t_flags, t_start, t_line, t_cuts, t_pattern):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def mark_uncovered(
+    subscription, c_start, t_attribute, t_flags, t_start, t_line, t_cuts, t_pattern, most, keep
+):
+    """Mark for keeping each conjunction that no sibling covers."""
+    first = 0
+    n = len(subscription)
+    while first < n:
+        last = first + 1
+        while last < n and subscription[last] == subscription[first]:
+            last += 1
+        if 1 < last - first <= most:
+            for b in range(first, last):
+                for a in range(first, last):
+                    if a == b or not keep[a]:
+                        continue
+                    if _conjunction_covers(
+                        a, b, c_start, t_attribute, t_flags, t_start, t_line, t_cuts, t_pattern
+                    ):
+                        keep[b] = False
+                        break
+        first = last

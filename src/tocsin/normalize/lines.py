@@ -1,0 +1,206 @@
+"""Value lines and the cuts that divide them.
+
+Every comparable value lies on one of four *lines*: numbers (integers and floats together),
+strings, booleans, timestamps. A *cut* is a place on a line between values: `(key, 0)` just before
+a value, `(key, 1)` just after it. An interval is a pair of cuts, and so open and closed bounds,
+points and complements need no flags: a value is inside when the cut before it is at or after the
+lower cut and the cut after it is at or before the upper one.
+
+Enters: Python values and cuts. Leaves: canonical cuts, one for each place, so that equal sets are
+equal objects: a float with an integer's value is written as that integer; on the discrete lines,
+and for attributes declared integer, "after n" is written "before n + 1"; "before s + NUL" is
+written "after s", since no string lies between.
+
+Python compares integers and floats by their mathematical values, which is what we mean.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from tocsin.model import INT64_MAX, INT64_MIN, Kind, to_microseconds
+
+
+class Line(IntEnum):
+    """The four lines; the numbers are used in arrays."""
+
+    NUMBER = 0
+    STRING = 1
+    BOOLEAN = 2
+    TIMESTAMP = 3
+
+
+LINE_OF_KIND = {
+    Kind.INTEGER: Line.NUMBER,
+    Kind.FLOAT: Line.NUMBER,
+    Kind.STRING: Line.STRING,
+    Kind.BOOLEAN: Line.BOOLEAN,
+    Kind.TIMESTAMP: Line.TIMESTAMP,
+}
+
+
+class _Top:
+    """Greater than every string."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __gt__(self, other: object) -> bool:
+        return other is not self
+
+    def __le__(self, other: object) -> bool:
+        return other is self
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "TOP"
+
+    def __reduce__(self) -> str:
+        return "TOP"
+
+
+TOP = _Top()
+
+Cut: TypeAlias = tuple[Any, int]
+Interval: TypeAlias = tuple[Cut, Cut]
+Intervals: TypeAlias = tuple[Interval, ...]
+
+_LOW: Cut = (-math.inf, 0)
+_HIGH: Cut = (math.inf, 1)
+LOW: tuple[Cut, ...] = (_LOW, ("", 0), _LOW, _LOW)
+HIGH: tuple[Cut, ...] = (_HIGH, (TOP, 0), _HIGH, _HIGH)
+FULL: tuple[Intervals, ...] = tuple(((LOW[line], HIGH[line]),) for line in Line)
+
+
+def to_key(value: object) -> Any:
+    """Return the canonical key of a value on its line (NaN and None have none)."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        if value.is_integer() and INT64_MIN <= value <= INT64_MAX:
+            return int(value)
+        return value
+    if isinstance(value, dt.datetime):
+        return to_microseconds(value)
+    return value
+
+
+def cut_before(line: Line, value: object) -> Cut:
+    """Return the cut just before a value."""
+    key = to_key(value)
+    if line is Line.NUMBER:
+        return (key, 0)
+    if line is Line.STRING:
+        return (key[:-1], 1) if key.endswith("\0") else (key, 0)
+    return _discrete_cut(line, key)
+
+
+def cut_after(line: Line, value: object) -> Cut:
+    """Return the cut just after a value."""
+    key = to_key(value)
+    if line is Line.NUMBER or line is Line.STRING:
+        return (key, 1)
+    return _discrete_cut(line, key + 1)
+
+
+def _discrete_cut(line: Line, key: int) -> Cut:
+    least, greatest = (0, 1) if line is Line.BOOLEAN else (INT64_MIN, INT64_MAX)
+    if key <= least:
+        return _LOW
+    return _HIGH if key > greatest else (key, 0)
+
+
+def tighten(cut: Cut) -> Cut:
+    """Move a cut on the number line up to the next integer: for attributes declared integer."""
+    key, side = cut
+    if isinstance(key, float):  # not a 64-bit integer's value, by canonical form
+        if math.isinf(key) or not INT64_MIN <= key <= INT64_MAX:
+            return _LOW if key < 0 else _HIGH
+        key, side = math.ceil(key), 0
+    least = key + side
+    if least <= INT64_MIN:
+        return _LOW
+    return _HIGH if least > INT64_MAX else (least, 0)
+
+
+def tighten_intervals(intervals: Intervals) -> Intervals:
+    """Tighten every interval to the integers in it; intervals that then touch become one."""
+    kept = [(tighten(lo), tighten(hi)) for lo, hi in intervals]
+    return unite(tuple((lo, hi) for lo, hi in kept if lo < hi), ())
+
+
+def point_value(interval: Interval) -> Any:
+    """Return the key of a number or string interval that holds exactly one, else None."""
+    (low, low_side), (high, high_side) = interval
+    if low_side == 0 and high_side == 1 and low == high:
+        return low
+    if isinstance(low, str) and low_side == high_side == 1 and high == low + "\0":
+        return high
+    return None
+
+
+def intersect(a: Intervals, b: Intervals) -> Intervals:
+    """Return what lies in both."""
+    if len(a) == 1 and len(b) == 1:
+        low, high = max(a[0][0], b[0][0]), min(a[0][1], b[0][1])
+        return ((low, high),) if low < high else ()
+    found: list[Interval] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        low, high = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
+        if low < high:
+            found.append((low, high))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def unite(a: Intervals, b: Intervals) -> Intervals:
+    """Return what lies in either; intervals that touch become one."""
+    found: list[Interval] = []
+    for low, high in sorted(a + b):
+        if found and low <= found[-1][1]:
+            if high > found[-1][1]:
+                found[-1] = (found[-1][0], high)
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def complement(line: Line, intervals: Intervals) -> Intervals:
+    """Return the rest of the line."""
+    found: list[Interval] = []
+    reached = LOW[line]
+    for low, high in intervals:
+        if reached < low:
+            found.append((reached, low))
+        reached = high
+    if reached < HIGH[line]:
+        found.append((reached, HIGH[line]))
+    return tuple(found)
+
+
+def contains(a: Intervals, b: Intervals) -> bool:
+    """Whether every value in b is in a."""
+    i = 0
+    for low, high in b:
+        while i < len(a) and a[i][1] < high:
+            i += 1
+        if i == len(a) or a[i][0] > low:
+            return False
+    return True
+
+
+def holds(intervals: Intervals, key: object) -> bool:
+    """Whether the value with this canonical key lies in the intervals."""
+    place = (key, 0)
+    return any(low <= place < high for low, high in intervals)

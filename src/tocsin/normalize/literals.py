@@ -1,0 +1,280 @@
+"""Literals by the column: the flat cuts of many literals, and the vocabulary of their strings.
+
+Enters: literals read from texts (class, bits, place), Arrow columns of parameters or of rule
+tables, single values. Leaves: `Literals` (line, key, tail), the sorted vocabulary that string keys
+rank in, and `Likes`, the patterns of LIKE predicates as intervals.
+
+Strings get their ranks last, when all of them are known: until then a string's key is its number
+in the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tocsin.arrow import STRING as STRING_TYPE
+from tocsin.arrow import to_array, to_canonical
+from tocsin.errors import ArgumentError, SubscriptionError
+from tocsin.language.parser import parse_timestamp
+from tocsin.language.text_kernels import (
+    FALSE,
+    FLOAT,
+    INTEGER,
+    LITERAL_BITS,
+    LITERAL_CLASS,
+    LITERAL_END,
+    LITERAL_START,
+    LONG_FLOAT,
+    NULL,
+    QUOTED_STRING,
+    STRING,
+    TIMESTAMP,
+    TRUE,
+    copy_strings,
+)
+from tocsin.model import Kind, to_microseconds
+from tocsin.normalize.fold_kernels import NO_LINE, Likes, Literals
+from tocsin.normalize.keys import flatten_cut, float_keys, integer_keys
+from tocsin.normalize.lines import LINE_OF_KIND, Cut, Line
+from tocsin.normalize.patterns import Pattern, interval_of, parse_pattern, prefix_interval
+
+NULL_LITERAL, FALSE_LITERAL, TRUE_LITERAL = 0, 1, 2
+"""Places of the constants, which every column of literals starts with."""
+
+
+class LiteralColumn:
+    """Literals that arrive in parts; starts with NULL, FALSE and TRUE."""
+
+    def __init__(self) -> None:
+        self._lines = [np.array([NO_LINE, Line.BOOLEAN, Line.BOOLEAN], np.int8)]
+        self._keys = [np.array([0, 0, 1], np.int64)]
+        self._tails = [np.zeros(3, np.int16)]
+        self._strings: list[pa.Array] = []
+        self._n_strings = 0
+        self.n = 3
+
+    def add(self, part: Literals) -> int:
+        """Append literals; return the number of the first."""
+        self._lines.append(part.line)
+        self._keys.append(part.key)
+        self._tails.append(part.tail)
+        self.n += len(part.line)
+        return self.n - len(part.line)
+
+    def add_strings(self, strings: pa.Array) -> NDArray[np.int64]:
+        """Take strings (no nulls) in; return their numbers, to stand as keys for now."""
+        self._strings.append(strings.cast(STRING_TYPE))
+        self._n_strings += len(strings)
+        return np.arange(self._n_strings - len(strings), self._n_strings)
+
+    def strings_at(self, literal: NDArray[np.int64]) -> pa.Array:
+        """Return the strings of some literals, null where a literal is no string."""
+        line, key = np.concatenate(self._lines)[literal], np.concatenate(self._keys)[literal]
+        number = pa.array(key, mask=line != Line.STRING)
+        return to_array(pa.chunked_array(self._strings, STRING_TYPE)).take(number)
+
+    def finish(self, more: Sequence[str] = ()) -> tuple[Literals, pa.Array]:
+        """Rank the strings, and some more: return the literals and the vocabulary."""
+        line = np.concatenate(self._lines)
+        key = np.concatenate(self._keys)
+        arrived = pa.chunked_array([*self._strings, pa.array(more, STRING_TYPE)], STRING_TYPE)
+        encoded = to_array(arrived).dictionary_encode()
+        order = pc.sort_indices(encoded.dictionary)
+        rank = np.empty(len(order), np.int64)
+        rank[order.to_numpy()] = np.arange(len(order))
+        is_string = line == Line.STRING
+        key[is_string] = rank[encoded.indices.to_numpy()[key[is_string]]]
+        vocabulary = encoded.dictionary.take(order)
+        return Literals(line, key, np.concatenate(self._tails)), vocabulary
+
+
+def string_follows(vocabulary: pa.Array) -> NDArray[np.uint8]:
+    """Mark strings that are their predecessor plus NUL (1), and the empty string (2)."""
+    marks = np.zeros(len(vocabulary) + 1, np.uint8)
+    if len(vocabulary) and vocabulary[0].as_py() == "":
+        marks[0] = 2
+    for rank in np.flatnonzero(pc.ends_with(vocabulary, "\0").to_numpy(zero_copy_only=False)):
+        if rank and vocabulary[rank].as_py() == vocabulary[rank - 1].as_py() + "\0":
+            marks[rank] = 1
+    return marks
+
+
+def read_literals(
+    data: NDArray[np.uint8], found: NDArray[np.int64], column: LiteralColumn
+) -> tuple[Literals, NDArray[np.bool_]]:
+    """Turn the literals found in texts into flat cuts; also say which cannot be taken."""
+    n = len(found)
+    classes = found[:, LITERAL_CLASS]
+    bits = found[:, LITERAL_BITS]
+    line = np.full(n, Line.NUMBER, np.int8)
+    key = np.zeros(n, np.int64)
+    tail = np.zeros(n, np.int16)
+    bad = np.zeros(n, np.bool_)
+    counts = np.bincount(classes, minlength=NULL + 1)
+    if counts[INTEGER]:
+        at = classes == INTEGER
+        key[at], tail[at] = integer_keys(bits[at])
+    if counts[FLOAT]:
+        at = classes == FLOAT
+        key[at] = float_keys(bits[at].view(np.float64))
+    if counts[LONG_FLOAT]:
+        at = classes == LONG_FLOAT
+        floats = _read_floats(data, found[at, LITERAL_START], found[at, LITERAL_END])
+        key[at] = float_keys(floats)
+        bad[at] = np.isinf(floats)
+    if counts[STRING] + counts[QUOTED_STRING]:
+        at = (classes == STRING) | (classes == QUOTED_STRING)
+        starts, ends = found[at, LITERAL_START] + 1, found[at, LITERAL_END] - 1
+        strings = _copy(data, starts, ends, classes[at] == QUOTED_STRING)
+        line[at] = Line.STRING
+        key[at] = column.add_strings(strings)
+    if counts[TIMESTAMP]:
+        at = classes == TIMESTAMP
+        starts, ends = found[at, LITERAL_START] + 1, found[at, LITERAL_END] - 1
+        line[at] = Line.TIMESTAMP
+        key[at], bad[at] = _read_timestamps(_copy(data, starts, ends, np.zeros(len(starts), bool)))
+    if counts[TRUE] + counts[FALSE]:
+        line[(classes == TRUE) | (classes == FALSE)] = Line.BOOLEAN
+        key[classes == TRUE] = 1
+    line[classes == NULL] = NO_LINE
+    return Literals(line, key, tail), bad
+
+
+def _copy(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    has_quotes: NDArray[np.bool_],
+) -> pa.Array:
+    out = np.empty(max(int((ends - starts).sum()), 1), np.uint8)
+    out_start = np.empty(len(starts) + 1, np.int64)
+    copy_strings(data, starts, ends, has_quotes, out, out_start)
+    buffers = [None, pa.py_buffer(out_start), pa.py_buffer(out)]
+    return pa.Array.from_buffers(STRING_TYPE, len(starts), buffers)
+
+
+def _read_floats(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    texts = _copy(data, starts, ends, np.zeros(len(starts), bool))
+    texts = pc.replace_substring_regex(texts, r"^\+?\s*|\s+", "")
+    texts = pc.replace_substring_regex(texts, r"\.(e|E|$)", r"\1")
+    return pc.cast(texts, pa.float64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def _read_timestamps(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    encoded = texts.dictionary_encode()
+    moments = [parse_timestamp(text) for text in encoded.dictionary.to_pylist()]
+    keys = np.array([0 if m is None else to_microseconds(m) for m in moments], np.int64)
+    bad = np.array([m is None for m in moments], np.bool_)
+    indices = encoded.indices.to_numpy()
+    return keys[indices], bad[indices]
+
+
+def column_literals(values: pa.Array | pa.ChunkedArray, column: LiteralColumn) -> Literals:
+    """Turn an Arrow column into flat cuts; nulls and NaN have no line."""
+    if pa.types.is_dictionary(values.type):
+        return _dictionary_literals(to_array(values), column)
+    n = len(values)
+    literals = Literals(np.full(n, NO_LINE, np.int8), np.zeros(n, np.int64), np.zeros(n, np.int16))
+    if values.null_count == n:
+        return literals
+    array, kind = _canonical(values)
+    here = array.is_valid().to_numpy(zero_copy_only=False)
+    present = array.drop_null()
+    literals.line[here] = LINE_OF_KIND[kind]
+    if kind is Kind.STRING:
+        literals.key[here] = column.add_strings(present)
+    elif kind is Kind.FLOAT:
+        floats = present.to_numpy()
+        literals.key[here] = float_keys(floats)
+        literals.line[np.flatnonzero(here)[np.isnan(floats)]] = NO_LINE
+    elif kind is Kind.INTEGER:
+        literals.key[here], literals.tail[here] = integer_keys(present.to_numpy())
+    elif kind is Kind.BOOLEAN:
+        literals.key[here] = present.to_numpy(zero_copy_only=False)
+    else:
+        literals.key[here] = present.view(pa.int64()).to_numpy()
+    return literals
+
+
+def _canonical(values: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Kind]:
+    try:
+        found = to_canonical(values)
+    except pa.ArrowInvalid as error:
+        raise ArgumentError(f"integers must fit 64 bits: {error}") from None
+    if found is None:
+        raise ArgumentError(f"a column of type {values.type} holds no values of a known kind")
+    return found
+
+
+def _dictionary_literals(values: pa.DictionaryArray, column: LiteralColumn) -> Literals:
+    inner = column_literals(values.dictionary, column)
+    indices = pc.fill_null(values.indices.cast(pa.int64()), -1).to_numpy()
+    return Literals(
+        np.append(inner.line, np.int8(NO_LINE))[indices],
+        np.append(inner.key, 0)[indices],
+        np.append(inner.tail, np.int16(0))[indices],
+    )
+
+
+class LikeTable(NamedTuple):
+    """The LIKE patterns of a bulk load, before their bounds are ranked."""
+
+    cuts: list[tuple[Cut, Cut] | None]
+    pattern_ids: list[int]
+    patterns: tuple[Pattern, ...]
+
+    def bound_strings(self) -> list[str]:
+        """The strings that the bounds need in the vocabulary."""
+        pairs = (pair for pair in self.cuts if pair is not None)
+        return [key for pair in pairs for key, _ in pair if isinstance(key, str)]
+
+    def ranked(self, vocabulary: pa.Array) -> Likes:
+        """Return the patterns with their bounds as ranks."""
+        bounds = self.bound_strings()
+        places = pc.index_in(pa.array(bounds, STRING_TYPE), value_set=vocabulary).to_pylist()
+        rank_of = dict(zip(bounds, places, strict=True)).__getitem__
+        rows = []
+        for pair in self.cuts:
+            if pair is None:
+                rows.append((0, 0, 0, 0))
+            else:
+                low = flatten_cut(Line.STRING, pair[0], rank_of)
+                rows.append((*low, *flatten_cut(Line.STRING, pair[1], rank_of)))
+        array = np.array(rows, np.int64).reshape(-1, 4)
+        return Likes(
+            np.ascontiguousarray(array[:, 0]),
+            array[:, 1].astype(np.int16),
+            np.ascontiguousarray(array[:, 2]),
+            array[:, 3].astype(np.int16),
+            np.array(self.pattern_ids, np.int32),
+        )
+
+
+def make_likes(texts: Sequence[str | None], escapes: Sequence[str | None]) -> LikeTable:
+    """Read LIKE patterns (None: the operand was no string); a bad one is left to be refused."""
+    cuts: list[tuple[Cut, Cut] | None] = []
+    ids: list[int] = []
+    patterns: dict[Pattern, int] = {}
+    for text, escape in zip(texts, escapes, strict=True):
+        if text is None:
+            cuts.append(None)
+            ids.append(-2)
+            continue
+        try:
+            pattern = parse_pattern(text, escape)
+        except SubscriptionError:
+            cuts.append(None)
+            ids.append(-3)
+            continue
+        interval = interval_of(pattern)
+        cuts.append(interval or prefix_interval(pattern))
+        ids.append(-1 if interval else patterns.setdefault(pattern, len(patterns)))
+    return LikeTable(cuts, ids, tuple(patterns))

@@ -1,0 +1,219 @@
+"""Shapes → templates: what a shape asks, as predicate rows with holes for its literals.
+
+Enters: an expression whose literals are lifted out as parameters numbered in the order of the
+text. Leaves: a `Template`: rows (conjunction, attribute, operator, first literal, how many, escape),
+or None where the shape is better served one text at a time (very many disjuncts, or constants
+as conditions or among the operands of BETWEEN and IN).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.language.expression import (
+    And,
+    Between,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operand,
+    Or,
+    Parameter,
+    Predicate,
+    Truth,
+    disjoin,
+    map_operands,
+)
+from tocsin.normalize.fold_kernels import (
+    BETWEEN,
+    EQ,
+    GE,
+    GT,
+    IN,
+    IS_FALSE,
+    IS_NULL,
+    IS_TRUE,
+    LE,
+    LIKE,
+    LT,
+    NE,
+    NOT_BETWEEN,
+    NOT_IN,
+    NOT_LIKE,
+    NOT_NULL,
+)
+
+MAX_TEMPLATE_CONJUNCTIONS = 64
+NULL_SLOT, FALSE_SLOT, TRUE_SLOT = -1, -2, -3
+"""Slots of the constants, which are the same for every text."""
+
+_OPS = {"=": EQ, "<>": NE, "<": LT, "<=": LE, ">": GT, ">=": GE}
+_NEGATED_OPS = {"=": NE, "<>": EQ, "<": GE, "<=": GT, ">": LE, ">=": LT}
+
+_Signed: TypeAlias = tuple[Predicate, bool]
+
+
+class Row(NamedTuple):
+    """One predicate of a template."""
+
+    attribute: str
+    op: int
+    slot: int
+    n_literals: int
+    escape: str | None = None
+
+
+@dataclass(frozen=True)
+class Template:
+    """The rows of a shape, by conjunction."""
+
+    conjunctions: tuple[tuple[Row, ...], ...]
+    n_slots: int
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, conjunction by conjunction."""
+        return [row for conjunction in self.conjunctions for row in conjunction]
+
+    @property
+    def row_counts(self) -> NDArray[np.int64]:
+        """How many rows each conjunction has."""
+        return np.array([len(c) for c in self.conjunctions], np.int64)
+
+
+class _NotColumnar(Exception):
+    """The shape has to be served one text at a time."""
+
+
+def make_template(expression: Expression, n_slots: int) -> Template | None:
+    """Make the template of a shape, or None."""
+    try:
+        conjunctions = _disjuncts(expression, False)
+        rows = tuple(tuple(_row(p, negated) for p, negated in c) for c in conjunctions)
+    except _NotColumnar:
+        return None
+    return Template(rows, n_slots)
+
+
+def number_operands(expression: Expression) -> tuple[Expression, list[Operand]]:
+    """Number all operands but constants in the order of the text; return them too.
+
+    This makes a shape of an expression with named parameters.
+    """
+    found: list[Operand] = []
+
+    def number(operand: Operand) -> Operand:
+        if _constant_slot(operand) is not None:
+            return operand
+        found.append(operand)
+        return Parameter(len(found) - 1)
+
+    return map_operands(expression, number), found
+
+
+def _disjuncts(expression: Expression, negated: bool) -> list[list[_Signed]]:
+    """Return the disjunctive normal form over predicates, no more than the limit."""
+    while isinstance(expression, Not):
+        expression, negated = expression.operand, not negated
+    if isinstance(expression, Constant):
+        raise _NotColumnar  # it may cut off predicates that still have to be checked
+    if not isinstance(expression, And | Or):
+        return [[(expression, negated)]]
+    if isinstance(expression, Or) and not negated:
+        expression = _join_equalities(expression)
+        if not isinstance(expression, Or):
+            return [[(expression, False)]]  # type: ignore[list-item]
+    parts = [_disjuncts(part, negated) for part in expression.operands]
+    if isinstance(expression, And) is negated:
+        found = [conjunction for part in parts for conjunction in part]
+        _check_size(len(found))
+        return found
+    found = [[]]
+    for part in parts:
+        _check_size(len(found) * len(part))
+        found = [left + right for left in found for right in part]
+    return found
+
+
+def _check_size(n: int) -> None:
+    if n > MAX_TEMPLATE_CONJUNCTIONS:
+        raise _NotColumnar
+
+
+def _join_equalities(expression: Or) -> Expression:
+    """Turn runs of `x = a OR x = b` into `x IN (a, b)`."""
+    joined: list[Expression] = []
+    for part in expression.operands:
+        members = _members(part)
+        last = _members(joined[-1]) if joined else None
+        if members and last and joined[-1].attribute == part.attribute:  # type: ignore[union-attr]
+            joined[-1] = In(part.attribute, last + members)  # type: ignore[union-attr]
+        else:
+            joined.append(part)
+    return disjoin(joined)
+
+
+def _members(expression: Expression) -> tuple[Operand, ...] | None:
+    if isinstance(expression, Comparison) and expression.op == "=":
+        found: tuple[Operand, ...] = (expression.operand,)
+    elif isinstance(expression, In) and not expression.negated:
+        found = expression.operands
+    else:
+        return None
+    return found if all(isinstance(operand, Parameter) for operand in found) else None
+
+
+def _row(predicate: Predicate, negated: bool) -> Row:
+    name = predicate.attribute
+    if isinstance(predicate, Comparison):
+        op = (_NEGATED_OPS if negated else _OPS)[predicate.op]
+        return Row(name, op, _slot(predicate.operand), 1)
+    if isinstance(predicate, IsNull):
+        return Row(name, NOT_NULL if predicate.negated is not negated else IS_NULL, 0, 0)
+    if isinstance(predicate, Truth):
+        return Row(name, IS_FALSE if negated else IS_TRUE, 0, 0)
+    negated = predicate.negated is not negated
+    if isinstance(predicate, Like):
+        op = NOT_LIKE if negated else LIKE
+        return Row(name, op, _slot(predicate.pattern), 1, predicate.escape)
+    if isinstance(predicate, Between):
+        first = _run((predicate.low, predicate.high))
+        return Row(name, NOT_BETWEEN if negated else BETWEEN, first, 2)
+    count = len(predicate.operands)
+    return Row(name, NOT_IN if negated else IN, _run(predicate.operands), count)
+
+
+def _run(given: tuple[Operand, ...]) -> int:
+    """Return the first slot of operands that stand in a row."""
+    slots = [_slot(operand) for operand in given]
+    if slots[0] < 0 or slots != list(range(slots[0], slots[0] + len(slots))):
+        raise _NotColumnar
+    return slots[0]
+
+
+def _slot(operand: Operand) -> int:
+    slot = _constant_slot(operand)
+    if slot is not None:
+        return slot
+    if isinstance(operand, Parameter) and isinstance(operand.name, int):
+        return operand.name
+    raise _NotColumnar
+
+
+def _constant_slot(operand: Operand) -> int | None:
+    if not isinstance(operand, Literal):
+        return None
+    if operand.value is None:
+        return NULL_SLOT
+    if isinstance(operand.value, bool):
+        return TRUE_SLOT if operand.value else FALSE_SLOT
+    return None
