@@ -26,7 +26,16 @@ _HOMES = {
     "covers": "tocsin.normalize",
 }
 
-__all__ = ["EventType", "Kind", "LoadReport", "Matcher", "Matches", "__version__", "covers", "errors"]
+__all__ = [
+    "EventType",
+    "Kind",
+    "LoadReport",
+    "Matcher",
+    "Matches",
+    "__version__",
+    "covers",
+    "errors",
+]
 
 
 def __getattr__(name: str) -> Any:

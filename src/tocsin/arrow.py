@@ -1,8 +1,9 @@
 """Arrow columns in canonical form: one Arrow type for each kind of value.
 
-Enters: Arrow arrays of any type. Leaves: int64, float64, large_string, boolean or timestamp[us, UTC]
-arrays and their kind; or None where the type holds no values of a kind we know (lists, binary, …).
-Moments without a zone are taken as UTC; dates as their midnight; decimals as the nearest float.
+Enters: Arrow arrays of any type. Leaves: int64, float64, large_string, boolean or timestamp
+(microseconds, UTC) arrays and their kind; or None where the type holds no values of a kind we know
+(lists, binary, …). Moments without a zone are taken as UTC; dates as their midnight; decimals as
+the nearest float.
 """
 
 from __future__ import annotations

@@ -93,7 +93,11 @@ class KindClashError(SubscriptionError):
         super().__init__(attribute, declared, found)
 
     def __str__(self) -> str:
-        hint = " (write TIMESTAMP '…')" if (self.declared, self.found) == ("timestamp", "string") else ""
+        hint = (
+            " (write TIMESTAMP '…')"
+            if (self.declared, self.found) == ("timestamp", "string")
+            else ""
+        )
         return f"attribute {self.attribute!r} is declared {self.declared}, not {self.found}{hint}"
 
 

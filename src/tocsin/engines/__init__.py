@@ -1,0 +1,35 @@
+"""Cells → matches: one algorithm a module, one protocol.
+
+`names()` lists the engines, `make()` makes one. Modules are loaded when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tocsin.errors import ArgumentError, UnknownEngineError
+
+if TYPE_CHECKING:
+    from tocsin.engines.protocol import Engine, Expressions
+
+_NAMES = ("auto", "oracle")
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the engines."""
+    return _NAMES
+
+
+def make(name: str, expressions: Expressions, options: dict[str, object]) -> Engine:
+    """Make an engine by its name."""
+    if name not in _NAMES:
+        raise UnknownEngineError(name, _NAMES)
+    if options:
+        raise ArgumentError(f"engine {name!r} has no option {', '.join(sorted(options))}")
+    if name == "oracle":
+        from tocsin.engines.oracle import OracleEngine
+
+        return OracleEngine(expressions)
+    from tocsin.engines.auto import AutoEngine
+
+    return AutoEngine()

@@ -7,9 +7,11 @@ against the other.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 from tocsin.language.expression import (
     And,
@@ -68,8 +70,9 @@ def compare(op: str, a: object, b: object) -> bool | None:
         return None
     if any(isinstance(x, float) and math.isnan(x) for x in (a, b)):
         return None
-    x, y = (a, b) if a_kind is not Kind.TIMESTAMP else (to_microseconds(a), to_microseconds(b))  # type: ignore[arg-type]
-    less, equal = x < y, x == y  # type: ignore[operator]
+    x: Any = to_microseconds(a) if isinstance(a, dt.datetime) else a
+    y: Any = to_microseconds(b) if isinstance(b, dt.datetime) else b
+    less, equal = bool(x < y), bool(x == y)
     return {
         "=": equal,
         "<>": not equal,

@@ -66,8 +66,8 @@ _SQL_WORDS = frozenset(
 def parse(text: str) -> Expression:
     """Parse the text of a condition.
 
-    >>> parse("price < 100")
-    Comparison(attribute='price', op='<', operand=Literal(value=100, kind=<Kind.INTEGER: 'integer'>))
+    >>> parse("price IS NOT NULL")
+    IsNull(attribute='price', negated=True)
     """
     return _Parser(text, lift=False).condition()
 
@@ -75,8 +75,9 @@ def parse(text: str) -> Expression:
 def parse_shape(text: str) -> tuple[Expression, int] | None:
     """Parse a text with its number, string and timestamp literals lifted out.
 
-    They become parameters numbered from 0 in the order of the text. Returns the expression and the number of literals, or None when the expression's structure
-    depends on its literals (two constants compared), so that the text must be parsed by itself.
+    They become parameters numbered from 0 in the order of the text. Returns the expression and the
+    number of literals, or None when the expression's structure depends on its literals (two
+    constants compared), so that the text must be parsed by itself.
     """
     parser = _Parser(text, lift=True)
     expression = parser.condition()
@@ -373,7 +374,9 @@ class _Parser:
     def positions_at(self, offset: int) -> int:
         return self.positions[self.at + offset]
 
-    def fail(self, message: str, position: int | None = None, expected: str | None = None) -> NoReturn:
+    def fail(
+        self, message: str, position: int | None = None, expected: str | None = None
+    ) -> NoReturn:
         place = self.positions[self.at] if position is None else position
         raise ConditionSyntaxError(message, self.text, place, expected)
 
@@ -385,7 +388,18 @@ class _Parser:
         raise UnsupportedSyntaxError(feature, self.text, place)
 
 
-_NAME_FOLLOWERS = _COMPARISONS | {"BETWEEN", "IN", "LIKE", "IS", "NOT", "AND", "OR", ")", ".", "END"}
+_NAME_FOLLOWERS = _COMPARISONS | {
+    "BETWEEN",
+    "IN",
+    "LIKE",
+    "IS",
+    "NOT",
+    "AND",
+    "OR",
+    ")",
+    ".",
+    "END",
+}
 
 
 def escapes_are_sound(pattern: str, escape: str) -> bool:

@@ -11,8 +11,17 @@ another module.
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Integers: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+Scalar: TypeAlias = Any
+"""A truth value or a machine integer of some width, which Python's type checkers cannot tell."""
 
 EQ, NE, LT, LE, GT, GE = 0, 1, 2, 3, 4, 5
 BETWEEN, NOT_BETWEEN, IN, NOT_IN, LIKE, NOT_LIKE, IS_NULL, NOT_NULL = 6, 7, 8, 9, 10, 11, 12, 13
@@ -37,29 +46,29 @@ NAME_START, NAME_END, OP, FIRST_LITERAL, N_LITERALS = 0, 1, 2, 3, 4
 
 
 @njit(cache=True, nogil=True)
-def _is_name_start(c):
+def _is_name_start(c: Scalar) -> Scalar:
     return (c >= 97 and c <= 122) or (c >= 65 and c <= 90) or c == 95
 
 
 @njit(cache=True, nogil=True)
-def _is_digit(c):
+def _is_digit(c: Scalar) -> Scalar:
     return c >= 48 and c <= 57
 
 
 @njit(cache=True, nogil=True)
-def _is_name_part(c):
+def _is_name_part(c: Scalar) -> Scalar:
     return _is_name_start(c) or _is_digit(c) or c == 36
 
 
 @njit(cache=True, nogil=True)
-def _skip_space(data, at, end):
+def _skip_space(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     while at < end and (data[at] == 32 or (data[at] >= 9 and data[at] <= 13)):
         at += 1
     return at
 
 
 @njit(cache=True, nogil=True)
-def _is_word(data, start, end, word):
+def _is_word(data: Bytes, start: Scalar, end: Scalar, word: Bytes) -> Scalar:
     """Whether a name is a keyword (given in capitals), in any case."""
     if end - start != len(word):
         return False
@@ -87,7 +96,7 @@ _TIMESTAMP_WORD = np.frombuffer(b"TIMESTAMP", np.uint8)
 
 
 @njit(cache=True, nogil=True)
-def _is_keyword(data, start, end):
+def _is_keyword(data: Bytes, start: Scalar, end: Scalar) -> Scalar:
     n = end - start
     if n == 2:
         return (
@@ -111,7 +120,7 @@ def _is_keyword(data, start, end):
 
 
 @njit(cache=True, nogil=True)
-def _name_end(data, at, end):
+def _name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     """Where the name or dotted path that starts here ends."""
     while at < end:
         if _is_name_part(data[at]):
@@ -124,7 +133,7 @@ def _name_end(data, at, end):
 
 
 @njit(cache=True, nogil=True)
-def _string_end(data, at, end):
+def _string_end(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, bool]:
     """Where the string literal that starts here ends (-1: nowhere), and whether it has quotes."""
     doubled = False
     at += 1
@@ -140,7 +149,7 @@ def _string_end(data, at, end):
 
 
 @njit(cache=True, nogil=True)
-def _number(data, at, end, negative):
+def _number(data: Bytes, at: Scalar, end: Scalar, negative: bool) -> tuple[Scalar, Scalar, Scalar]:
     """Read a number: return where it ends (-1: no number we take), its class and its bits."""
     mantissa, n_digits, scale = np.uint64(0), 0, 0
     is_float, any_digit = False, False
@@ -158,7 +167,7 @@ def _number(data, at, end, negative):
         at += 1
     if not any_digit:
         return -1, INTEGER, np.int64(0)
-    exponent = 0
+    exponent: Scalar = 0
     if at < end and (data[at] == 101 or data[at] == 69):
         is_float = True
         at += 1
@@ -187,7 +196,7 @@ def _number(data, at, end, negative):
 
 
 @njit(cache=True, nogil=True)
-def _literal(data, at, end, literals, n):
+def _literal(data: Bytes, at: Scalar, end: Scalar, literals: Integers, n: Scalar) -> Scalar:
     """Read a literal at a place into row n; return where it ends, or -1."""
     if at >= end:
         return -1
@@ -217,7 +226,9 @@ def _literal(data, at, end, literals, n):
 
 
 @njit(cache=True, nogil=True)
-def _word_literal(data, start, at, end):
+def _word_literal(
+    data: Bytes, start: Scalar, at: Scalar, end: Scalar
+) -> tuple[Scalar, Scalar, Scalar]:
     """Read a literal that starts with a word: return its start, its end (-1: none) and class."""
     if _is_word(data, start, at, _TRUE_WORD):
         return start, at, TRUE
@@ -234,7 +245,7 @@ def _word_literal(data, start, at, end):
 
 
 @njit(cache=True, nogil=True)
-def _comparison(data, at, end):
+def _comparison(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, Scalar]:
     """Read a comparison operator: return where it ends (-1: none) and its number."""
     c = data[at]
     following = data[at + 1] if at + 1 < end else np.uint8(0)
@@ -254,7 +265,9 @@ def _comparison(data, at, end):
 
 
 @njit(cache=True, nogil=True)
-def _list(data, at, end, literals, n):
+def _list(
+    data: Bytes, at: Scalar, end: Scalar, literals: Integers, n: Scalar
+) -> tuple[Scalar, Scalar]:
     """Read `( literal, … )`: return where it ends (-1: not) and the number of literals."""
     first = n
     if at >= end or data[at] != 40:
@@ -275,7 +288,9 @@ def _list(data, at, end, literals, n):
 
 
 @njit(cache=True, nogil=True)
-def _word_tail(data, at, end, literals, n_literals):
+def _word_tail(
+    data: Bytes, at: Scalar, end: Scalar, literals: Integers, n_literals: Scalar
+) -> tuple[Scalar, Scalar, Scalar]:
     """Read what follows an attribute when it is a word.
 
     Returns where it ends (-1: not recognised), the operator and the number of literals.
@@ -318,7 +333,15 @@ def _word_tail(data, at, end, literals, n_literals):
 
 
 @njit(cache=True, nogil=True)
-def _predicate(data, at, end, literals, n_literals, predicates, n):
+def _predicate(
+    data: Bytes,
+    at: Scalar,
+    end: Scalar,
+    literals: Integers,
+    n_literals: Scalar,
+    predicates: Integers,
+    n: Scalar,
+) -> tuple[Scalar, Scalar]:
     """Read one predicate: return where it ends (-1: not recognised) and its literals' number."""
     if at >= end or not _is_name_start(data[at]):
         return -1, 0
@@ -353,7 +376,15 @@ def _predicate(data, at, end, literals, n_literals, predicates, n):
 
 
 @njit(cache=True, nogil=True)
-def scan_conjunctions(data, starts, literals, predicates, literal_end, predicate_end, taken):
+def scan_conjunctions(
+    data: Bytes,
+    starts: Integers,
+    literals: Integers,
+    predicates: Integers,
+    literal_end: Integers,
+    predicate_end: Integers,
+    taken: Flags,
+) -> None:
     """Recognise the texts that are plain conjunctions, and read them.
 
     `taken[i]` says whether text i is one; `literal_end[i]` and `predicate_end[i]` are the numbers
@@ -362,13 +393,13 @@ def scan_conjunctions(data, starts, literals, predicates, literal_end, predicate
     n_literals, n_predicates = 0, 0
     for i in range(len(starts) - 1):
         end = starts[i + 1]
-        l, p = n_literals, n_predicates
+        n, p = n_literals, n_predicates
         at = _skip_space(data, starts[i], end)
         while True:
-            at, count = _predicate(data, at, end, literals, l, predicates, p)
+            at, count = _predicate(data, at, end, literals, n, predicates, p)
             if at < 0:
                 break
-            l, p = l + count, p + 1
+            n, p = n + count, p + 1
             at = _skip_space(data, at, end)
             if at == end:
                 break
@@ -379,18 +410,18 @@ def scan_conjunctions(data, starts, literals, predicates, literal_end, predicate
             at = _skip_space(data, word_end, end)
         taken[i] = at >= 0
         if at >= 0:
-            n_literals, n_predicates = l, p
+            n_literals, n_predicates = n, p
         literal_end[i] = n_literals
         predicate_end[i] = n_predicates
 
 
 @njit(cache=True, nogil=True)
-def _hash_byte(value, c):
+def _hash_byte(value: Scalar, c: Scalar) -> Scalar:
     return (value ^ np.uint64(c)) * _PRIME
 
 
 @njit(cache=True, nogil=True)
-def _quoted_name_end(data, at, end):
+def _quoted_name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     quote = data[at]
     at += 1
     while at < end:
@@ -404,7 +435,15 @@ def _quoted_name_end(data, at, end):
 
 
 @njit(cache=True, nogil=True)
-def _hash_piece(data, at, end, value, literals, n, after_escape):
+def _hash_piece(
+    data: Bytes,
+    at: Scalar,
+    end: Scalar,
+    value: Scalar,
+    literals: Integers,
+    n: Scalar,
+    after_escape: bool,
+) -> tuple[Scalar, Scalar, Scalar, bool]:
     """Read one token of a shape: return where it ends (-1: not), the hash, literals, and ESCAPE."""
     c = data[at]
     start = at
@@ -440,7 +479,14 @@ def _hash_piece(data, at, end, value, literals, n, after_escape):
 
 
 @njit(cache=True, nogil=True)
-def scan_shapes(data, starts, literals, literal_end, shape, taken):
+def scan_shapes(
+    data: Bytes,
+    starts: Integers,
+    literals: Integers,
+    literal_end: Integers,
+    shape: NDArray[np.uint64],
+    taken: Flags,
+) -> None:
     """Read the literals of texts and hash all else.
 
     `taken[i]` says whether text i could be read; two texts with the same hash differ, up to a
@@ -464,7 +510,15 @@ def scan_shapes(data, starts, literals, literal_end, shape, taken):
 
 
 @njit(cache=True, nogil=True)
-def same_shape(data, a_start, a_end, b_start, b_end, literals, room):
+def same_shape(
+    data: Bytes,
+    a_start: Scalar,
+    a_end: Scalar,
+    b_start: Scalar,
+    b_end: Scalar,
+    literals: Integers,
+    room: Scalar,
+) -> Scalar:
     """Whether two texts, both read by `scan_shapes`, differ only in white space and literals."""
     a, b = _skip_space(data, a_start, a_end), _skip_space(data, b_start, b_end)
     a_escape, b_escape = False, False
@@ -489,7 +543,14 @@ def same_shape(data, a_start, a_end, b_start, b_end, literals, room):
 
 
 @njit(cache=True, nogil=True)
-def mark_same_shapes(data, starts, representative, literals, room, same):
+def mark_same_shapes(
+    data: Bytes,
+    starts: Integers,
+    representative: Integers,
+    literals: Integers,
+    room: Scalar,
+    same: Flags,
+) -> None:
     """For each text say whether it has the same shape as its representative."""
     for i in range(len(representative)):
         r = representative[i]
@@ -499,7 +560,14 @@ def mark_same_shapes(data, starts, representative, literals, room, same):
 
 
 @njit(cache=True, nogil=True)
-def copy_strings(data, starts, ends, has_quotes, out, out_start):
+def copy_strings(
+    data: Bytes,
+    starts: Integers,
+    ends: Integers,
+    has_quotes: Flags,
+    out: Bytes,
+    out_start: Integers,
+) -> Scalar:
     """Copy string literals without their outer quotes, doubled ones made single."""
     n = 0
     for i in range(len(starts)):
@@ -514,7 +582,14 @@ def copy_strings(data, starts, ends, has_quotes, out, out_start):
 
 
 @njit(cache=True, nogil=True)
-def number_names(data, starts, ends, table, firsts, name_of):
+def number_names(
+    data: Bytes,
+    starts: Integers,
+    ends: Integers,
+    table: NDArray[np.int32],
+    firsts: Integers,
+    name_of: NDArray[np.int32],
+) -> Scalar:
     """Number names by first appearance; return how many there are, or -1 when the table is full.
 
     `table` is an open-addressing hash table of name numbers plus one; `firsts[k]` is a place where
@@ -537,7 +612,9 @@ def number_names(data, starts, ends, table, firsts, name_of):
                 table[slot] = n
                 name_of[i] = n - 1
                 break
-            if _same_name(data, starts[i], ends[i], starts[firsts[known - 1]], ends[firsts[known - 1]]):
+            if _same_name(
+                data, starts[i], ends[i], starts[firsts[known - 1]], ends[firsts[known - 1]]
+            ):
                 name_of[i] = known - 1
                 break
             slot = (slot + np.uint64(1)) & mask
@@ -545,7 +622,7 @@ def number_names(data, starts, ends, table, firsts, name_of):
 
 
 @njit(cache=True, nogil=True)
-def _same_name(data, a, a_end, b, b_end):
+def _same_name(data: Bytes, a: Scalar, a_end: Scalar, b: Scalar, b_end: Scalar) -> Scalar:
     if a_end - a != b_end - b:
         return False
     for i in range(a_end - a):

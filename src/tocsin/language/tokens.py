@@ -84,6 +84,6 @@ def _refuse(text: str, kind: str, piece: str, position: int) -> None:
         raise UnsupportedSyntaxError("a comment", text, position)
     if piece == "'":
         raise ConditionSyntaxError("a string literal is not closed", text, position, "a quote (')")
-    if piece in "\"`":
+    if piece in '"`':
         raise ConditionSyntaxError("a quoted name is not closed", text, position, piece)
     raise ConditionSyntaxError(f"unexpected character {piece!r}", text, position)

@@ -27,11 +27,11 @@ from tocsin.language.expression import Expression, Literal, Parameter, parameter
 from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.fold import BadSubscription, Block, BulkForm, PredicateBatch
+from tocsin.normalize.fold_kernels import Literals
 from tocsin.normalize.literals import (
     FALSE_LITERAL,
     NULL_LITERAL,
     TRUE_LITERAL,
-    Literals,
     column_literals,
     read_literals,
 )
@@ -250,14 +250,15 @@ def normalize_template(
 
 def _constant(literal: Literal, n: int, batch: PredicateBatch) -> Literals:
     one = column_literals(pa.array([literal.value]), batch.literals)
-    return Literals(*(np.broadcast_to(part, (n,)) for part in one))
+    parts: list[Any] = [np.broadcast_to(part, (n,)) for part in one]
+    return Literals(*parts)
 
 
 def _interleave(columns: list[Literals], n: int) -> Literals:
     """Lay columns of literals out subscription by subscription."""
 
     def mix(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
-        mixed = np.empty((n, len(parts)), dtype)
+        mixed: NDArray[Any] = np.empty((n, len(parts)), dtype)
         for at, part in enumerate(parts):
             mixed[:, at] = part
         return mixed.reshape(-1)

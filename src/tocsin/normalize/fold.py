@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -127,7 +127,7 @@ class PredicateBatch:
     def _joined(
         self,
     ) -> tuple[kernels.PredicateRows, NDArray[np.int64], NDArray[np.int32] | None]:
-        def joined(name: str, dtype: type) -> NDArray[np.generic]:
+        def joined(name: str, dtype: type) -> Any:
             parts = [getattr(block, name) for block in self._blocks]
             return np.concatenate(parts) if parts else np.empty(0, dtype)
 
@@ -149,7 +149,7 @@ class PredicateBatch:
                     for block in self._blocks
                 ]
             )
-        subscription: NDArray[np.int64] = joined("subscription", np.int64)  # type: ignore[assignment]
+        subscription = joined("subscription", np.int64)
         self._blocks.clear()
         return rows, subscription, escape
 

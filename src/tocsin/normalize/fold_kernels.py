@@ -11,10 +11,17 @@ intervals beside other predicates on their attribute, and literals of the wrong 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Integers: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+Scalar: TypeAlias = Any
+"""A truth value or a machine integer of some width, which Python's type checkers cannot tell."""
 
 EQ, NE, LT, LE, GT, GE = 0, 1, 2, 3, 4, 5
 BETWEEN, NOT_BETWEEN, IN, NOT_IN, LIKE, NOT_LIKE, IS_NULL, NOT_NULL = 6, 7, 8, 9, 10, 11, 12, 13
@@ -36,19 +43,19 @@ _PLUS_INFINITY_KEY = np.int64(np.array(np.inf).view(np.int64))
 class PredicateRows(NamedTuple):
     """Predicates by conjunction. `literal_start` of a LIKE row points into the `Likes`."""
 
-    row_start: np.ndarray
-    attribute: np.ndarray
-    op: np.ndarray
-    literal_start: np.ndarray
-    n_literals: np.ndarray
+    row_start: Integers
+    attribute: NDArray[np.int32]
+    op: Bytes
+    literal_start: Integers
+    n_literals: NDArray[np.int32]
 
 
 class Literals(NamedTuple):
     """Literals on their lines: the flat cut just before each. NULL and NaN have line -1."""
 
-    line: np.ndarray
-    key: np.ndarray
-    tail: np.ndarray
+    line: NDArray[np.int8]
+    key: Integers
+    tail: NDArray[np.int16]
 
 
 class Likes(NamedTuple):
@@ -57,44 +64,44 @@ class Likes(NamedTuple):
     Pattern -1: nothing but the interval; -2: no string, so satisfied by nothing; -3: ill-formed.
     """
 
-    low_key: np.ndarray
-    low_tail: np.ndarray
-    high_key: np.ndarray
-    high_tail: np.ndarray
-    pattern: np.ndarray
+    low_key: Integers
+    low_tail: NDArray[np.int16]
+    high_key: Integers
+    high_tail: NDArray[np.int16]
+    pattern: NDArray[np.int32]
 
 
 class Declared(NamedTuple):
     """Per attribute the declared kind (in the order of `model.Kind`) and line, or -1."""
 
-    kind: np.ndarray
-    line: np.ndarray
+    kind: NDArray[np.int8]
+    line: NDArray[np.int8]
 
 
 class Conditions(NamedTuple):
     """The output arrays, as large as they may become."""
 
-    condition_end: np.ndarray
-    attribute: np.ndarray
-    flags: np.ndarray
-    piece_end: np.ndarray
-    line: np.ndarray
-    low_key: np.ndarray
-    low_tail: np.ndarray
-    high_key: np.ndarray
-    high_tail: np.ndarray
-    pattern_condition: np.ndarray
-    pattern_id: np.ndarray
-    pattern_negated: np.ndarray
+    condition_end: Integers
+    attribute: NDArray[np.int32]
+    flags: Bytes
+    piece_end: Integers
+    line: Bytes
+    low_key: Integers
+    low_tail: NDArray[np.int16]
+    high_key: Integers
+    high_tail: NDArray[np.int16]
+    pattern_condition: Integers
+    pattern_id: NDArray[np.int32]
+    pattern_negated: Bytes
 
 
 @njit(cache=True, nogil=True)
-def _less(a_key, a_tail, b_key, b_tail):
+def _less(a_key: Scalar, a_tail: Scalar, b_key: Scalar, b_tail: Scalar) -> Scalar:
     return a_key < b_key or (a_key == b_key and a_tail < b_tail)
 
 
 @njit(cache=True, nogil=True)
-def _before(line, key, tail, follows):
+def _before(line: Scalar, key: Scalar, tail: Scalar, follows: Scalar) -> tuple[Scalar, Scalar]:
     """The canonical cut just before a literal; `follows` is its string's mark."""
     if line == _NUMBER:
         if key == _MINUS_INFINITY_KEY:
@@ -112,7 +119,7 @@ def _before(line, key, tail, follows):
 
 
 @njit(cache=True, nogil=True)
-def _after(line, key, tail):
+def _after(line: Scalar, key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     """The canonical cut just after a literal."""
     if line == _NUMBER:
         if key == _PLUS_INFINITY_KEY:
@@ -126,7 +133,15 @@ def _after(line, key, tail):
 
 
 @njit(cache=True, nogil=True)
-def _put(pieces, n, line, low_key, low_tail, high_key, high_tail):
+def _put(
+    pieces: Integers,
+    n: Scalar,
+    line: Scalar,
+    low_key: Scalar,
+    low_tail: Scalar,
+    high_key: Scalar,
+    high_tail: Scalar,
+) -> Scalar:
     """Append an interval unless it is empty."""
     if _less(low_key, low_tail, high_key, high_tail):
         pieces[n, 0] = line
@@ -139,12 +154,20 @@ def _put(pieces, n, line, low_key, low_tail, high_key, high_tail):
 
 
 @njit(cache=True, nogil=True)
-def _mark(string_follows, line, key):
+def _mark(string_follows: Bytes, line: Scalar, key: Scalar) -> Scalar:
     return string_follows[key] if line == _STRING else np.uint8(0)
 
 
 @njit(cache=True, nogil=True)
-def _put_comparison(pieces, n, op, line, key, tail, follows):
+def _put_comparison(
+    pieces: Integers,
+    n: Scalar,
+    op: Scalar,
+    line: Scalar,
+    key: Scalar,
+    tail: Scalar,
+    follows: Scalar,
+) -> Scalar:
     """Append what `attribute op literal` allows."""
     b_key, b_tail = _before(line, key, tail, follows)
     a_key, a_tail = _after(line, key, tail)
@@ -162,7 +185,7 @@ def _put_comparison(pieces, n, op, line, key, tail, follows):
 
 
 @njit(cache=True, nogil=True)
-def _sort_and_unite(pieces, n):
+def _sort_and_unite(pieces: Integers, n: Scalar) -> Scalar:
     """Order pieces and join those that overlap or touch; return how many are left."""
     gap = 1
     while gap < n:
@@ -197,7 +220,7 @@ def _sort_and_unite(pieces, n):
 
 
 @njit(cache=True, nogil=True)
-def _comes_before(pieces, a, b):
+def _comes_before(pieces: Integers, a: Scalar, b: Scalar) -> Scalar:
     for column in range(3):
         if pieces[a, column] != pieces[b, column]:
             return pieces[a, column] < pieces[b, column]
@@ -205,7 +228,7 @@ def _comes_before(pieces, a, b):
 
 
 @njit(cache=True, nogil=True)
-def _intersect(a, n_a, b, n_b, out):
+def _intersect(a: Integers, n_a: Scalar, b: Integers, n_b: Scalar, out: Integers) -> Scalar:
     """Write what lies in both piece lists."""
     i, j, n = 0, 0, 0
     while i < n_a and j < n_b:
@@ -231,7 +254,15 @@ def _intersect(a, n_a, b, n_b, out):
 
 
 @njit(cache=True, nogil=True)
-def _put_membership(pieces, literals, start, count, negated, string_follows, points):
+def _put_membership(
+    pieces: Integers,
+    literals: Literals,
+    start: Scalar,
+    count: Scalar,
+    negated: bool,
+    string_follows: Bytes,
+    points: Integers,
+) -> Scalar:
     """Write what IN or NOT IN allows."""
     n = 0
     for at in range(start, start + count):
@@ -259,7 +290,15 @@ def _put_membership(pieces, literals, start, count, negated, string_follows, poi
 
 
 @njit(cache=True, nogil=True)
-def _put_predicate(pieces, rows, row, literals, likes, string_follows, points):
+def _put_predicate(
+    pieces: Integers,
+    rows: PredicateRows,
+    row: Scalar,
+    literals: Literals,
+    likes: Likes,
+    string_follows: Bytes,
+    points: Integers,
+) -> Scalar:
     """Write what one predicate allows of present values (IS NULL and NOT NULL apart)."""
     op = rows.op[row]
     at = rows.literal_start[row]
@@ -277,9 +316,7 @@ def _put_predicate(pieces, rows, row, literals, likes, string_follows, points):
     if op <= GE:
         if line < 0:
             return 0
-        return _put_comparison(
-            pieces, 0, op, line, key, tail, _mark(string_follows, line, key)
-        )
+        return _put_comparison(pieces, 0, op, line, key, tail, _mark(string_follows, line, key))
     line2 = np.int64(literals.line[at + 1])
     key2, tail2 = literals.key[at + 1], np.int64(literals.tail[at + 1])
     if op == BETWEEN:
@@ -297,7 +334,7 @@ def _put_predicate(pieces, rows, row, literals, likes, string_follows, points):
 
 
 @njit(cache=True, nogil=True)
-def _put_like(pieces, op, at, likes):
+def _put_like(pieces: Integers, op: Scalar, at: Scalar, likes: Likes) -> Scalar:
     if likes.pattern[at] < -1:
         return 0
     low_key, low_tail = likes.low_key[at], np.int64(likes.low_tail[at])
@@ -311,7 +348,7 @@ def _put_like(pieces, op, at, likes):
 
 
 @njit(cache=True, nogil=True)
-def _integer_cut(key, tail):
+def _integer_cut(key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     """Move a cut on the number line up to the next integer, as a canonical cut."""
     if key == _INT64_MIN or (key == _INT64_MAX and tail == 1):
         return key, tail
@@ -337,7 +374,7 @@ def _integer_cut(key, tail):
 
 
 @njit(cache=True, nogil=True)
-def _tighten(pieces, n):
+def _tighten(pieces: Integers, n: Scalar) -> Scalar:
     """Tighten the number pieces of an attribute declared integer."""
     kept = 0
     for i in range(n):
@@ -355,7 +392,7 @@ def _tighten(pieces, n):
 
 
 @njit(cache=True, nogil=True)
-def _is_whole_line(pieces, n, line):
+def _is_whole_line(pieces: Integers, n: Scalar, line: Scalar) -> Scalar:
     return (
         n == 1
         and pieces[0, 0] == line
@@ -367,7 +404,9 @@ def _is_whole_line(pieces, n, line):
 
 
 @njit(cache=True, nogil=True)
-def _clashes(rows, row, literals, likes, declared_line):
+def _clashes(
+    rows: PredicateRows, row: Scalar, literals: Literals, likes: Likes, declared_line: Scalar
+) -> Scalar:
     """Whether a predicate's literals do not fit the declared line of its attribute."""
     op = rows.op[row]
     if op == IS_NULL or op == NOT_NULL:
@@ -385,14 +424,23 @@ def _clashes(rows, row, literals, likes, declared_line):
 class Scratch(NamedTuple):
     """Room for piece lists while one attribute's predicates are folded."""
 
-    current: np.ndarray
-    following: np.ndarray
-    spare: np.ndarray
-    points: np.ndarray
+    current: Integers
+    following: Integers
+    spare: Integers
+    points: Integers
 
 
 @njit(cache=True, nogil=True)
-def _fold_predicate(rows, row, literals, likes, string_follows, n, flags, scratch):
+def _fold_predicate(
+    rows: PredicateRows,
+    row: Scalar,
+    literals: Literals,
+    likes: Likes,
+    string_follows: Bytes,
+    n: Scalar,
+    flags: Scalar,
+    scratch: Scratch,
+) -> tuple[Scalar, Scalar]:
     """Intersect the set in `scratch.current` with one more predicate; return its n and flags."""
     op = rows.op[row]
     if op == IS_NULL:
@@ -413,7 +461,17 @@ def _fold_predicate(rows, row, literals, likes, string_follows, n, flags, scratc
 
 
 @njit(cache=True, nogil=True)
-def _fold_attribute(rows, order, i, j, literals, likes, declared, string_follows, scratch):
+def _fold_attribute(
+    rows: PredicateRows,
+    order: Integers,
+    i: Scalar,
+    j: Scalar,
+    literals: Literals,
+    likes: Likes,
+    declared: Declared,
+    string_follows: Bytes,
+    scratch: Scratch,
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """Fold the predicates of one attribute: return verdict, n, flags and the pattern's row."""
     attribute = rows.attribute[order[i]]
     line, kind = declared.line[attribute], declared.kind[attribute]
@@ -428,9 +486,7 @@ def _fold_attribute(rows, order, i, j, literals, likes, declared, string_follows
                 return LEFT_OVER, 0, 0, general
             if pattern >= 0:
                 general = row
-        n, flags = _fold_predicate(
-            rows, row, literals, likes, string_follows, n, flags, scratch
-        )
+        n, flags = _fold_predicate(rows, row, literals, likes, string_follows, n, flags, scratch)
     if general >= 0 and j - i > 1:
         return LEFT_OVER, 0, 0, general
     if kind == _INTEGER_KIND and flags == 0:
@@ -443,7 +499,15 @@ def _fold_attribute(rows, order, i, j, literals, likes, declared, string_follows
 
 
 @njit(cache=True, nogil=True)
-def _write_condition(out, condition, piece, attribute, flags, current, n):
+def _write_condition(
+    out: Conditions,
+    condition: Scalar,
+    piece: Scalar,
+    attribute: Scalar,
+    flags: Scalar,
+    current: Integers,
+    n: Scalar,
+) -> None:
     out.attribute[condition] = attribute
     out.flags[condition] = flags
     for p in range(n):
@@ -456,7 +520,17 @@ def _write_condition(out, condition, piece, attribute, flags, current, n):
 
 
 @njit(cache=True, nogil=True)
-def _interval(op, line, key, tail, follows, line2, key2, tail2, is_integer):
+def _interval(
+    op: Scalar,
+    line: Scalar,
+    key: Scalar,
+    tail: Scalar,
+    follows: Scalar,
+    line2: Scalar,
+    key2: Scalar,
+    tail2: Scalar,
+    is_integer: bool,
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """The one interval that a simple predicate is: lower and upper cut (crossed: empty)."""
     if line < 0 or line2 != line:
         return _INT64_MAX, np.int64(1), _INT64_MIN, np.int64(0)
@@ -477,7 +551,17 @@ def _interval(op, line, key, tail, follows, line2, key2, tail2, is_integer):
 
 
 @njit(cache=True, nogil=True)
-def fold(rows, literals, likes, declared, string_follows, status, out, scratch, order):
+def fold(
+    rows: PredicateRows,
+    literals: Literals,
+    likes: Likes,
+    declared: Declared,
+    string_follows: Bytes,
+    status: Bytes,
+    out: Conditions,
+    scratch: Scratch,
+    order: Integers,
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """Fold each conjunction's predicates into one condition per attribute.
 
     Returns the numbers of conjunctions, conditions, pieces and pattern rows written; `status` says
@@ -555,7 +639,9 @@ def fold(rows, literals, likes, declared, string_follows, status, out, scratch, 
 
 
 @njit(cache=True, nogil=True)
-def _order_by_attribute(attribute, first, count, order):
+def _order_by_attribute(
+    attribute: NDArray[np.int32], first: Scalar, count: Scalar, order: Integers
+) -> None:
     """Write the row numbers of one conjunction, ordered by attribute, stably."""
     for i in range(count):
         j = i
@@ -567,7 +653,15 @@ def _order_by_attribute(attribute, first, count, order):
 
 
 @njit(cache=True, nogil=True)
-def _condition_covers(a, b, t_flags, t_start, t_line, t_cuts, t_pattern):
+def _condition_covers(
+    a: Scalar,
+    b: Scalar,
+    t_flags: Bytes,
+    t_start: Integers,
+    t_line: Bytes,
+    t_cuts: Integers,
+    t_pattern: Integers,
+) -> Scalar:
     """Whether condition a of a table allows all that condition b allows (sound)."""
     if t_flags[b] & ~t_flags[a] & (_ABSENT | _PRESENT):
         return False
@@ -593,7 +687,17 @@ def _condition_covers(a, b, t_flags, t_start, t_line, t_cuts, t_pattern):
 
 
 @njit(cache=True, nogil=True)
-def _conjunction_covers(a, b, c_start, t_attribute, t_flags, t_start, t_line, t_cuts, t_pattern):
+def _conjunction_covers(
+    a: Scalar,
+    b: Scalar,
+    c_start: Integers,
+    t_attribute: NDArray[np.int32],
+    t_flags: Bytes,
+    t_start: Integers,
+    t_line: Bytes,
+    t_cuts: Integers,
+    t_pattern: Integers,
+) -> Scalar:
     j, end = c_start[b], c_start[b + 1]
     for i in range(c_start[a], c_start[a + 1]):
         while j < end and t_attribute[j] < t_attribute[i]:
@@ -607,8 +711,17 @@ def _conjunction_covers(a, b, c_start, t_attribute, t_flags, t_start, t_line, t_
 
 @njit(cache=True, nogil=True)
 def mark_uncovered(
-    subscription, c_start, t_attribute, t_flags, t_start, t_line, t_cuts, t_pattern, most, keep
-):
+    subscription: Integers,
+    c_start: Integers,
+    t_attribute: NDArray[np.int32],
+    t_flags: Bytes,
+    t_start: Integers,
+    t_line: Bytes,
+    t_cuts: Integers,
+    t_pattern: Integers,
+    most: Scalar,
+    keep: Flags,
+) -> None:
     """Mark for keeping each conjunction that no sibling covers."""
     first = 0
     n = len(subscription)

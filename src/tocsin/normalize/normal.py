@@ -21,10 +21,10 @@ from tocsin.language.expression import And, Constant, Expression, Not, Or, predi
 from tocsin.model import EventType
 from tocsin.normalize.condition import (
     Condition,
+    canonical,
     check_kind,
     condition_covers,
     condition_of,
-    canonical,
     intersect,
     unite,
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tocsin.errors import SubscriptionError
+from tocsin.errors import ParameterError
 from tocsin.normalize.lines import HIGH, Cut, Interval, Line
 
 ONE: Final = 1
@@ -73,7 +73,7 @@ def parse_pattern(text: str, escape: str | None) -> Pattern:
         if escape is not None and char == escape:
             at += 1
             if at == len(text) or text[at] not in ("%", "_", escape):
-                raise SubscriptionError(
+                raise ParameterError(
                     f"in the pattern {text!r} the escape character {escape!r} must stand "
                     f"before %, _ or itself"
                 )

@@ -29,7 +29,7 @@ from tocsin.model import EventType
 from tocsin.normalize import fold_kernels as kernels
 from tocsin.normalize.bind import to_literal
 from tocsin.normalize.fold import Block, BulkForm, PredicateBatch
-from tocsin.normalize.literals import NULL_LITERAL, Literals, column_literals
+from tocsin.normalize.literals import NULL_LITERAL, column_literals
 
 _OPS = {
     "=": kernels.EQ,
@@ -150,7 +150,7 @@ def normalize_rows(rules: RuleTable, event_type: EventType | None = None) -> Bul
     batch = PredicateBatch()
     literal = np.full(len(rules.row), NULL_LITERAL, np.int64)
     for values in rules.values:
-        first = batch.literals.add(_literals(values, batch))
+        first = batch.literals.add(column_literals(values, batch.literals))
         here = values.is_valid().to_numpy(zero_copy_only=False)[rules.row]
         literal[here] = rules.row[here] + first
     row_counts = np.diff(rules.row_start)
@@ -170,10 +170,6 @@ def normalize_rows(rules: RuleTable, event_type: EventType | None = None) -> Bul
         )
     )
     return batch.fold(len(rules.ids), event_type, rules.expression, bad.tolist())
-
-
-def _literals(values: pa.Array, batch: PredicateBatch) -> Literals:
-    return column_literals(values, batch.literals)
 
 
 def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:

@@ -2,8 +2,8 @@
 
 Enters: normal forms (objects), or arrays from the bulk kernels. Leaves: a `ConjunctionTable`, which
 every engine builds from. Conjunctions are rows; each has a run of conditions, ordered by
-attribute; each condition has a run of pieces (intervals, see `keys`), ordered. Strings are ranks in the
-table's own sorted vocabulary, so that from here on every comparison is one of integers.
+attribute; each condition has a run of pieces (intervals, see `keys`), ordered. Strings are ranks
+in the table's own sorted vocabulary, so that from here on every comparison is one of integers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Shapes → templates: what a shape asks, as predicate rows with holes for its literals.
 
 Enters: an expression whose literals are lifted out as parameters numbered in the order of the
-text. Leaves: a `Template`: rows (conjunction, attribute, operator, first literal, how many, escape),
-or None where the shape is better served one text at a time (very many disjuncts, or constants
-as conditions or among the operands of BETWEEN and IN).
+text. Leaves: a `Template`: rows (attribute, operator, first literal, how many, escape) by
+conjunction; or None where the shape is better served one text at a time: very many disjuncts, or
+constants as conditions or among the operands of BETWEEN and IN.
 """
 
 from __future__ import annotations

@@ -1,0 +1,263 @@
+"""Bounds → cells: the integer code of values and conditions within one segment.
+
+Enters: a conjunction table. Leaves: a `CellSpace`: for each attribute the cuts that its conditions
+use divide each value line into cells; a condition becomes a few ranges of cells, an event a row of
+cell numbers. From there on kinds do not matter and every comparison is one of small integers.
+
+Cells of an attribute: 0 is absent, 1 a present value on a line that no condition cuts (or on none:
+NaN, lists), then line by line the cells between neighbouring cuts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.encode import cell_kernels as kernels
+from tocsin.encode.events import Column, EventBatch, Part
+from tocsin.model import INT64_MAX, INT64_MIN
+from tocsin.normalize import lines
+from tocsin.normalize.condition import line_of
+from tocsin.normalize.keys import floats_of
+from tocsin.normalize.lines import Line
+from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
+
+ABSENT_CELL = 0
+OTHER_CELL = 1
+FIRST_CELL = 2
+
+
+@dataclass(frozen=True)
+class LineCells:
+    """The cells of one attribute on one line: cell `base + i` starts at the i-th cut before it.
+
+    `keys` and `tails` are the cuts in order. `integers` and `floats` are the least integer and the
+    least float at or after each cut, so that a value's cell is found by one search.
+    """
+
+    base: int
+    keys: NDArray[np.int64]
+    tails: NDArray[np.int16]
+
+    @property
+    def n_cells(self) -> int:
+        """How many cells the line has."""
+        return len(self.keys) + 1
+
+    @cached_property
+    def integers(self) -> NDArray[np.int64]:
+        """The least integer at or after each cut on the number line, as far as there is one."""
+        values = floats_of(self.keys)
+        up = np.ceil(values)
+        below = np.clip(up, -(2.0**63), np.nextafter(2.0**63, 0)).astype(np.int64)
+        step = np.where(up == values, (self.tails >> 1) + (self.tails & 1), 0).astype(np.int64)
+        is_beyond = (up >= 2.0**63) | (below > INT64_MAX - step)
+        least = np.where(up < -(2.0**63), INT64_MIN, below + np.where(is_beyond, 0, step))
+        return least[: len(least) - np.count_nonzero(is_beyond)]
+
+    @cached_property
+    def floats(self) -> NDArray[np.float64]:
+        """The least float at or after each cut on the number line."""
+        values = floats_of(self.keys)
+        return np.where(self.tails > 0, np.nextafter(values, np.inf), values)
+
+
+class CellSpace:
+    """The cells of every attribute that a conjunction table mentions."""
+
+    def __init__(self, table: ConjunctionTable) -> None:
+        self.attributes = table.attributes
+        self.vocabulary = table.vocabulary
+        found = _find_cuts(table)
+        self.lines: list[dict[Line, LineCells]] = found.lines
+        self.n_cells = np.array(
+            [
+                FIRST_CELL + sum(cells.n_cells for cells in by_line.values())
+                for by_line in self.lines
+            ],
+            np.int32,
+        )
+        self.range_start, self.range_low, self.range_high = _condition_ranges(
+            table, found, self.n_cells
+        )
+
+    def encode(self, events: EventBatch) -> NDArray[np.int32]:
+        """Return the cells of a batch: a row per event, a column per attribute."""
+        cells = np.zeros((len(events), len(self.attributes)), np.int32)
+        for at, name in enumerate(self.attributes):
+            column = events.column(name)
+            if column.parts or column.other is not None:
+                cells[:, at] = self._encode_column(at, column, len(events))
+        return cells
+
+    def _encode_column(self, at: int, column: Column, n: int) -> NDArray[np.int32]:
+        cells = np.zeros(n, np.int32)
+        if column.other is not None:
+            cells[column.other] = OTHER_CELL
+        for part in column.parts:
+            found = self._encode_part(at, part)
+            if part.here is None:
+                return found
+            np.copyto(cells, found, where=part.here)
+        return cells
+
+    def _encode_part(self, at: int, part: Part) -> NDArray[np.int32]:
+        space = self.lines[at].get(part.line)
+        if space is None:
+            return np.full(len(part.values), OTHER_CELL, np.int32)
+        if part.line is Line.STRING:
+            return self._encode_strings(space, part.values)
+        values = part.values
+        if part.line is not Line.NUMBER:
+            found = np.searchsorted(space.keys, values, side="right")
+        elif values.dtype == np.float64:
+            found = np.searchsorted(space.floats, values, side="right")
+        else:
+            found = np.searchsorted(space.integers, values, side="right")
+        cells: NDArray[np.int32] = (found + space.base).astype(np.int32)
+        return cells
+
+    def _encode_strings(self, space: LineCells, strings: pa.Array) -> NDArray[np.int32]:
+        encoded = strings.dictionary_encode()
+        starts, data = _string_buffers(encoded.dictionary)
+        found = np.empty(len(encoded.dictionary) + 1, np.int32)
+        found[-1] = OTHER_CELL
+        bound_starts, bound_data = self._vocabulary_buffers
+        kernels.search_strings(
+            starts, data, bound_starts, bound_data, space.keys, space.tails, space.base, found
+        )
+        indices: NDArray[np.int32] = encoded.indices.fill_null(-1).to_numpy()
+        return found[indices]
+
+    @cached_property
+    def _vocabulary_buffers(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        return _string_buffers(self.vocabulary)
+
+    def encode_value(self, at: int, value: object) -> int:
+        """Return the cell of one Python value."""
+        if value is None:
+            return ABSENT_CELL
+        line = line_of(value)
+        space = None if line is None else self.lines[at].get(line)
+        if space is None or line is None:
+            return OTHER_CELL
+        if line is Line.STRING:
+            return self._string_cell(space, str(value))
+        key: Any = lines.to_key(value)
+        if line is not Line.NUMBER:
+            place = np.searchsorted(space.keys, key, side="right")
+        elif isinstance(key, float):
+            place = np.searchsorted(space.floats, key, side="right")
+        else:
+            place = np.searchsorted(space.integers, key, side="right")
+        return int(place) + space.base
+
+    def _string_cell(self, space: LineCells, value: str) -> int:
+        low, high = 0, len(space.keys)
+        strings = self.vocabulary
+        while low < high:
+            middle = (low + high) // 2
+            bound = strings[int(space.keys[middle])].as_py()
+            passed = value > bound if space.tails[middle] else value >= bound
+            low, high = (middle + 1, high) if passed else (low, middle)
+        return space.base + low
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the cuts and ranges."""
+        cuts = sum(
+            cells.keys.nbytes + cells.tails.nbytes
+            for by_line in self.lines
+            for cells in by_line.values()
+        )
+        ranges = self.range_start.nbytes + self.range_low.nbytes + self.range_high.nbytes
+        return int(cuts + ranges + self.vocabulary.nbytes)
+
+
+def _string_buffers(strings: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    _, offsets, data = strings.buffers()
+    starts = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    octets = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+    return starts, octets
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """Where the cuts of each attribute and line are, and the place of each piece's bounds."""
+
+    lines: list[dict[Line, LineCells]]
+    low_cell: NDArray[np.int32]
+    high_cell: NDArray[np.int32]
+
+
+def _find_cuts(table: ConjunctionTable) -> _Cuts:
+    """Sort the cuts that the pieces use, by attribute and line, and rank the pieces' bounds."""
+    n_pieces = len(table.line)
+    per_condition = np.diff(table.piece_start)
+    group = np.repeat(table.attribute.astype(np.int64) * 4, per_condition) + table.line
+    n_groups = 4 * len(table.attributes)
+    counts = np.bincount(group, minlength=n_groups)
+    order = np.argsort(group, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    low_cell = np.empty(n_pieces, np.int32)
+    high_cell = np.empty(n_pieces, np.int32)
+    found: list[dict[Line, LineCells]] = [{} for _ in table.attributes]
+    bases = np.full(len(table.attributes), FIRST_CELL)
+    for at in np.flatnonzero(counts):
+        members = order[starts[at] : starts[at + 1]]
+        keys, tails, low, high = _rank_cuts(table, members)
+        attribute, line = divmod(int(at), 4)
+        base = int(bases[attribute])
+        found[attribute][Line(line)] = LineCells(base, keys, tails)
+        low_cell[members] = low + base
+        high_cell[members] = high + base
+        bases[attribute] += len(keys) + 1
+    return _Cuts(found, low_cell, high_cell)
+
+
+def _rank_cuts(
+    table: ConjunctionTable, members: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct inner cuts of some pieces in order, and the ranks of their bounds."""
+    keys = np.concatenate([table.low_key[members], table.high_key[members]])
+    tails = np.concatenate([table.low_tail[members], table.high_tail[members]])
+    order = np.lexsort((tails, keys)) if tails.any() else np.argsort(keys, kind="stable")
+    keys, tails = keys[order], tails[order]
+    is_new = np.empty(len(keys), np.bool_)
+    is_new[:1] = True
+    is_new[1:] = (keys[1:] != keys[:-1]) | (tails[1:] != tails[:-1])
+    at_low = (keys == INT64_MIN) & (tails == 0)
+    at_high = (keys == INT64_MAX) & (tails == 1)
+    inner = is_new & ~at_low & ~at_high
+    sorted_rank = np.cumsum(inner)
+    sorted_rank[at_high] = np.count_nonzero(inner) + 1
+    rank = np.empty(len(keys), np.int64)
+    rank[order] = sorted_rank
+    return keys[inner], tails[inner], rank[: len(members)], rank[len(members) :]
+
+
+def _condition_ranges(
+    table: ConjunctionTable, found: _Cuts, n_cells: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """Return each condition's ranges of cells, in order: half-open, as starts, lows and highs."""
+    if not table.flags.any():
+        return table.piece_start, found.low_cell, found.high_cell
+    is_absent = (table.flags & ABSENT) > 0
+    is_present = (table.flags & PRESENT) > 0
+    counts = np.diff(table.piece_start) + is_absent + is_present
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    low = np.empty(starts[-1], np.int32)
+    high = np.empty(starts[-1], np.int32)
+    shift = np.repeat(starts[:-1] + is_absent - table.piece_start[:-1], np.diff(table.piece_start))
+    places = np.arange(len(found.low_cell)) + shift
+    low[places], high[places] = found.low_cell, found.high_cell
+    low[starts[:-1][is_absent]], high[starts[:-1][is_absent]] = ABSENT_CELL, OTHER_CELL
+    last = starts[1:][is_present] - 1
+    low[last], high[last] = OTHER_CELL, n_cells[table.attribute[is_present]]
+    return starts, low, high

@@ -1,0 +1,65 @@
+"""The oracle: evaluates every subscription's expression on every event.
+
+Enters and leaves: see `protocol`. Slow and obvious; it uses neither normal forms nor cells, so that
+the other engines can be held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.encode.events import EventBatch, read_value
+from tocsin.engines.evaluate import evaluate
+from tocsin.engines.protocol import Expressions, Found
+from tocsin.language.expression import Expression
+from tocsin.normalize.table import ConjunctionTable
+
+
+class OracleEngine:
+    """Keeps expressions by dense id."""
+
+    def __init__(self, expressions: Expressions) -> None:
+        self._source = expressions
+        self._expressions: dict[int, Expression] = {}
+
+    def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
+        """Take in subscriptions."""
+        for dense in ids.tolist():
+            self._expressions[dense] = self._source.expression(dense)
+
+    def delete(self, ids: NDArray[np.int64]) -> None:
+        """Forget subscriptions."""
+        for dense in ids.tolist():
+            del self._expressions[dense]
+
+    def match_batch(self, events: EventBatch) -> Found:
+        """Evaluate every expression on every event."""
+        offsets = np.zeros(len(events) + 1, np.int64)
+        ids: list[int] = []
+        for row, event in enumerate(events.events()):
+            ids.extend(self.match_one(event))
+            offsets[row + 1] = len(ids)
+        return Found(offsets, np.array(ids, np.int64))
+
+    def match_one(self, event: Mapping[str, object]) -> list[int]:
+        """Evaluate every expression on one event."""
+        return [
+            dense
+            for dense, expression in self._expressions.items()
+            if evaluate(expression, lambda name: read_value(event, name)) is True
+        ]
+
+    def explain(self, dense: int) -> str:
+        """Say how a subscription is found."""
+        return "evaluated on every event"
+
+    def check(self) -> None:
+        """There is nothing that could be inconsistent."""
+
+    @property
+    def nbytes(self) -> int:
+        """Not counted: the expressions are Python objects."""
+        return 0

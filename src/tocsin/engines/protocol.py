@@ -1,0 +1,57 @@
+"""What every engine can do: the one protocol behind `Matcher(engine=…)`.
+
+Enters: conjunction tables whose `subscription` numbers are the matcher's dense ids, and event
+batches. Leaves: for each event the dense ids that match, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.encode.events import EventBatch
+from tocsin.language.expression import Expression
+from tocsin.normalize.table import ConjunctionTable
+
+
+class Found(NamedTuple):
+    """Matches of a batch: those of event i are `ids[offsets[i] : offsets[i + 1]]`."""
+
+    offsets: NDArray[np.int64]
+    ids: NDArray[np.int64]
+
+
+class Expressions(Protocol):
+    """Where an engine that evaluates expressions finds them."""
+
+    def expression(self, dense: int) -> Expression:
+        """Return the condition of a subscription, parameters bound."""
+
+
+class Engine(Protocol):
+    """A matching algorithm. Calls are not concurrent; the matcher sees to that."""
+
+    def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
+        """Take in subscriptions: their dense ids, and their conjunctions."""
+
+    def delete(self, ids: NDArray[np.int64]) -> None:
+        """Forget subscriptions."""
+
+    def match_batch(self, events: EventBatch) -> Found:
+        """Return the subscriptions that each event matches."""
+
+    def match_one(self, event: Mapping[str, object]) -> list[int]:
+        """Return the subscriptions that one event matches."""
+
+    def explain(self, dense: int) -> str:
+        """Say where a subscription is kept and how it is found."""
+
+    def check(self) -> None:
+        """Verify every invariant; raise AssertionError where one fails."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the index."""

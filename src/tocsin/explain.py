@@ -1,0 +1,69 @@
+"""Explanations: how a subscription is indexed, and why an event does or does not match it.
+
+Enters: a subscription's expression, and an event. Leaves: text for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tocsin.encode.events import read_value
+from tocsin.language import print_expression
+from tocsin.language.expression import Expression
+from tocsin.model import EventType, SubscriptionId
+from tocsin.normalize import Conjunction, normalize
+from tocsin.normalize.describe import describe, describe_condition
+
+
+def explain_subscription(
+    id: SubscriptionId, expression: Expression, event_type: EventType | None, place: str
+) -> str:
+    """Say what a subscription asks, in its normal form, and where the engine keeps it."""
+    form = normalize(expression, event_type)
+    lines = [f"subscription {id!r}: {print_expression(expression)}"]
+    if form.is_never:
+        return "\n".join([*lines, "normal form: never true"])
+    places = place.split("\n")
+    for at, text in enumerate(describe(form, event_type)):
+        lines.append(f"  {text}")
+        if at < len(places) and len(places) == len(form):
+            lines.append(f"    {places[at]}")
+    if len(places) != len(form):
+        lines.extend(f"  {each}" for each in places)
+    return "\n".join(lines)
+
+
+def explain_event(
+    expression: Expression, event: Mapping[str, object], event_type: EventType | None
+) -> str:
+    """Say why an event matches, or which condition of each conjunction fails."""
+    form = normalize(expression, event_type)
+    if form.is_never:
+        return "no match: the condition can never be true"
+    failures = []
+    for conjunction in form:
+        failed = _failures(conjunction, event, event_type)
+        if not failed:
+            held = [_told(name, c, event, event_type) for name, c in conjunction.items()]
+            return "match: " + ("; ".join(held) or "the condition is always true")
+        failures.append("; ".join(failed))
+    return "no match: " + " — and ".join(failures)
+
+
+def _failures(
+    conjunction: Conjunction, event: Mapping[str, object], event_type: EventType | None
+) -> list[str]:
+    return [
+        "not " + _told(name, condition, event, event_type)
+        for name, condition in conjunction.items()
+        if not condition.holds(read_value(event, name))
+    ]
+
+
+def _told(
+    name: str, condition: object, event: Mapping[str, object], event_type: EventType | None
+) -> str:
+    declared = event_type.kind_of(name) if event_type else None
+    value = read_value(event, name)
+    text = describe_condition(name, condition, declared)  # type: ignore[arg-type]
+    return f"{text} ({'absent' if value is None else repr(value)})"

@@ -1,0 +1,277 @@
+"""Matcher: subscriptions in, events in, matches out.
+
+Enters: what a user calls. Leaves: matches by the user's ids, or errors that name the place. A call
+either does all it says or changes nothing. Calls from several threads are taken one at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from tocsin import engines
+from tocsin.encode.events import check_event, to_batch
+from tocsin.errors import (
+    ArgumentError,
+    BadRow,
+    BadRowsError,
+    DuplicateSubscriptionError,
+    ParameterError,
+    UnknownSubscriptionError,
+)
+from tocsin.explain import explain_event, explain_subscription
+from tocsin.language import parse
+from tocsin.language.expression import Expression, parameter_names
+from tocsin.loading import Load, Moment, load_rows, load_table, to_moment
+from tocsin.matches import Matches
+from tocsin.model import EventType, SubscriptionId, check_id
+from tocsin.normalize import bind, normalize
+from tocsin.normalize.table import from_forms
+from tocsin.subscriptions import OneSource, SubscriptionBook
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What a bulk load did: how many subscriptions it took in, and the rows it refused."""
+
+    loaded: int
+    bad: tuple[BadRow, ...] = ()
+
+
+class Matcher:
+    """Says which subscriptions an event matches.
+
+    >>> m = Matcher()
+    >>> m.subscribe("bob", "firm = :firm AND price < :limit", params={"firm": "IBM", "limit": 90})
+    >>> m.match({"firm": "IBM", "price": 89.5})
+    ['bob']
+
+    `event_type` is optional; where it declares an attribute, subscriptions and events that do not
+    fit are refused. `engine` is one of `tocsin.engines.names()`; more keyword arguments are options
+    of the engine. `clock` gives the time in seconds since 1970, for `valid_until`.
+    """
+
+    def __init__(
+        self,
+        event_type: EventType | None = None,
+        *,
+        engine: str = "auto",
+        clock: Callable[[], float] = time.time,
+        **options: object,
+    ) -> None:
+        if event_type is not None and not isinstance(event_type, EventType):
+            raise ArgumentError(f"event_type must be an EventType, not {event_type!r}")
+        self.event_type = event_type
+        self.engine = engine
+        self._clock = clock
+        self._book = SubscriptionBook()
+        self._engine = engines.make(engine, self._book, options)
+        self._lock = threading.RLock()
+
+    def subscribe(
+        self,
+        id: SubscriptionId,
+        where: str | Expression,
+        params: Mapping[str, object] | None = None,
+        valid_until: Moment | None = None,
+    ) -> None:
+        """Register a subscription under a new id.
+
+        `params` fills the `:name` parameters of the condition. From `valid_until` on (a datetime,
+        or microseconds since 1970) the subscription is gone.
+        """
+        name = check_id(id)
+        expression = parse(where) if isinstance(where, str) else where
+        moment = None if valid_until is None else to_moment(valid_until)
+        with self._lock:
+            self._expire()
+            if name in self._book:
+                raise DuplicateSubscriptionError(name)
+            self._add_one(name, expression, dict(params or {}), moment)
+
+    def _add_one(
+        self,
+        name: SubscriptionId,
+        expression: Expression,
+        params: Mapping[str, object],
+        moment: int | None,
+        replaced: bool = False,
+    ) -> None:
+        form = normalize(bind(expression, params), self.event_type)
+        if replaced:
+            self._remove([name])
+        valid_until = None if moment is None else {0: moment}
+        ids = self._book.add([name], OneSource(expression, params), None, valid_until)
+        table = from_forms([form])
+        self._engine.insert(ids, replace(table, subscription=table.subscription + ids[0]))
+
+    def subscribe_many(
+        self,
+        table: object,
+        where: str | None = None,
+        *,
+        on_error: Literal["raise", "quarantine"] = "raise",
+        progress: Callable[[int], None] | None = None,
+    ) -> LoadReport:
+        """Register many subscriptions from anything Arrow.
+
+        Without `where`, the columns are `id` and `where` (text); with it, `id` and one column per
+        parameter. A column `valid_until` is optional. Where rows are bad, nothing is loaded and
+        BadRowsError lists them all; with `on_error="quarantine"` the others are loaded and the
+        bad ones returned.
+        """
+        loaded = load_table(table, where, self.event_type, progress)
+        return self._load(loaded, on_error)
+
+    def subscribe_rows(
+        self,
+        table: object,
+        *,
+        on_error: Literal["raise", "quarantine"] = "raise",
+    ) -> LoadReport:
+        """Register many subscriptions from a table with one predicate a row.
+
+        The columns are `id`, `attribute`, `op` and `value` (or, where kinds mix, `number` and
+        `text`, one of them null), optionally `disjunct`. Rows of one id are ANDed, and ORed between
+        disjuncts.
+        """
+        return self._load(load_rows(table, self.event_type), on_error)
+
+    def _load(self, loaded: Load, on_error: str) -> LoadReport:
+        if on_error not in ("raise", "quarantine"):
+            raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
+        with self._lock:
+            self._expire()
+            bad = loaded.refuse_taken(self._book)
+            if bad and on_error == "raise":
+                raise BadRowsError(bad)
+            kept = loaded.kept()
+            if not len(kept):
+                return LoadReport(0, bad)
+            ids = self._book.add(
+                loaded.names_of(kept), loaded.source, loaded.rows_of(kept), loaded.moments_of(kept)
+            )
+            self._engine.insert(ids, loaded.table_of(kept, int(ids[0])))
+            return LoadReport(len(kept), bad)
+
+    def update(
+        self,
+        id: SubscriptionId,
+        *,
+        where: str | Expression | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> None:
+        """Change a subscription: some of its parameters, or its whole condition.
+
+        Parameters that are not given keep their values as far as the condition has them.
+        """
+        if where is None and params is None:
+            raise ArgumentError("update needs where, params or both")
+        new = parse(where) if isinstance(where, str) else where
+        with self._lock:
+            self._expire()
+            dense = self._dense(id)
+            expression, old_params = self._book.template(dense)
+            if new is not None:
+                expression = new
+            names = parameter_names(expression)
+            if new is None and not names:
+                raise ParameterError(
+                    f"subscription {id!r} has no parameters", unknown=list(params or {})
+                )
+            merged = {k: v for k, v in old_params.items() if k in names} | dict(params or {})
+            self._add_one(id, expression, merged, self._book.valid_until(dense), replaced=True)
+
+    def unsubscribe(self, id: SubscriptionId) -> None:
+        """Remove a subscription."""
+        with self._lock:
+            self._expire()
+            self._dense(id)
+            self._remove([id])
+
+    def unsubscribe_many(self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray) -> None:
+        """Remove many subscriptions; when one is unknown, none is removed."""
+        names = ids.to_pylist() if hasattr(ids, "to_pylist") else list(ids)
+        with self._lock:
+            self._expire()
+            seen: set[SubscriptionId] = set()
+            for name in names:
+                self._dense(name)
+                if name in seen:
+                    raise UnknownSubscriptionError(name)
+                seen.add(name)
+            self._remove(names)
+
+    def _remove(self, names: Sequence[SubscriptionId]) -> None:
+        dense = [self._book.remove(name) for name in names]
+        if dense:
+            self._engine.delete(np.array(dense, np.int64))
+
+    def _dense(self, name: SubscriptionId) -> int:
+        dense = self._book.dense(check_id(name))
+        if dense is None:
+            raise UnknownSubscriptionError(name)
+        return dense
+
+    def _expire(self) -> None:
+        if self._book.has_expiries:
+            self._remove(self._book.due(int(self._clock() * 1_000_000)))
+
+    def match(self, event: Mapping[str, object]) -> list[SubscriptionId]:
+        """Return the ids of the subscriptions that an event matches, each once."""
+        checked = check_event(event, self.event_type)
+        with self._lock:
+            self._expire()
+            names = self._book.names
+            return [names[dense] for dense in self._engine.match_one(checked)]
+
+    def match_batch(self, events: object) -> Matches:
+        """Return the matches of many events: anything Arrow, a frame, or a list of mappings."""
+        batch = to_batch(events, self.event_type)
+        with self._lock:
+            self._expire()
+            return Matches(*self._engine.match_batch(batch), self._book.names)
+
+    def explain(self, id: SubscriptionId, event: Mapping[str, object] | None = None) -> str:
+        """Say how a subscription is indexed, or, with an event, why it does or does not match."""
+        with self._lock:
+            self._expire()
+            dense = self._dense(id)
+            expression = self._book.expression(dense)
+            if event is not None:
+                return explain_event(
+                    expression, check_event(event, self.event_type), self.event_type
+                )
+            place = self._engine.explain(dense)
+        return explain_subscription(id, expression, self.event_type, place)
+
+    def check(self) -> None:
+        """Verify every invariant of the index; for tests."""
+        with self._lock:
+            self._engine.check()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the index, besides ids and texts."""
+        with self._lock:
+            return self._engine.nbytes
+
+    def __len__(self) -> int:
+        with self._lock:
+            self._expire()
+            return len(self._book)
+
+    def __contains__(self, id: object) -> bool:
+        with self._lock:
+            self._expire()
+            return id in self._book
+
+    def __repr__(self) -> str:
+        of = f" of {self.event_type.name}" if self.event_type else ""
+        return f"<Matcher{of}: {len(self)} subscriptions, engine {self.engine}>"

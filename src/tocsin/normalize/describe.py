@@ -1,0 +1,295 @@
+"""Normal form → words for people, and JSON for programs.
+
+Enters: a normal form and, where one was declared, its event type. Leaves: one line of text per
+conjunction with one phrase per attribute, in the order of their names; or plain lists and
+dictionaries with every bound marked open or closed. Both are exact. Equal forms give equal phrases.
+
+Bounds that sit between two neighbouring values can be written two ways. Integers are written
+closed (`[4, 9]`); a timestamp's bound is written with the rounder of its two neighbours.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin.language.expression import Literal
+from tocsin.language.printer import print_attribute, print_operand, print_string
+from tocsin.model import EventType, Kind, from_microseconds, to_microseconds
+from tocsin.normalize import lines
+from tocsin.normalize.condition import Condition
+from tocsin.normalize.lines import FULL, HIGH, LOW, Interval, Intervals, Line
+from tocsin.normalize.normal import Conjunction, NormalForm
+from tocsin.normalize.patterns import MANY, Pattern, interval_of, prefix_interval
+
+NEVER = "never: no event can match"
+ALWAYS = "always: every event matches"
+
+MAX_RUN = 3
+"""How many neighbouring integers are written one by one where there are several such runs."""
+
+_LINE_NAMES = {
+    Line.NUMBER: "a number",
+    Line.STRING: "a string",
+    Line.BOOLEAN: "a boolean",
+    Line.TIMESTAMP: "a timestamp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of an interval; `value` None means that the interval is not bounded there."""
+
+    value: Any
+    closed: bool
+
+
+def describe(form: NormalForm, event_type: EventType | None = None) -> list[str]:
+    """Return one line of text per conjunction."""
+    if form.is_never:
+        return [NEVER]
+    if form.is_always:
+        return [ALWAYS]
+    return [describe_conjunction(conjunction, event_type) for conjunction in form]
+
+
+def describe_conjunction(conjunction: Conjunction, event_type: EventType | None = None) -> str:
+    """Return the phrases of a conjunction's attributes, joined by `and`."""
+    phrases = []
+    for name in sorted(conjunction):
+        alternatives = _alternatives(name, conjunction[name], _declared(event_type, name))
+        phrase = " or ".join(alternatives)
+        several = len(alternatives) > 1 and len(conjunction) > 1
+        phrases.append(f"({phrase})" if several else phrase)
+    return " and ".join(phrases) if phrases else ALWAYS
+
+
+def describe_condition(name: str, condition: Condition, declared: Kind | None = None) -> str:
+    """Return the phrase for one attribute's condition."""
+    return " or ".join(_alternatives(name, condition, declared)) or f"{name} impossible"
+
+
+def _declared(event_type: EventType | None, name: str) -> Kind | None:
+    return None if event_type is None else event_type.kind_of(name)
+
+
+def _alternatives(name: str, condition: Condition, declared: Kind | None) -> list[str]:
+    """Return the phrases any of which makes the condition hold."""
+    subject = print_attribute(name)
+    found: list[str] = []
+    if condition.other:
+        found.append(f"{subject} present")
+    else:
+        for line in Line:
+            intervals = condition.lines[line]
+            if line is Line.STRING and condition.patterns:
+                found.append(_patterned(subject, condition))
+            elif intervals:
+                found.extend(_on_line(subject, line, intervals, declared is Kind.INTEGER))
+    if condition.absent:
+        found.append(f"{subject} absent")
+    return found
+
+
+def _on_line(subject: str, line: Line, intervals: Intervals, integer: bool) -> list[str]:
+    if intervals == FULL[line]:
+        return [f"{subject} is {_LINE_NAMES[line]}"]
+    rest = lines.complement(line, intervals)
+    write = _writer(line)
+    excluded = points_of(line, rest, integer)
+    if excluded is not None and len(intervals) > 1:
+        return [f"{subject} not in {{{', '.join(map(write, excluded))}}}"]
+    if line is Line.STRING and len(rest) == 1 and (prefix := _prefix_of(rest[0])):
+        return [f"{subject} not {_like(prefix)}"]
+    points = points_of(line, intervals, integer) if len(intervals) > 1 else None
+    if points is not None:
+        return [f"{subject} in {{{', '.join(map(write, points))}}}"]
+    phrases = []
+    for interval in intervals:
+        point = point_of(line, interval, integer)
+        single = point is not None
+        phrases.append(
+            f"{subject} = {write(point)}" if single else _span(subject, line, interval, integer)
+        )
+    return phrases
+
+
+def _span(subject: str, line: Line, interval: Interval, integer: bool) -> str:
+    write = _writer(line)
+    if line is Line.STRING and (prefix := _prefix_of(interval)):
+        return f"{subject} {_like(prefix)}"
+    low, high = bounds_of(line, interval, integer)
+    if low.value is None:
+        return f"{subject} {'<=' if high.closed else '<'} {write(high.value)}"
+    if high.value is None:
+        return f"{subject} {'>=' if low.closed else '>'} {write(low.value)}"
+    left, right = "[" if low.closed else "(", "]" if high.closed else ")"
+    return f"{subject} in {left}{write(low.value)}, {write(high.value)}{right}"
+
+
+def _patterned(subject: str, condition: Condition) -> str:
+    """Return the phrase for strings that must fit patterns, and lie in intervals besides."""
+    strings = condition.lines[Line.STRING]
+    implied: Intervals = FULL[Line.STRING]
+    for pattern, negated in condition.patterns:
+        if not negated:
+            implied = lines.intersect(implied, (prefix_interval(pattern),))
+    ordered = sorted(condition.patterns, key=lambda p: (p[1], p[0].text))
+    phrases = [f"{subject} {'not ' * negated}{_like(pattern)}" for pattern, negated in ordered]
+    if strings != implied:
+        within = _on_line(subject, Line.STRING, strings, False)
+        phrases.append(" or ".join(within) if len(within) == 1 else f"({' or '.join(within)})")
+    return " and ".join(phrases)
+
+
+def _like(pattern: Pattern) -> str:
+    escape = " escape '\\'" if pattern.needs_escape else ""
+    return f"like {print_string(pattern.text)}{escape}"
+
+
+def _prefix_of(interval: Interval) -> Pattern | None:
+    """Return the pattern `prefix%` that an interval of strings is, or None."""
+    (prefix, side), _ = interval
+    if side or not prefix:
+        return None
+    pattern = Pattern((prefix, MANY))
+    return pattern if interval_of(pattern) == interval else None
+
+
+def _writer(line: Line) -> Callable[[Any], str]:
+    if line is Line.TIMESTAMP:
+        return _write_timestamp
+    kind = Kind.STRING if line is Line.STRING else Kind.FLOAT
+    return lambda value: print_operand(
+        Literal(bool(value) if line is Line.BOOLEAN else value, kind)
+    )
+
+
+def _write_timestamp(microseconds: int) -> str:
+    try:
+        return print_operand(Literal(from_microseconds(microseconds), Kind.TIMESTAMP))
+    except OverflowError:  # beyond the years that Python's calendar knows
+        return f"{microseconds} µs after 1970"
+
+
+def point_of(line: Line, interval: Interval, integer: bool = False) -> Any:
+    """Return the key of an interval that holds exactly one value, else None."""
+    if line is Line.BOOLEAN:
+        if interval == FULL[line][0]:
+            return None
+        return 0 if interval[0] == LOW[line] else 1
+    if line is Line.TIMESTAMP or (line is Line.NUMBER and integer):
+        low, high = bounds_of(line, interval, True)
+        if low.closed and high.closed and low.value is not None and low.value == high.value:
+            return low.value
+        (low_key, _), (high_key, _) = interval
+        return low_key if high_key - low_key == 1 else None
+    return lines.point_value(interval)
+
+
+def points_of(line: Line, intervals: Intervals, integer: bool = False) -> list[Any] | None:
+    """Return the keys of intervals that hold few values each, else None."""
+    found: list[Any] = []
+    for interval in intervals:
+        point = point_of(line, interval, integer)
+        if point is not None:
+            found.append(point)
+            continue
+        (low, _), (high, _) = interval
+        if not (integer and line is Line.NUMBER) or high - low > MAX_RUN:
+            return None
+        found.extend(range(low, high))
+    return found
+
+
+def bounds_of(line: Line, interval: Interval, integer: bool = False) -> tuple[Bound, Bound]:
+    """Return the two ends of an interval, with the keys of `lines` as values."""
+    low, high = interval
+    if line is Line.TIMESTAMP:
+        return _timestamp_bound(low, lower=True), _timestamp_bound(high, lower=False)
+    lower = Bound(None, False) if low == LOW[line] else Bound(low[0], low[1] == 0)
+    upper = Bound(None, False) if high == HIGH[line] else Bound(high[0], high[1] == 1)
+    if integer and line is Line.NUMBER and upper.value is not None:
+        # Cuts of an integer attribute all lie before a value.
+        upper = Bound(upper.value - 1, True)
+    return lower, upper
+
+
+def _timestamp_bound(cut: lines.Cut, *, lower: bool) -> Bound:
+    """Return a bound just before a microsecond, written from whichever side is rounder."""
+    key, _ = cut
+    if math.isinf(key):
+        return Bound(None, False)
+    if (key - 1) % 1_000_000 == 0 or key > to_microseconds(dt.datetime.max):
+        return Bound(key - 1, not lower)
+    return Bound(key, lower)
+
+
+def to_json(form: NormalForm, event_type: EventType | None = None) -> dict[str, Any]:
+    """Return a normal form as lists and dictionaries that JSON can hold.
+
+    Each attribute has the entries that apply: `numbers`, `strings` and `timestamps` (intervals
+    with `low`, `low_closed`, `high`, `high_closed`; a bound of null is none), `booleans` (values),
+    `patterns`, and `absent` and `other` (a present value of no kind, such as NaN), when true. An
+    infinite number is written "inf" or "-inf"; a timestamp in ISO 8601.
+    """
+    return {
+        "never": form.is_never,
+        "always": form.is_always,
+        "conjunctions": [
+            {
+                name: _condition_to_json(conjunction[name], _declared(event_type, name))
+                for name in sorted(conjunction)
+            }
+            for conjunction in form
+        ],
+    }
+
+
+def _condition_to_json(condition: Condition, declared: Kind | None) -> dict[str, Any]:
+    integer = declared is Kind.INTEGER
+    found: dict[str, Any] = {}
+    for line, title in ((Line.NUMBER, "numbers"), (Line.STRING, "strings")):
+        if condition.lines[line]:
+            found[title] = [_interval_to_json(line, i, integer) for i in condition.lines[line]]
+    if condition.lines[Line.BOOLEAN]:
+        held = [value for value in (False, True) if condition.holds(value)]
+        found["booleans"] = held
+    if condition.lines[Line.TIMESTAMP]:
+        found["timestamps"] = [
+            _interval_to_json(Line.TIMESTAMP, i, False) for i in condition.lines[Line.TIMESTAMP]
+        ]
+    if condition.patterns:
+        found["patterns"] = [
+            {"like": p.text, "escape": "\\" if p.needs_escape else None, "negated": negated}
+            for p, negated in sorted(condition.patterns, key=lambda p: (p[1], p[0].text))
+        ]
+    if condition.absent:
+        found["absent"] = True
+    if condition.other:
+        found["other"] = True
+    return found
+
+
+def _interval_to_json(line: Line, interval: Interval, integer: bool) -> dict[str, Any]:
+    low, high = bounds_of(line, interval, integer)
+    return {
+        "low": _key_to_json(line, low.value),
+        "low_closed": low.closed,
+        "high": _key_to_json(line, high.value),
+        "high_closed": high.closed,
+    }
+
+
+def _key_to_json(line: Line, key: Any) -> Any:
+    if line is Line.TIMESTAMP and key is not None:
+        try:
+            return from_microseconds(key).isoformat()
+        except OverflowError:
+            return key
+    if isinstance(key, float) and math.isinf(key):
+        return repr(key)
+    return key
