@@ -17,6 +17,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+_inner = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""For kernels that only kernels call: nothing is compiled that Python could call."""
+
 Bytes: TypeAlias = NDArray[np.uint8]
 Integers: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -45,29 +48,29 @@ LITERAL_CLASS, LITERAL_BITS, LITERAL_START, LITERAL_END = 0, 1, 2, 3
 NAME_START, NAME_END, OP, FIRST_LITERAL, N_LITERALS = 0, 1, 2, 3, 4
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _is_name_start(c: Scalar) -> Scalar:
     return (c >= 97 and c <= 122) or (c >= 65 and c <= 90) or c == 95
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _is_digit(c: Scalar) -> Scalar:
     return c >= 48 and c <= 57
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _is_name_part(c: Scalar) -> Scalar:
     return _is_name_start(c) or _is_digit(c) or c == 36
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _skip_space(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     while at < end and (data[at] == 32 or (data[at] >= 9 and data[at] <= 13)):
         at += 1
     return at
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _is_word(data: Bytes, start: Scalar, end: Scalar, word: Bytes) -> Scalar:
     """Whether a name is a keyword (given in capitals), in any case."""
     if end - start != len(word):
@@ -95,7 +98,7 @@ _FALSE_WORD = np.frombuffer(b"FALSE", np.uint8)
 _TIMESTAMP_WORD = np.frombuffer(b"TIMESTAMP", np.uint8)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _is_keyword(data: Bytes, start: Scalar, end: Scalar) -> Scalar:
     n = end - start
     if n == 2:
@@ -119,7 +122,7 @@ def _is_keyword(data: Bytes, start: Scalar, end: Scalar) -> Scalar:
     return n == 7 and _is_word(data, start, end, _BETWEEN_WORD)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     """Where the name or dotted path that starts here ends."""
     while at < end:
@@ -132,7 +135,7 @@ def _name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     return at
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _string_end(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, bool]:
     """Where the string literal that starts here ends (-1: nowhere), and whether it has quotes."""
     doubled = False
@@ -148,7 +151,7 @@ def _string_end(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, bool]:
     return -1, doubled
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _number(data: Bytes, at: Scalar, end: Scalar, negative: bool) -> tuple[Scalar, Scalar, Scalar]:
     """Read a number: return where it ends (-1: no number we take), its class and its bits."""
     mantissa, n_digits, scale = np.uint64(0), 0, 0
@@ -195,7 +198,7 @@ def _number(data: Bytes, at: Scalar, end: Scalar, negative: bool) -> tuple[Scala
     return at, FLOAT, np.float64(value).view(np.int64)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _literal(data: Bytes, at: Scalar, end: Scalar, literals: Integers, n: Scalar) -> Scalar:
     """Read a literal at a place into row n; return where it ends, or -1."""
     if at >= end:
@@ -225,7 +228,7 @@ def _literal(data: Bytes, at: Scalar, end: Scalar, literals: Integers, n: Scalar
     return at
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _word_literal(
     data: Bytes, start: Scalar, at: Scalar, end: Scalar
 ) -> tuple[Scalar, Scalar, Scalar]:
@@ -244,7 +247,7 @@ def _word_literal(
     return start, -1, NULL
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _comparison(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, Scalar]:
     """Read a comparison operator: return where it ends (-1: none) and its number."""
     c = data[at]
@@ -264,7 +267,7 @@ def _comparison(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, Scalar]:
     return -1, EQ
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _list(
     data: Bytes, at: Scalar, end: Scalar, literals: Integers, n: Scalar
 ) -> tuple[Scalar, Scalar]:
@@ -287,7 +290,7 @@ def _list(
             return -1, n
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _word_tail(
     data: Bytes, at: Scalar, end: Scalar, literals: Integers, n_literals: Scalar
 ) -> tuple[Scalar, Scalar, Scalar]:
@@ -332,7 +335,7 @@ def _word_tail(
     return -1, EQ, 0
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _predicate(
     data: Bytes,
     at: Scalar,
@@ -415,12 +418,12 @@ def scan_conjunctions(
         predicate_end[i] = n_predicates
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _hash_byte(value: Scalar, c: Scalar) -> Scalar:
     return (value ^ np.uint64(c)) * _PRIME
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _quoted_name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     quote = data[at]
     at += 1
@@ -434,7 +437,7 @@ def _quoted_name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _hash_piece(
     data: Bytes,
     at: Scalar,
@@ -621,7 +624,7 @@ def number_names(
     return n
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _same_name(data: Bytes, a: Scalar, a_end: Scalar, b: Scalar, b_end: Scalar) -> Scalar:
     if a_end - a != b_end - b:
         return False

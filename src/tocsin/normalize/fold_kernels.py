@@ -17,6 +17,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+_inner = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""For kernels that only kernels call: nothing is compiled that Python could call."""
+
 Bytes: TypeAlias = NDArray[np.uint8]
 Integers: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -95,12 +98,12 @@ class Conditions(NamedTuple):
     pattern_negated: Bytes
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _less(a_key: Scalar, a_tail: Scalar, b_key: Scalar, b_tail: Scalar) -> Scalar:
     return a_key < b_key or (a_key == b_key and a_tail < b_tail)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _before(line: Scalar, key: Scalar, tail: Scalar, follows: Scalar) -> tuple[Scalar, Scalar]:
     """The canonical cut just before a literal; `follows` is its string's mark."""
     if line == _NUMBER:
@@ -118,7 +121,7 @@ def _before(line: Scalar, key: Scalar, tail: Scalar, follows: Scalar) -> tuple[S
     return key, np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _after(line: Scalar, key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     """The canonical cut just after a literal."""
     if line == _NUMBER:
@@ -132,7 +135,7 @@ def _after(line: Scalar, key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     return key + 1, np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _put(
     pieces: Integers,
     n: Scalar,
@@ -153,12 +156,12 @@ def _put(
     return n
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _mark(string_follows: Bytes, line: Scalar, key: Scalar) -> Scalar:
     return string_follows[key] if line == _STRING else np.uint8(0)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _put_comparison(
     pieces: Integers,
     n: Scalar,
@@ -184,7 +187,7 @@ def _put_comparison(
     return n
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _sort_and_unite(pieces: Integers, n: Scalar) -> Scalar:
     """Order pieces and join those that overlap or touch; return how many are left."""
     gap = 1
@@ -219,7 +222,7 @@ def _sort_and_unite(pieces: Integers, n: Scalar) -> Scalar:
     return kept
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _comes_before(pieces: Integers, a: Scalar, b: Scalar) -> Scalar:
     for column in range(3):
         if pieces[a, column] != pieces[b, column]:
@@ -227,7 +230,7 @@ def _comes_before(pieces: Integers, a: Scalar, b: Scalar) -> Scalar:
     return False
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _intersect(a: Integers, n_a: Scalar, b: Integers, n_b: Scalar, out: Integers) -> Scalar:
     """Write what lies in both piece lists."""
     i, j, n = 0, 0, 0
@@ -253,7 +256,7 @@ def _intersect(a: Integers, n_a: Scalar, b: Integers, n_b: Scalar, out: Integers
     return n
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _put_membership(
     pieces: Integers,
     literals: Literals,
@@ -289,7 +292,7 @@ def _put_membership(
     return _put(pieces, m, line, low_key, low_tail, _INT64_MAX, 1)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _put_predicate(
     pieces: Integers,
     rows: PredicateRows,
@@ -300,40 +303,44 @@ def _put_predicate(
     points: Integers,
 ) -> Scalar:
     """Write what one predicate allows of present values (IS NULL and NOT NULL apart)."""
-    op = rows.op[row]
+    op = np.int64(rows.op[row])
     at = rows.literal_start[row]
-    if op == IS_TRUE:
-        return _put_comparison(pieces, 0, EQ, _BOOLEAN, np.int64(1), np.int64(0), np.uint8(0))
-    if op == IS_FALSE:
-        return _put_comparison(pieces, 0, EQ, _BOOLEAN, np.int64(0), np.int64(0), np.uint8(0))
     if op == IN or op == NOT_IN:
         return _put_membership(
             pieces, literals, at, rows.n_literals[row], op == NOT_IN, string_follows, points
         )
     if op == LIKE or op == NOT_LIKE:
         return _put_like(pieces, op, at, likes)
-    line, key, tail = np.int64(literals.line[at]), literals.key[at], np.int64(literals.tail[at])
-    if op <= GE:
-        if line < 0:
-            return 0
-        return _put_comparison(pieces, 0, op, line, key, tail, _mark(string_follows, line, key))
-    line2 = np.int64(literals.line[at + 1])
-    key2, tail2 = literals.key[at + 1], np.int64(literals.tail[at + 1])
+    line, key, tail = np.int64(_BOOLEAN), np.int64(op == IS_TRUE), np.int64(0)
+    first, last = EQ, EQ
+    if op < IS_TRUE:
+        line, key, tail = np.int64(literals.line[at]), literals.key[at], np.int64(literals.tail[at])
+        first, last = op, op
     if op == BETWEEN:
-        if line < 0 or line2 != line:
+        if literals.line[at] != literals.line[at + 1]:
             return 0
-        low_key, low_tail = _before(line, key, tail, _mark(string_follows, line, key))
-        high_key, high_tail = _after(line, key2, tail2)
-        return _put(pieces, 0, line, low_key, low_tail, high_key, high_tail)
+        first, last = GE, LE
+    elif op == NOT_BETWEEN:
+        first, last = LT, GT
     n = 0
     if line >= 0:
-        n = _put_comparison(pieces, n, LT, line, key, tail, _mark(string_follows, line, key))
-    if line2 >= 0:
-        n = _put_comparison(pieces, n, GT, line2, key2, tail2, np.uint8(0))
+        n = _put_comparison(pieces, n, first, line, key, tail, _mark(string_follows, line, key))
+    if first == last or (op == BETWEEN and n == 0):
+        return n
+    line, key, tail = (
+        np.int64(literals.line[at + 1]),
+        literals.key[at + 1],
+        np.int64(literals.tail[at + 1]),
+    )
+    if op == BETWEEN:
+        high_key, high_tail = _after(line, key, tail)
+        return _put(pieces, 0, line, pieces[0, 1], pieces[0, 2], high_key, high_tail)
+    if line >= 0:
+        n = _put_comparison(pieces, n, last, line, key, tail, np.uint8(0))
     return _sort_and_unite(pieces, n)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _put_like(pieces: Integers, op: Scalar, at: Scalar, likes: Likes) -> Scalar:
     if likes.pattern[at] < -1:
         return 0
@@ -347,7 +354,7 @@ def _put_like(pieces: Integers, op: Scalar, at: Scalar, likes: Likes) -> Scalar:
     return _put(pieces, n, _STRING, high_key, high_tail, _INT64_MAX, 1)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _integer_cut(key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     """Move a cut on the number line up to the next integer, as a canonical cut."""
     if key == _INT64_MIN or (key == _INT64_MAX and tail == 1):
@@ -373,7 +380,7 @@ def _integer_cut(key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     return (bits if bits >= 0 else bits ^ _INT64_MAX), 2 * (integer - np.int64(below))
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _tighten(pieces: Integers, n: Scalar) -> Scalar:
     """Tighten the number pieces of an attribute declared integer."""
     kept = 0
@@ -391,7 +398,7 @@ def _tighten(pieces: Integers, n: Scalar) -> Scalar:
     return _sort_and_unite(pieces, kept)
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _is_whole_line(pieces: Integers, n: Scalar, line: Scalar) -> Scalar:
     return (
         n == 1
@@ -403,7 +410,7 @@ def _is_whole_line(pieces: Integers, n: Scalar, line: Scalar) -> Scalar:
     )
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _clashes(
     rows: PredicateRows, row: Scalar, literals: Literals, likes: Likes, declared_line: Scalar
 ) -> Scalar:
@@ -430,7 +437,7 @@ class Scratch(NamedTuple):
     points: Integers
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _fold_predicate(
     rows: PredicateRows,
     row: Scalar,
@@ -447,20 +454,19 @@ def _fold_predicate(
         return 0, flags & _ABSENT
     if op == NOT_NULL:
         return n, flags & _PRESENT
-    if flags & _PRESENT:
-        n = _put_predicate(
-            scratch.current, rows, row, literals, likes, string_follows, scratch.points
-        )
-        return n, 0
-    m = _put_predicate(
-        scratch.following, rows, row, literals, likes, string_follows, scratch.points
-    )
+    is_first = flags & _PRESENT
+    room = scratch.current if is_first else scratch.following
+    m = _put_predicate(room, rows, row, literals, likes, string_follows, scratch.points)
+    if is_first:
+        return m, 0
     n = _intersect(scratch.current, n, scratch.following, m, scratch.spare)
-    scratch.current[:n] = scratch.spare[:n]
+    for i in range(n):
+        for column in range(5):
+            scratch.current[i, column] = scratch.spare[i, column]
     return n, 0
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _fold_attribute(
     rows: PredicateRows,
     order: Integers,
@@ -498,7 +504,7 @@ def _fold_attribute(
     return (NEVER if flags == 0 and n == 0 else KEPT), n, flags, general
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _write_condition(
     out: Conditions,
     condition: Scalar,
@@ -519,7 +525,7 @@ def _write_condition(
     out.piece_end[condition] = piece + n
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _interval(
     op: Scalar,
     line: Scalar,
@@ -638,7 +644,7 @@ def fold(
     return n_written, n_conditions, n_pieces, n_patterns
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _order_by_attribute(
     attribute: NDArray[np.int32], first: Scalar, count: Scalar, order: Integers
 ) -> None:
@@ -652,7 +658,7 @@ def _order_by_attribute(
         order[j] = row
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _condition_covers(
     a: Scalar,
     b: Scalar,
@@ -686,7 +692,7 @@ def _condition_covers(
     return True
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _conjunction_covers(
     a: Scalar,
     b: Scalar,
