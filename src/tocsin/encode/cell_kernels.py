@@ -7,11 +7,12 @@ vocabulary. Leaves: the cell of each string. UTF-8 bytes are ordered as code poi
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from tocsin.jit import inner, kernel
 
-@njit(cache=True, nogil=True)
+
+@inner
 def _compare(
     a: NDArray[np.uint8], a_start: int, a_end: int, b: NDArray[np.uint8], b_start: int, b_end: int
 ) -> int:
@@ -23,7 +24,7 @@ def _compare(
     return (a_end - a_start) - (b_end - b_start)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def search_strings(
     starts: NDArray[np.int64],
     data: NDArray[np.uint8],

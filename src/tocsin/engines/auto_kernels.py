@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tocsin.jit import inner, kernel
 
 NOWHERE = -1
 """The access attribute of a conjunction that is tried on every event."""
@@ -39,7 +40,7 @@ class Index(NamedTuple):
     subscription: NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose_access(
     condition_start: NDArray[np.int64],
     attribute: NDArray[np.int32],
@@ -80,7 +81,7 @@ def choose_access(
                 width[c] = high[range_start[best + 1] - 1] - low[range_start[best]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_buckets(
     conjunctions: NDArray[np.int64],
     access: NDArray[np.int32],
@@ -115,7 +116,7 @@ def fill_buckets(
                     counts[bucket] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _holds(
     c: int,
     row: NDArray[np.int32],
@@ -137,7 +138,7 @@ def _holds(
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match(
     index: Index,
     cells: NDArray[np.int32],
@@ -178,7 +179,7 @@ def match(
     return len(cells)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def drop_repeats(
     offsets: NDArray[np.int64], ids: NDArray[np.int64], last_event: NDArray[np.int64], stamp: int
 ) -> int:
@@ -201,7 +202,7 @@ def drop_repeats(
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def interleave(
     offsets: NDArray[np.int64],
     ids: NDArray[np.int64],

@@ -1,12 +1,10 @@
 """Texts → predicates or shapes, compiled: the lexer of bulk loads.
 
-Enters: the UTF-8 bytes of many texts. Leaves, for a text that is a plain conjunction, its
+Enters: the UTF-8 bytes of many texts. Leaves, for a text of conjunctions joined by OR, its
 predicates (attribute, operator, literals), and for any other text its *shape* (a hash of all but
 its literals) and its literals. A text that fits neither is left to the parser, which either takes
 it or says what is wrong with it: these kernels never judge, they only recognise.
 
-All kernels that call each other live here, because a cached kernel does not notice a change in
-another module.
 """
 
 from __future__ import annotations
@@ -14,11 +12,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-_inner = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""For kernels that only kernels call: nothing is compiled that Python could call."""
+from tocsin.jit import inner, kernel
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Integers: TypeAlias = NDArray[np.int64]
@@ -35,7 +31,9 @@ INTEGER, FLOAT, LONG_FLOAT, STRING, QUOTED_STRING, TIMESTAMP, TRUE, FALSE, NULL 
 )  # fmt: skip
 """Classes of literal: a float too long to be read exactly here; a string with doubled quotes."""
 
-_END, _NAME, _NUMBER, _TEXT, _MARK, _OTHER = 0, 1, 2, 3, 4, 5
+MOST_DISJUNCTS = 64
+"""Texts with more disjuncts are left to the parser, which simplifies while it goes."""
+
 _INT64_MAX = np.uint64(2**63 - 1)
 _POWERS = np.array([10.0**i for i in range(23)])
 _SEED = np.uint64(14695981039346656037)
@@ -48,29 +46,29 @@ LITERAL_CLASS, LITERAL_BITS, LITERAL_START, LITERAL_END = 0, 1, 2, 3
 NAME_START, NAME_END, OP, FIRST_LITERAL, N_LITERALS = 0, 1, 2, 3, 4
 
 
-@_inner
+@inner
 def _is_name_start(c: Scalar) -> Scalar:
     return (c >= 97 and c <= 122) or (c >= 65 and c <= 90) or c == 95
 
 
-@_inner
+@inner
 def _is_digit(c: Scalar) -> Scalar:
     return c >= 48 and c <= 57
 
 
-@_inner
+@inner
 def _is_name_part(c: Scalar) -> Scalar:
     return _is_name_start(c) or _is_digit(c) or c == 36
 
 
-@_inner
+@inner
 def _skip_space(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     while at < end and (data[at] == 32 or (data[at] >= 9 and data[at] <= 13)):
         at += 1
     return at
 
 
-@_inner
+@inner
 def _is_word(data: Bytes, start: Scalar, end: Scalar, word: Bytes) -> Scalar:
     """Whether a name is a keyword (given in capitals), in any case."""
     if end - start != len(word):
@@ -98,7 +96,7 @@ _FALSE_WORD = np.frombuffer(b"FALSE", np.uint8)
 _TIMESTAMP_WORD = np.frombuffer(b"TIMESTAMP", np.uint8)
 
 
-@_inner
+@inner
 def _is_keyword(data: Bytes, start: Scalar, end: Scalar) -> Scalar:
     n = end - start
     if n == 2:
@@ -122,7 +120,7 @@ def _is_keyword(data: Bytes, start: Scalar, end: Scalar) -> Scalar:
     return n == 7 and _is_word(data, start, end, _BETWEEN_WORD)
 
 
-@_inner
+@inner
 def _name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     """Where the name or dotted path that starts here ends."""
     while at < end:
@@ -135,7 +133,7 @@ def _name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     return at
 
 
-@_inner
+@inner
 def _string_end(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, bool]:
     """Where the string literal that starts here ends (-1: nowhere), and whether it has quotes."""
     doubled = False
@@ -151,7 +149,7 @@ def _string_end(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, bool]:
     return -1, doubled
 
 
-@_inner
+@inner
 def _number(data: Bytes, at: Scalar, end: Scalar, negative: bool) -> tuple[Scalar, Scalar, Scalar]:
     """Read a number: return where it ends (-1: no number we take), its class and its bits."""
     mantissa, n_digits, scale = np.uint64(0), 0, 0
@@ -198,7 +196,7 @@ def _number(data: Bytes, at: Scalar, end: Scalar, negative: bool) -> tuple[Scala
     return at, FLOAT, np.float64(value).view(np.int64)
 
 
-@_inner
+@inner
 def _literal(data: Bytes, at: Scalar, end: Scalar, literals: Integers, n: Scalar) -> Scalar:
     """Read a literal at a place into row n; return where it ends, or -1."""
     if at >= end:
@@ -228,7 +226,7 @@ def _literal(data: Bytes, at: Scalar, end: Scalar, literals: Integers, n: Scalar
     return at
 
 
-@_inner
+@inner
 def _word_literal(
     data: Bytes, start: Scalar, at: Scalar, end: Scalar
 ) -> tuple[Scalar, Scalar, Scalar]:
@@ -247,7 +245,7 @@ def _word_literal(
     return start, -1, NULL
 
 
-@_inner
+@inner
 def _comparison(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, Scalar]:
     """Read a comparison operator: return where it ends (-1: none) and its number."""
     c = data[at]
@@ -267,7 +265,7 @@ def _comparison(data: Bytes, at: Scalar, end: Scalar) -> tuple[Scalar, Scalar]:
     return -1, EQ
 
 
-@_inner
+@inner
 def _list(
     data: Bytes, at: Scalar, end: Scalar, literals: Integers, n: Scalar
 ) -> tuple[Scalar, Scalar]:
@@ -290,7 +288,7 @@ def _list(
             return -1, n
 
 
-@_inner
+@inner
 def _word_tail(
     data: Bytes, at: Scalar, end: Scalar, literals: Integers, n_literals: Scalar
 ) -> tuple[Scalar, Scalar, Scalar]:
@@ -335,7 +333,7 @@ def _word_tail(
     return -1, EQ, 0
 
 
-@_inner
+@inner
 def _predicate(
     data: Bytes,
     at: Scalar,
@@ -359,9 +357,8 @@ def _predicate(
     predicates[n, NAME_END] = at
     predicates[n, FIRST_LITERAL] = n_literals
     at = _skip_space(data, at, end)
-    if at == end or (
-        _is_name_start(data[at]) and _is_word(data, at, _name_end(data, at, end), _AND)
-    ):
+    word_end = _name_end(data, at, end)
+    if at == end or _is_word(data, at, word_end, _AND) or _is_word(data, at, word_end, _OR):
         predicates[n, OP] = IS_TRUE
         predicates[n, N_LITERALS] = 0
         return at, 0
@@ -378,25 +375,29 @@ def _predicate(
     return at, count
 
 
-@njit(cache=True, nogil=True)
-def scan_conjunctions(
+@kernel
+def scan_disjunctions(
     data: Bytes,
     starts: Integers,
     literals: Integers,
     predicates: Integers,
+    conjunctions: Integers,
     literal_end: Integers,
-    predicate_end: Integers,
+    conjunction_end: Integers,
     taken: Flags,
 ) -> None:
-    """Recognise the texts that are plain conjunctions, and read them.
+    """Recognise the texts that are conjunctions joined by OR without parentheses, and read them.
 
-    `taken[i]` says whether text i is one; `literal_end[i]` and `predicate_end[i]` are the numbers
-    of literals and predicates read up to and with it.
+    `taken[i]` says whether text i is one; `literal_end[i]` and `conjunction_end[i]` are the numbers
+    of literals and conjunctions read up to and with it; `conjunctions[k]` is the number of
+    predicates up to and with the k-th. A text that only lists alternatives of one predicate each is
+    left alone: they may make one set of values together, which is for the caller to see.
     """
-    n_literals, n_predicates = 0, 0
+    n_literals, n_predicates, n_conjunctions = np.int64(0), np.int64(0), np.int64(0)
     for i in range(len(starts) - 1):
         end = starts[i + 1]
-        n, p = n_literals, n_predicates
+        n, p, c = n_literals, n_predicates, n_conjunctions
+        is_long = False
         at = _skip_space(data, starts[i], end)
         while True:
             at, count = _predicate(data, at, end, literals, n, predicates, p)
@@ -404,26 +405,33 @@ def scan_conjunctions(
                 break
             n, p = n + count, p + 1
             at = _skip_space(data, at, end)
-            if at == end:
-                break
             word_end = _name_end(data, at, end)
-            if not _is_word(data, at, word_end, _AND):
-                at = -1
+            is_last = at == end
+            if is_last or _is_word(data, at, word_end, _OR):
+                before = conjunctions[c - 1] if c > 0 else np.int64(0)
+                is_long |= p - before > 1
+                conjunctions[c] = p
+                c += 1
+                if is_last:
+                    break
+            elif not _is_word(data, at, word_end, _AND):
+                at = np.int64(-1)
                 break
             at = _skip_space(data, word_end, end)
-        taken[i] = at >= 0
-        if at >= 0:
-            n_literals, n_predicates = n, p
+        several = c - n_conjunctions > 1
+        taken[i] = at >= 0 and (is_long or not several) and c - n_conjunctions <= MOST_DISJUNCTS
+        if taken[i]:
+            n_literals, n_predicates, n_conjunctions = n, p, c
         literal_end[i] = n_literals
-        predicate_end[i] = n_predicates
+        conjunction_end[i] = n_conjunctions
 
 
-@_inner
+@inner
 def _hash_byte(value: Scalar, c: Scalar) -> Scalar:
     return (value ^ np.uint64(c)) * _PRIME
 
 
-@_inner
+@inner
 def _quoted_name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     quote = data[at]
     at += 1
@@ -437,7 +445,7 @@ def _quoted_name_end(data: Bytes, at: Scalar, end: Scalar) -> Scalar:
     return -1
 
 
-@_inner
+@inner
 def _hash_piece(
     data: Bytes,
     at: Scalar,
@@ -481,7 +489,7 @@ def _hash_piece(
     return at, _hash_byte(value, 0), n, _is_word(data, start, at, _ESCAPE)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scan_shapes(
     data: Bytes,
     starts: Integers,
@@ -512,7 +520,7 @@ def scan_shapes(
         literal_end[i] = n_literals
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def same_shape(
     data: Bytes,
     a_start: Scalar,
@@ -545,7 +553,7 @@ def same_shape(
     return a >= a_end and b >= b_end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_same_shapes(
     data: Bytes,
     starts: Integers,
@@ -562,7 +570,7 @@ def mark_same_shapes(
         )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def copy_strings(
     data: Bytes,
     starts: Integers,
@@ -584,7 +592,7 @@ def copy_strings(
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def number_names(
     data: Bytes,
     starts: Integers,
@@ -624,7 +632,7 @@ def number_names(
     return n
 
 
-@_inner
+@inner
 def _same_name(data: Bytes, a: Scalar, a_end: Scalar, b: Scalar, b_end: Scalar) -> Scalar:
     if a_end - a != b_end - b:
         return False

@@ -1,8 +1,8 @@
 """Text → tokens.
 
 Enters: the text of a condition. Leaves: parallel lists of token kinds, texts and positions, the
-last token being END. A token's kind is a one-word string; keywords are their own kind. Comments,
-and characters that start no token, are refused here, by name.
+last token being END. A token's kind is a one-word string; keywords are their own kind. White space
+is that of ASCII. Comments, and characters that start no token, are refused here, by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEYWORDS = frozenset(
 """Words that cannot be attribute names unless quoted. TIMESTAMP is one only before a string."""
 
 _TOKEN = re.compile(
-    r"""\s*(?:
+    r"""[\x20\t-\r]*(?:
         (?P<name>[^\W\d][\w$]*)
       | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       | (?P<op><=>|<>|<=|>=|!=|==|<|>|=|\(|\)|,)

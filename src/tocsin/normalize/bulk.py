@@ -4,10 +4,10 @@ Enters: a column of texts; one template with columns of parameters; or (in `rows
 predicate a row. Leaves: a `BulkForm`: the conjunction table, and the rows that were refused with
 their errors.
 
-Texts that are plain conjunctions are read by a kernel. Of all others, those that differ only in
-literals share a *shape*, which is parsed once; its template is then filled with columns of
-literals. Whatever neither serves (and whatever is wrong) goes through the parser one by one, so
-that there is one judge of what is an error and what it says.
+Texts that are conjunctions, perhaps joined by OR, are read by a kernel. Of all others, those that
+differ only in literals share a *shape*, which is parsed once; its template is then filled with
+columns of literals. Whatever neither serves (and whatever is wrong) goes through the parser one by
+one, so that there is one judge of what is an error and what it says.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def normalize_texts(
     batch = PredicateBatch()
     rest: list[NDArray[np.int64]] = []
     for start in range(0, len(column), _CHUNK):
-        rest.append(start + _add_conjunctions(batch, column.slice(start, _CHUNK), start))
+        rest.append(start + _add_disjunctions(batch, column.slice(start, _CHUNK), start))
         if progress:
             progress(min(start + _CHUNK, len(column)))
     others = np.concatenate(rest) if rest else np.empty(0, np.int64)
@@ -85,26 +85,32 @@ def _bytes_of(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return data[: starts[-1]] if starts[-1] else np.zeros(1, np.uint8), starts
 
 
-def _add_conjunctions(batch: PredicateBatch, texts: pa.Array, first: int) -> NDArray[np.int64]:
-    """Read the plain conjunctions of a chunk; return the numbers of all other texts in it."""
+def _add_disjunctions(batch: PredicateBatch, texts: pa.Array, first: int) -> NDArray[np.int64]:
+    """Read the conjunctions joined by OR of a chunk; return the numbers of all other texts."""
     data, starts = _bytes_of(texts)
     n = len(texts)
     room = int(starts[-1] - starts[0]) // 2 + 2  # more literals or predicates cannot be in there
     found, predicates = np.empty((room, 4), np.int64), np.empty((room, 5), np.int64)
-    literal_end, predicate_end = np.empty(n, np.int64), np.empty(n, np.int64)
+    conjunctions = np.empty(room, np.int64)
+    literal_end, conjunction_end = np.empty(n, np.int64), np.empty(n, np.int64)
     taken = np.empty(n, np.bool_)
-    kernels.scan_conjunctions(data, starts, found, predicates, literal_end, predicate_end, taken)
-    predicates = predicates[: predicate_end[-1]]
+    kernels.scan_disjunctions(
+        data, starts, found, predicates, conjunctions, literal_end, conjunction_end, taken
+    )
+    conjunctions = conjunctions[: conjunction_end[-1]]
+    predicates = predicates[: conjunctions[-1] if len(conjunctions) else 0]
     literals, bad = read_literals(data, found[: literal_end[-1]], batch.literals)
     first_literal = batch.literals.add(literals)
-    counts = np.diff(predicate_end, prepend=0)
+    text_of = np.repeat(np.arange(n), np.diff(conjunction_end, prepend=0))
+    counts = np.diff(conjunctions, prepend=0)
     if bad.any():
         taken[np.searchsorted(literal_end, np.flatnonzero(bad), side="right")] = False
-        predicates = predicates[np.repeat(taken, counts)]
+        predicates = predicates[np.repeat(taken[text_of], counts)]
+        counts, text_of = counts[taken[text_of]], text_of[taken[text_of]]
     batch.add(
         Block(
-            first + np.flatnonzero(taken),
-            counts[taken],
+            first + text_of,
+            counts,
             _attributes(batch, data, predicates),
             predicates[:, kernels.OP].astype(np.uint8),
             predicates[:, kernels.FIRST_LITERAL] + first_literal,

@@ -1,8 +1,7 @@
 """Predicate rows → conditions, compiled: the columnar half of `condition` and `normal`.
 
 Enters: predicates of many conjunctions as rows (attribute, operator, literals). Leaves: the arrays
-of a `ConjunctionTable`. All kernels that call each other live here, because a cached kernel does
-not notice a change in another module.
+of a `ConjunctionTable`.
 
 A *piece list* is an int64 array of rows (line, low key, low tail, high key, high tail), ordered
 and disjoint. What the kernel leaves to the one-by-one path it marks: LIKE patterns that are no
@@ -14,11 +13,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-_inner = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""For kernels that only kernels call: nothing is compiled that Python could call."""
+from tocsin.jit import inlined, inner, kernel
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Integers: TypeAlias = NDArray[np.int64]
@@ -30,8 +27,9 @@ EQ, NE, LT, LE, GT, GE = 0, 1, 2, 3, 4, 5
 BETWEEN, NOT_BETWEEN, IN, NOT_IN, LIKE, NOT_LIKE, IS_NULL, NOT_NULL = 6, 7, 8, 9, 10, 11, 12, 13
 IS_TRUE, IS_FALSE = 14, 15
 
-KEPT, NEVER, LEFT_OVER = 0, 1, 2
-"""What became of a conjunction: written, contradictory, or left to the one-by-one path."""
+KEPT, NEVER, LEFT_OVER, NOT_SIMPLE = 0, 1, 2, 3
+"""What became of a conjunction: written, contradictory, or left to the one-by-one path; of an
+attribute also: for the general fold."""
 
 NO_LINE = -1
 _NUMBER, _STRING, _BOOLEAN, _TIMESTAMP = 0, 1, 2, 3
@@ -98,12 +96,12 @@ class Conditions(NamedTuple):
     pattern_negated: Bytes
 
 
-@_inner
+@inner
 def _less(a_key: Scalar, a_tail: Scalar, b_key: Scalar, b_tail: Scalar) -> Scalar:
     return a_key < b_key or (a_key == b_key and a_tail < b_tail)
 
 
-@_inner
+@inner
 def _before(line: Scalar, key: Scalar, tail: Scalar, follows: Scalar) -> tuple[Scalar, Scalar]:
     """The canonical cut just before a literal; `follows` is its string's mark."""
     if line == _NUMBER:
@@ -121,7 +119,7 @@ def _before(line: Scalar, key: Scalar, tail: Scalar, follows: Scalar) -> tuple[S
     return key, np.int64(0)
 
 
-@_inner
+@inner
 def _after(line: Scalar, key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     """The canonical cut just after a literal."""
     if line == _NUMBER:
@@ -135,7 +133,7 @@ def _after(line: Scalar, key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     return key + 1, np.int64(0)
 
 
-@_inner
+@inner
 def _put(
     pieces: Integers,
     n: Scalar,
@@ -156,12 +154,12 @@ def _put(
     return n
 
 
-@_inner
+@inner
 def _mark(string_follows: Bytes, line: Scalar, key: Scalar) -> Scalar:
     return string_follows[key] if line == _STRING else np.uint8(0)
 
 
-@_inner
+@inner
 def _put_comparison(
     pieces: Integers,
     n: Scalar,
@@ -187,7 +185,7 @@ def _put_comparison(
     return n
 
 
-@_inner
+@inner
 def _sort_and_unite(pieces: Integers, n: Scalar) -> Scalar:
     """Order pieces and join those that overlap or touch; return how many are left."""
     gap = 1
@@ -222,7 +220,7 @@ def _sort_and_unite(pieces: Integers, n: Scalar) -> Scalar:
     return kept
 
 
-@_inner
+@inner
 def _comes_before(pieces: Integers, a: Scalar, b: Scalar) -> Scalar:
     for column in range(3):
         if pieces[a, column] != pieces[b, column]:
@@ -230,7 +228,7 @@ def _comes_before(pieces: Integers, a: Scalar, b: Scalar) -> Scalar:
     return False
 
 
-@_inner
+@inner
 def _intersect(a: Integers, n_a: Scalar, b: Integers, n_b: Scalar, out: Integers) -> Scalar:
     """Write what lies in both piece lists."""
     i, j, n = 0, 0, 0
@@ -256,7 +254,7 @@ def _intersect(a: Integers, n_a: Scalar, b: Integers, n_b: Scalar, out: Integers
     return n
 
 
-@_inner
+@inner
 def _put_membership(
     pieces: Integers,
     literals: Literals,
@@ -292,7 +290,7 @@ def _put_membership(
     return _put(pieces, m, line, low_key, low_tail, _INT64_MAX, 1)
 
 
-@_inner
+@inner
 def _put_predicate(
     pieces: Integers,
     rows: PredicateRows,
@@ -311,8 +309,11 @@ def _put_predicate(
         )
     if op == LIKE or op == NOT_LIKE:
         return _put_like(pieces, op, at, likes)
-    line, key, tail = np.int64(_BOOLEAN), np.int64(op == IS_TRUE), np.int64(0)
-    first, last = EQ, EQ
+    line: Scalar = np.int64(_BOOLEAN)
+    key: Scalar = np.int64(op == IS_TRUE)
+    tail: Scalar = np.int64(0)
+    first: Scalar = np.int64(EQ)
+    last: Scalar = np.int64(EQ)
     if op < IS_TRUE:
         line, key, tail = np.int64(literals.line[at]), literals.key[at], np.int64(literals.tail[at])
         first, last = op, op
@@ -340,7 +341,7 @@ def _put_predicate(
     return _sort_and_unite(pieces, n)
 
 
-@_inner
+@inner
 def _put_like(pieces: Integers, op: Scalar, at: Scalar, likes: Likes) -> Scalar:
     if likes.pattern[at] < -1:
         return 0
@@ -354,7 +355,7 @@ def _put_like(pieces: Integers, op: Scalar, at: Scalar, likes: Likes) -> Scalar:
     return _put(pieces, n, _STRING, high_key, high_tail, _INT64_MAX, 1)
 
 
-@_inner
+@inner
 def _integer_cut(key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     """Move a cut on the number line up to the next integer, as a canonical cut."""
     if key == _INT64_MIN or (key == _INT64_MAX and tail == 1):
@@ -380,7 +381,7 @@ def _integer_cut(key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     return (bits if bits >= 0 else bits ^ _INT64_MAX), 2 * (integer - np.int64(below))
 
 
-@_inner
+@inner
 def _tighten(pieces: Integers, n: Scalar) -> Scalar:
     """Tighten the number pieces of an attribute declared integer."""
     kept = 0
@@ -398,7 +399,7 @@ def _tighten(pieces: Integers, n: Scalar) -> Scalar:
     return _sort_and_unite(pieces, kept)
 
 
-@_inner
+@inner
 def _is_whole_line(pieces: Integers, n: Scalar, line: Scalar) -> Scalar:
     return (
         n == 1
@@ -410,7 +411,7 @@ def _is_whole_line(pieces: Integers, n: Scalar, line: Scalar) -> Scalar:
     )
 
 
-@_inner
+@inner
 def _clashes(
     rows: PredicateRows, row: Scalar, literals: Literals, likes: Likes, declared_line: Scalar
 ) -> Scalar:
@@ -437,7 +438,7 @@ class Scratch(NamedTuple):
     points: Integers
 
 
-@_inner
+@inner
 def _fold_predicate(
     rows: PredicateRows,
     row: Scalar,
@@ -451,22 +452,22 @@ def _fold_predicate(
     """Intersect the set in `scratch.current` with one more predicate; return its n and flags."""
     op = rows.op[row]
     if op == IS_NULL:
-        return 0, flags & _ABSENT
+        return np.int64(0), flags & _ABSENT
     if op == NOT_NULL:
         return n, flags & _PRESENT
     is_first = flags & _PRESENT
     room = scratch.current if is_first else scratch.following
     m = _put_predicate(room, rows, row, literals, likes, string_follows, scratch.points)
     if is_first:
-        return m, 0
+        return m, np.int64(0)
     n = _intersect(scratch.current, n, scratch.following, m, scratch.spare)
     for i in range(n):
         for column in range(5):
             scratch.current[i, column] = scratch.spare[i, column]
-    return n, 0
+    return n, np.int64(0)
 
 
-@_inner
+@inner
 def _fold_attribute(
     rows: PredicateRows,
     order: Integers,
@@ -481,30 +482,30 @@ def _fold_attribute(
     """Fold the predicates of one attribute: return verdict, n, flags and the pattern's row."""
     attribute = rows.attribute[order[i]]
     line, kind = declared.line[attribute], declared.kind[attribute]
-    n, flags, general = 0, _ABSENT | _PRESENT, np.int64(-1)
+    n, flags, general = np.int64(0), np.int64(_ABSENT | _PRESENT), np.int64(-1)
+    nothing = np.int64(0)
     for k in range(i, j):
         row = order[k]
         if line >= 0 and _clashes(rows, row, literals, likes, line):
-            return LEFT_OVER, 0, 0, general
+            return np.int64(LEFT_OVER), nothing, nothing, general
         if rows.op[row] == LIKE or rows.op[row] == NOT_LIKE:
             pattern = likes.pattern[rows.literal_start[row]]
             if pattern == -3:
-                return LEFT_OVER, 0, 0, general
+                return np.int64(LEFT_OVER), nothing, nothing, general
             if pattern >= 0:
                 general = row
         n, flags = _fold_predicate(rows, row, literals, likes, string_follows, n, flags, scratch)
     if general >= 0 and j - i > 1:
-        return LEFT_OVER, 0, 0, general
+        return np.int64(LEFT_OVER), nothing, nothing, general
     if kind == _INTEGER_KIND and flags == 0:
         n = _tighten(scratch.current, n)
     if line >= 0 and general < 0 and kind != _FLOAT_KIND:
         if _is_whole_line(scratch.current, n, line):
-            flags |= _PRESENT
-            n = 0
-    return (NEVER if flags == 0 and n == 0 else KEPT), n, flags, general
+            flags, n = flags | _PRESENT, nothing
+    return np.int64(NEVER if flags == 0 and n == 0 else KEPT), n, flags, general
 
 
-@_inner
+@inlined
 def _write_condition(
     out: Conditions,
     condition: Scalar,
@@ -525,21 +526,17 @@ def _write_condition(
     out.piece_end[condition] = piece + n
 
 
-@_inner
+@inlined
 def _interval(
     op: Scalar,
     line: Scalar,
     key: Scalar,
     tail: Scalar,
     follows: Scalar,
-    line2: Scalar,
     key2: Scalar,
     tail2: Scalar,
-    is_integer: bool,
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-    """The one interval that a simple predicate is: lower and upper cut (crossed: empty)."""
-    if line < 0 or line2 != line:
-        return _INT64_MAX, np.int64(1), _INT64_MIN, np.int64(0)
+    """The interval that a comparison or BETWEEN is: lower and upper cut (crossed: empty)."""
     low_key, low_tail = _INT64_MIN, np.int64(0)
     high_key, high_tail = _INT64_MAX, np.int64(1)
     if op == EQ or op == GE or op == BETWEEN:
@@ -550,13 +547,66 @@ def _interval(
         high_key, high_tail = _before(line, key, tail, follows)
     elif op != GE and op != GT:
         high_key, high_tail = _after(line, key2, tail2)
-    if is_integer and line == _NUMBER:
-        low_key, low_tail = _integer_cut(low_key, low_tail)
-        high_key, high_tail = _integer_cut(high_key, high_tail)
     return low_key, low_tail, high_key, high_tail
 
 
-@njit(cache=True, nogil=True)
+@inlined
+def _fold_simple(
+    rows: PredicateRows,
+    order: Integers,
+    i: Scalar,
+    j: Scalar,
+    literals: Literals,
+    declared_line: Scalar,
+    is_integer: Scalar,
+    string_follows: Bytes,
+) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar, Scalar]:
+    """Fold predicates of one attribute that are all comparisons (but <>) or BETWEEN.
+
+    Returns the verdict (NOT_SIMPLE: they are not), the line, and the lower and upper cut. The
+    common case, without piece lists.
+    """
+    verdict, line = np.int64(KEPT), np.int64(-1)
+    low_key, low_tail = _INT64_MIN, np.int64(0)
+    high_key, high_tail = _INT64_MAX, np.int64(1)
+    for k in range(i, j):
+        op = rows.op[order[k]]
+        if op > BETWEEN or op == NE:
+            verdict = np.int64(NOT_SIMPLE)
+            break
+        at = rows.literal_start[order[k]]
+        to = at + 1 if op == BETWEEN else at
+        here, there = np.int64(literals.line[at]), np.int64(literals.line[to])
+        if declared_line >= 0 and (
+            (here >= 0 and here != declared_line) or (there >= 0 and there != declared_line)
+        ):
+            verdict = np.int64(LEFT_OVER)
+            break
+        if here < 0 or there != here or (line >= 0 and here != line):
+            verdict = np.int64(NEVER)
+            continue
+        line = here
+        key = literals.key[at]
+        follows = string_follows[key] if line == _STRING else np.uint8(0)
+        tail, tail2 = np.int64(literals.tail[at]), np.int64(literals.tail[to])
+        a_key, a_tail, b_key, b_tail = _interval(
+            op, line, key, tail, follows, literals.key[to], tail2
+        )
+        if _less(low_key, low_tail, a_key, a_tail):
+            low_key, low_tail = a_key, a_tail
+        if _less(b_key, b_tail, high_key, high_tail):
+            high_key, high_tail = b_key, b_tail
+    if is_integer and line == _NUMBER:
+        low_key, low_tail = _integer_cut(low_key, low_tail)
+        high_key, high_tail = _integer_cut(high_key, high_tail)
+    if verdict == KEPT and not _less(low_key, low_tail, high_key, high_tail):
+        verdict = np.int64(NEVER)
+    if verdict == KEPT and low_key == _INT64_MIN and high_key == _INT64_MAX:
+        verdict = np.int64(NOT_SIMPLE)  # the whole line: perhaps every present value
+    return verdict, line, low_key, low_tail, high_key, high_tail
+
+
+@kernel
 def fold(
     rows: PredicateRows,
     literals: Literals,
@@ -578,54 +628,31 @@ def fold(
         first = rows.row_start[c]
         count = rows.row_start[c + 1] - first
         _order_by_attribute(rows.attribute, first, count, order)
-        verdict = KEPT
+        verdict = np.int64(KEPT)
         condition, piece, pattern = n_conditions, n_pieces, n_patterns
-        i = 0
+        i: Scalar = np.int64(0)
         while i < count and verdict != LEFT_OVER:  # a contradiction does not excuse a clash
             attribute = rows.attribute[order[i]]
             j = i + 1
             while j < count and rows.attribute[order[j]] == attribute:
                 j += 1
-            op = rows.op[order[i]]
-            if j == i + 1 and op <= BETWEEN and op != NE:
-                # The common case, written out: no piece lists, few arrays passed.
-                at = rows.literal_start[order[i]]
-                to = at + 1 if op == BETWEEN else at
-                line = np.int64(literals.line[at])
-                kind = declared.kind[attribute]
-                if kind < 0 or line == declared.line[attribute]:
-                    key = literals.key[at]
-                    low_key, low_tail, high_key, high_tail = _interval(
-                        op,
-                        line,
-                        key,
-                        np.int64(literals.tail[at]),
-                        string_follows[key] if line == _STRING else np.uint8(0),
-                        np.int64(literals.line[to]),
-                        literals.key[to],
-                        np.int64(literals.tail[to]),
-                        kind == _INTEGER_KIND,
-                    )
-                    is_whole = low_key == _INT64_MIN and high_key == _INT64_MAX
-                    if not is_whole and literals.line[to] == line:
-                        if not _less(low_key, low_tail, high_key, high_tail):
-                            verdict = max(verdict, NEVER)
-                        elif verdict == KEPT:
-                            out.attribute[condition] = attribute
-                            out.flags[condition] = 0
-                            out.line[piece] = line
-                            out.low_key[piece] = low_key
-                            out.low_tail[piece] = low_tail
-                            out.high_key[piece] = high_key
-                            out.high_tail[piece] = high_tail
-                            piece += 1
-                            out.piece_end[condition] = piece
-                            condition += 1
-                        i = j
-                        continue
-            found, n, flags, general = _fold_attribute(
-                rows, order, i, j, literals, likes, declared, string_follows, scratch
+            found, line, low_key, low_tail, high_key, high_tail = _fold_simple(
+                rows,
+                order,
+                i,
+                j,
+                literals,
+                declared.line[attribute],
+                declared.kind[attribute] == _INTEGER_KIND,
+                string_follows,
             )
+            n, flags, general = np.int64(1), np.int64(0), np.int64(-1)
+            if found == NOT_SIMPLE:
+                found, n, flags, general = _fold_attribute(
+                    rows, order, i, j, literals, likes, declared, string_follows, scratch
+                )
+            elif found == KEPT:
+                _put(scratch.current, 0, line, low_key, low_tail, high_key, high_tail)
             verdict = max(verdict, found)
             if verdict == KEPT:
                 _write_condition(out, condition, piece, attribute, flags, scratch.current, n)
@@ -644,7 +671,7 @@ def fold(
     return n_written, n_conditions, n_pieces, n_patterns
 
 
-@_inner
+@inlined
 def _order_by_attribute(
     attribute: NDArray[np.int32], first: Scalar, count: Scalar, order: Integers
 ) -> None:
@@ -658,7 +685,7 @@ def _order_by_attribute(
         order[j] = row
 
 
-@_inner
+@inner
 def _condition_covers(
     a: Scalar,
     b: Scalar,
@@ -692,7 +719,7 @@ def _condition_covers(
     return True
 
 
-@_inner
+@inner
 def _conjunction_covers(
     a: Scalar,
     b: Scalar,
@@ -715,7 +742,7 @@ def _conjunction_covers(
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_uncovered(
     subscription: Integers,
     c_start: Integers,
