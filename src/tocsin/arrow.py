@@ -2,11 +2,13 @@
 
 Enters: Arrow arrays of any type. Leaves: int64, float64, large_string, boolean or timestamp
 (microseconds, UTC) arrays and their kind; or None where the type holds no values of a kind we know
-(lists, binary, …). Moments without a zone are taken as UTC; dates as their midnight; decimals as
-the nearest float.
+(lists, binary, …). Moments without a zone are taken as UTC, nanoseconds are rounded down; dates are
+taken as their midnight, decimals as the nearest float.
 """
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +20,13 @@ FLOAT64 = pa.float64()
 STRING = pa.large_string()
 TIMESTAMP = pa.timestamp("us", "UTC")
 
-ArrowColumn = pa.Array | pa.ChunkedArray
+ArrowColumn: TypeAlias = pa.Array | pa.ChunkedArray
 
 
 def kind_of_type(kind: pa.DataType) -> Kind | None:
     """Return the kind of the values that an Arrow type holds, or None."""
     types = pa.types
-    if types.is_dictionary(kind):
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return kind_of_type(kind.value_type)
     if types.is_integer(kind):
         return Kind.INTEGER
@@ -40,7 +42,9 @@ def kind_of_type(kind: pa.DataType) -> Kind | None:
 
 
 def to_array(column: ArrowColumn) -> pa.Array:
-    """Return a column as one contiguous array."""
+    """Return a column as one contiguous array, run ends decoded."""
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
     if isinstance(column, pa.ChunkedArray):
         combined = column.combine_chunks()
         if isinstance(combined, pa.ChunkedArray):
@@ -54,9 +58,10 @@ def _empty(column: pa.ChunkedArray) -> pa.Array:
 
 
 def to_canonical(column: ArrowColumn) -> tuple[pa.Array, Kind] | None:
-    """Return a column in the Arrow type of its kind, or None; integers must fit 64 bits.
+    """Return a column in the Arrow type of its kind, or None.
 
-    Raises pa.ArrowInvalid when an unsigned integer does not.
+    Raises pa.ArrowInvalid when an unsigned integer, or a moment in microseconds, does not fit 64
+    bits.
     """
     kind = kind_of_type(column.type)
     if kind is None:
@@ -76,10 +81,13 @@ def to_canonical(column: ArrowColumn) -> tuple[pa.Array, Kind] | None:
 
 
 def _to_timestamps(array: pa.Array) -> pa.Array:
-    if pa.types.is_date(array.type):
-        return array.cast(pa.date32()).cast(pa.timestamp("us")).cast(TIMESTAMP)
-    if array.type.tz is None:
-        if array.type.unit == "ns":
-            array = pc.floor_temporal(array, unit="microsecond")
-        return array.cast(pa.timestamp("us"), safe=False).cast(TIMESTAMP)
-    return array.cast(TIMESTAMP, safe=False)
+    if pa.types.is_date32(array.type):
+        days = array.view(pa.int32()).cast(INT64)
+        return pc.multiply_checked(days, 86_400_000_000).view(TIMESTAMP)
+    unit = "ms" if pa.types.is_date64(array.type) else array.type.unit
+    if unit == "ns":
+        ticks = array.view(INT64)
+        whole = pc.divide(ticks, 1000)  # rounds towards zero
+        is_above = pc.greater(pc.multiply(whole, 1000), ticks)
+        return pc.subtract(whole, is_above.cast(INT64)).view(TIMESTAMP)
+    return array.view(pa.timestamp(unit)).cast(pa.timestamp("us")).view(TIMESTAMP)

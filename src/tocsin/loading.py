@@ -25,9 +25,10 @@ from tocsin.errors import (
     TocsinError,
 )
 from tocsin.language import parse
-from tocsin.language.expression import parameter_names
+from tocsin.language.expression import Expression, parameter_names
 from tocsin.model import EventType, Kind, SubscriptionId, to_microseconds
 from tocsin.normalize.bulk import BulkForm, normalize_template, normalize_texts
+from tocsin.normalize.literals import canonical_values
 from tocsin.normalize.rows import normalize_rows, read_rows
 from tocsin.normalize.table import ConjunctionTable, take
 from tocsin.subscriptions import (
@@ -42,13 +43,31 @@ Moment: TypeAlias = dt.datetime | int
 """A point in time: a datetime (no zone: UTC) or microseconds since 1970."""
 
 
-def to_moment(moment: Moment) -> int:
+def to_moment(moment: object) -> int:
     """Return a moment in microseconds since 1970."""
     if isinstance(moment, dt.datetime):
         return to_microseconds(moment)
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     raise ArgumentError(f"valid_until must be a datetime or microseconds, not {moment!r}")
+
+
+def to_expression(where: object) -> Expression:
+    """Return a condition as an expression."""
+    if isinstance(where, str):
+        return parse(where)
+    if isinstance(where, Expression):
+        return where
+    raise ArgumentError(f"a condition must be a text or an expression, not {where!r}")
+
+
+def to_params(params: object) -> dict[str, object]:
+    """Return parameters as a mapping of their own."""
+    if params is None:
+        return {}
+    if isinstance(params, Mapping):
+        return dict(params)
+    raise ArgumentError(f"params must be a mapping of names to values, not {params!r}")
 
 
 class Load:
@@ -103,7 +122,7 @@ class Load:
         """Return the ids of some subscriptions."""
         if len(kept) == len(self.names):
             return self.names  # type: ignore[return-value]
-        return [self.names[at] for at in kept.tolist()]  # type: ignore[misc]
+        return [self.names[at] for at in kept.tolist()]
 
     def rows_of(self, kept: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Return the places in the source of some subscriptions; None for all, in order."""
@@ -130,7 +149,7 @@ class Load:
 
 def load_table(
     given: object,
-    where: str | None,
+    where: str | Expression | None,
     event_type: EventType | None,
     progress: Callable[[int], None] | None,
 ) -> Load:
@@ -147,7 +166,7 @@ def load_table(
         texts = texts.cast(pa.large_string())
         form = normalize_texts(texts, event_type, progress)
         return Load(names, rows, TextSource(texts), form, moments)
-    expression = parse(where)
+    expression = to_expression(where)
     wanted = parameter_names(expression)
     missing = [name for name in wanted if name not in table.column_names]
     if missing:
@@ -172,12 +191,18 @@ def to_table(given: object) -> pa.Table:
     """Take anything Arrow as a table."""
     try:
         if isinstance(given, pa.Table):
-            return given
-        if type(given).__module__.partition(".")[0] == "pandas":
-            return pa.Table.from_pandas(given, preserve_index=False)
-        return pa.table(given)
+            table = given
+        elif type(given).__module__.partition(".")[0] == "pandas":
+            table = pa.Table.from_pandas(given, preserve_index=False)
+        else:
+            table = pa.table(given)
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise ArgumentError(f"not a table: {error}") from None
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ArgumentError(f"the table has several columns {', '.join(twice)}")
+    return table
 
 
 def _need(table: pa.Table, columns: list[str]) -> None:
@@ -202,13 +227,7 @@ def _names(column: pa.Array | pa.ChunkedArray) -> list[SubscriptionId | None]:
 def _parameter(name: str, column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_null(column.type):
         return to_array(column)
-    try:
-        found = to_canonical(column)
-    except pa.ArrowInvalid:
-        raise ArgumentError(f"the column {name} holds integers beyond 64 bits") from None
-    if found is None:
-        raise ArgumentError(f"the column {name} of type {column.type} holds no known kind")
-    return found[0]
+    return canonical_values(name, column)
 
 
 def _moments(table: pa.Table) -> dict[int, int]:
@@ -217,8 +236,12 @@ def _moments(table: pa.Table) -> dict[int, int]:
     column = table.column("valid_until")
     if column.null_count == len(column):
         return {}
-    found = to_canonical(column)
-    if found is None or found[1] not in (Kind.TIMESTAMP, Kind.INTEGER):
+    if kind_of_type(column.type) not in (Kind.TIMESTAMP, Kind.INTEGER):
         raise ArgumentError(f"the column valid_until must hold timestamps, not {column.type}")
+    try:
+        found = to_canonical(column)
+    except pa.ArrowInvalid:
+        raise ArgumentError("the column valid_until holds moments beyond 64 bits") from None
+    assert found is not None
     moments = found[0].cast(INT64).to_pylist()
     return {at: moment for at, moment in enumerate(moments) if moment is not None}

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,16 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.explain import explain_event, explain_subscription
-from tocsin.language import parse
 from tocsin.language.expression import Expression, parameter_names
-from tocsin.loading import Load, Moment, load_rows, load_table, to_moment
+from tocsin.loading import (
+    Load,
+    Moment,
+    load_rows,
+    load_table,
+    to_expression,
+    to_moment,
+    to_params,
+)
 from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.normalize import bind, normalize
@@ -87,13 +94,14 @@ class Matcher:
         or microseconds since 1970) the subscription is gone.
         """
         name = check_id(id)
-        expression = parse(where) if isinstance(where, str) else where
+        expression = to_expression(where)
+        values = to_params(params)
         moment = None if valid_until is None else to_moment(valid_until)
         with self._lock:
             self._expire()
             if name in self._book:
                 raise DuplicateSubscriptionError(name)
-            self._add_one(name, expression, dict(params or {}), moment)
+            self._add_one(name, expression, values, moment)
 
     def _add_one(
         self,
@@ -173,7 +181,8 @@ class Matcher:
         """
         if where is None and params is None:
             raise ArgumentError("update needs where, params or both")
-        new = parse(where) if isinstance(where, str) else where
+        new = None if where is None else to_expression(where)
+        values = to_params(params)
         with self._lock:
             self._expire()
             dense = self._dense(id)
@@ -182,10 +191,8 @@ class Matcher:
                 expression = new
             names = parameter_names(expression)
             if new is None and not names:
-                raise ParameterError(
-                    f"subscription {id!r} has no parameters", unknown=list(params or {})
-                )
-            merged = {k: v for k, v in old_params.items() if k in names} | dict(params or {})
+                raise ParameterError(f"subscription {id!r} has no parameters", unknown=list(values))
+            merged = {k: v for k, v in old_params.items() if k in names} | values
             self._add_one(id, expression, merged, self._book.valid_until(dense), replaced=True)
 
     def unsubscribe(self, id: SubscriptionId) -> None:
@@ -197,7 +204,7 @@ class Matcher:
 
     def unsubscribe_many(self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray) -> None:
         """Remove many subscriptions; when one is unknown, none is removed."""
-        names = ids.to_pylist() if hasattr(ids, "to_pylist") else list(ids)
+        names = _to_list(ids)
         with self._lock:
             self._expire()
             seen: set[SubscriptionId] = set()
@@ -221,7 +228,7 @@ class Matcher:
 
     def _expire(self) -> None:
         if self._book.has_expiries:
-            self._remove(self._book.due(int(self._clock() * 1_000_000)))
+            self._remove(self._book.due(round(self._clock() * 1_000_000)))
 
     def match(self, event: Mapping[str, object]) -> list[SubscriptionId]:
         """Return the ids of the subscriptions that an event matches, each once."""
@@ -237,6 +244,12 @@ class Matcher:
         with self._lock:
             self._expire()
             return Matches(*self._engine.match_batch(batch), self._book.names)
+
+    def profile(self, events: object) -> None:
+        """Learn what events look like; the parts of the index built from now on are laid out so."""
+        batch = to_batch(events, self.event_type)
+        with self._lock:
+            self._engine.profile(batch)
 
     def explain(self, id: SubscriptionId, event: Mapping[str, object] | None = None) -> str:
         """Say how a subscription is indexed, or, with an event, why it does or does not match."""
@@ -270,8 +283,18 @@ class Matcher:
     def __contains__(self, id: object) -> bool:
         with self._lock:
             self._expire()
-            return id in self._book
+            is_id = isinstance(id, str | int) and not isinstance(id, bool)
+            return is_id and id in self._book
 
     def __repr__(self) -> str:
         of = f" of {self.event_type.name}" if self.event_type else ""
         return f"<Matcher{of}: {len(self)} subscriptions, engine {self.engine}>"
+
+
+def _to_list(ids: Any) -> list[SubscriptionId]:
+    for name in ("to_pylist", "tolist"):  # Arrow; NumPy, pandas
+        if hasattr(ids, name):
+            ids = getattr(ids, name)()
+    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
+        raise ArgumentError(f"ids must be a list of ids, not {ids!r}")
+    return list(ids)

@@ -10,6 +10,7 @@ NaN, lists), then line by line the cells between neighbouring cuts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +28,7 @@ from tocsin.normalize.keys import floats_of
 from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
+_MAX_TABLE = 1 << 16
 ABSENT_CELL = 0
 OTHER_CELL = 1
 FIRST_CELL = 2
@@ -64,7 +66,64 @@ class LineCells:
     def floats(self) -> NDArray[np.float64]:
         """The least float at or after each cut on the number line."""
         values = floats_of(self.keys)
-        return np.where(self.tails > 0, np.nextafter(values, np.inf), values)
+        with np.errstate(over="ignore"):  # after the greatest float comes infinity
+            return np.where(self.tails > 0, np.nextafter(values, np.inf), values)
+
+    @cached_property
+    def integer_table(self) -> tuple[int, NDArray[np.int32]] | None:
+        """The cells of all integers from just before the first bound to the last, if few."""
+        bounds = self.integers
+        if not len(bounds) or int(bounds[-1]) - int(bounds[0]) > _MAX_TABLE:
+            return None
+        least = int(bounds[0]) - 1
+        if least < INT64_MIN + 1:
+            return None
+        values = np.arange(least, int(bounds[-1]) + 1)
+        places = np.searchsorted(bounds, values, side="right")
+        return least, (places + self.base).astype(np.int32)
+
+    def grid(self, bounds: NDArray[Any]) -> tuple[float, float, NDArray[np.int32]]:
+        """Return an even grid over sorted bounds: its least value, scale and counts of bounds."""
+        nothing = 0.0, 0.0, np.array([0, len(bounds)], np.int32)
+        finite = bounds[np.isfinite(bounds)] if bounds.dtype.kind == "f" else bounds
+        if len(finite) < 2:
+            return nothing
+        least, most = float(finite[0]), float(finite[-1])
+        span = most - least
+        if not max(abs(least) * 2.0**-20, abs(most) * 2.0**-20, 1e-290) < span < 1e300:
+            return nothing  # too narrow for the marks to be told apart, or too wide
+        n = int(np.clip(len(bounds), 1, 1 << 16))
+        marks = least + np.arange(n + 1) * (span / n)
+        before = np.searchsorted(bounds.astype(np.float64), marks, side="left")
+        return least, n / span, before.astype(np.int32)
+
+    def bounds_for(self, line: Line, key: object) -> list[Any]:
+        """Return the bounds that a key is compared with, as Python numbers."""
+        if line is not Line.NUMBER:
+            return self._key_list
+        return self._float_list if isinstance(key, float) else self._integer_list
+
+    @cached_property
+    def _key_list(self) -> list[int]:
+        return [int(key) for key in self.keys]
+
+    @cached_property
+    def _integer_list(self) -> list[int]:
+        return [int(bound) for bound in self.integers]
+
+    @cached_property
+    def _float_list(self) -> list[float]:
+        return [float(bound) for bound in self.floats]
+
+    @cached_property
+    def float_grid(self) -> tuple[float, float, NDArray[np.int32]]:
+        """The grid over the bounds of floats."""
+        return self.grid(self.floats)
+
+    @cached_property
+    def integer_grid(self) -> tuple[float, float, NDArray[np.int32]]:
+        """The grid over the bounds of integers."""
+        return self.grid(self.integers)
 
 
 class CellSpace:
@@ -87,40 +146,41 @@ class CellSpace:
         )
 
     def encode(self, events: EventBatch) -> NDArray[np.int32]:
-        """Return the cells of a batch: a row per event, a column per attribute."""
-        cells = np.zeros((len(events), len(self.attributes)), np.int32)
+        """Return the cells of a batch: a row per attribute, a column per event."""
+        cells = np.zeros((len(self.attributes), len(events)), np.int32)
         for at, name in enumerate(self.attributes):
             column = events.column(name)
             if column.parts or column.other is not None:
-                cells[:, at] = self._encode_column(at, column, len(events))
+                self._encode_column(at, column, cells[at])
         return cells
 
-    def _encode_column(self, at: int, column: Column, n: int) -> NDArray[np.int32]:
-        cells = np.zeros(n, np.int32)
+    def _encode_column(self, at: int, column: Column, cells: NDArray[np.int32]) -> None:
         if column.other is not None:
             cells[column.other] = OTHER_CELL
         for part in column.parts:
-            found = self._encode_part(at, part)
             if part.here is None:
-                return found
-            np.copyto(cells, found, where=part.here)
-        return cells
+                self._encode_part(at, part, cells)
+            else:
+                found = np.empty(len(cells), np.int32)
+                self._encode_part(at, part, found)
+                np.copyto(cells, found, where=part.here)
 
-    def _encode_part(self, at: int, part: Part) -> NDArray[np.int32]:
+    def _encode_part(self, at: int, part: Part, cells: NDArray[np.int32]) -> None:
         space = self.lines[at].get(part.line)
         if space is None:
-            return np.full(len(part.values), OTHER_CELL, np.int32)
-        if part.line is Line.STRING:
-            return self._encode_strings(space, part.values)
-        values = part.values
-        if part.line is not Line.NUMBER:
-            found = np.searchsorted(space.keys, values, side="right")
-        elif values.dtype == np.float64:
-            found = np.searchsorted(space.floats, values, side="right")
+            cells[:] = OTHER_CELL
+        elif part.line is Line.STRING:
+            cells[:] = self._encode_strings(space, part.values)
+        elif part.line is not Line.NUMBER:
+            cells[:] = np.searchsorted(space.keys, part.values, side="right") + space.base
+        elif part.values.dtype == np.float64:
+            kernels.search_numbers(part.values, space.floats, *space.float_grid, space.base, cells)
+        elif space.integer_table is not None:
+            kernels.look_up_integers(part.values, *space.integer_table, cells)
         else:
-            found = np.searchsorted(space.integers, values, side="right")
-        cells: NDArray[np.int32] = (found + space.base).astype(np.int32)
-        return cells
+            kernels.search_numbers(
+                part.values, space.integers, *space.integer_grid, space.base, cells
+            )
 
     def _encode_strings(self, space: LineCells, strings: pa.Array) -> NDArray[np.int32]:
         encoded = strings.dictionary_encode()
@@ -148,14 +208,8 @@ class CellSpace:
             return OTHER_CELL
         if line is Line.STRING:
             return self._string_cell(space, str(value))
-        key: Any = lines.to_key(value)
-        if line is not Line.NUMBER:
-            place = np.searchsorted(space.keys, key, side="right")
-        elif isinstance(key, float):
-            place = np.searchsorted(space.floats, key, side="right")
-        else:
-            place = np.searchsorted(space.integers, key, side="right")
-        return int(place) + space.base
+        key = lines.to_key(value)
+        return space.base + bisect_right(space.bounds_for(line, key), key)
 
     def _string_cell(self, space: LineCells, value: str) -> int:
         low, high = 0, len(space.keys)

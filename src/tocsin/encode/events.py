@@ -8,6 +8,7 @@ for are never touched.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -72,6 +73,13 @@ class EventBatch:
         """Yield the events as mappings, for the engines that take one at a time."""
         return self._source.events()
 
+    def sample(self, most: int, seed: int = 0) -> EventBatch:
+        """Return some of the events, chosen evenly at random."""
+        if len(self) <= most:
+            return self
+        rows = np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
+        return EventBatch(self._source.take(rows), self._event_type)
+
 
 class _Source:
     n: int
@@ -80,6 +88,9 @@ class _Source:
         raise NotImplementedError
 
     def events(self) -> Iterator[Mapping[str, object]]:
+        raise NotImplementedError
+
+    def take(self, rows: NDArray[np.int64]) -> _Source:
         raise NotImplementedError
 
 
@@ -91,12 +102,8 @@ def to_batch(events: object, event_type: EventType | None = None) -> EventBatch:
         return EventBatch(_ArrowSource(pa.table(events)), event_type)
     if isinstance(events, Mapping):
         raise ArgumentError("match_batch takes many events; use match for one mapping")
-    if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
-        return EventBatch(_ArrowSource(_from_stream(events)), event_type)
-    if hasattr(events, "__dataframe__") and hasattr(events, "columns"):
-        return EventBatch(
-            _ArrowSource(pa.Table.from_pandas(events, preserve_index=False)), event_type
-        )
+    if any(hasattr(events, f"__{name}__") for name in _FRAMES):
+        return EventBatch(_ArrowSource(_from_frame(events)), event_type)
     if isinstance(events, Sequence) and not isinstance(events, str | bytes):
         return EventBatch(_MappingSource(events), event_type)
     raise ArgumentError(
@@ -105,12 +112,15 @@ def to_batch(events: object, event_type: EventType | None = None) -> EventBatch:
     )
 
 
-def _from_stream(events: object) -> pa.Table:
+_FRAMES = ("arrow_c_stream", "arrow_c_array", "dataframe")
+
+
+def _from_frame(events: object) -> pa.Table:
     try:
         if type(events).__module__.partition(".")[0] == "pandas":
             return pa.Table.from_pandas(events, preserve_index=False)
         return pa.table(events)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (TypeError, ValueError, NotImplementedError) as error:  # Arrow's errors are these too
         raise EventError(f"the events cannot be read as a table: {error}") from None
 
 
@@ -125,60 +135,141 @@ class _ArrowSource(_Source):
         if found is None or found.null_count == len(found):
             return _NO_COLUMN
         if declared is not None:
-            found = self._check(attribute, found, declared)
+            found = _check_column(attribute, found, declared)
         try:
             canonical = to_canonical(found)
         except pa.ArrowInvalid:
-            raise EventError("an integer does not fit 64 bits", attribute=attribute) from None
+            what = "an integer" if kind_of_type(found.type) is Kind.INTEGER else "a timestamp"
+            raise EventError(
+                f"{what} does not fit 64 bits", attribute=attribute, row=_first_too_large(found)
+            ) from None
         if canonical is None:
             return Column((), found.is_valid().to_numpy(zero_copy_only=False))
         return _to_column(*canonical)
 
+    def take(self, rows: NDArray[np.int64]) -> _Source:
+        return _ArrowSource(self.table.take(pa.array(rows)))
+
     def _find(self, attribute: str) -> pa.Array | None:
         """Find the column of a dotted path: the longest column name that it starts with."""
-        if attribute in self.names:
-            return to_array(self.table.column(attribute))
-        end = attribute.rfind(".")
+        end = len(attribute)
         while end > 0:
             if attribute[:end] in self.names:
-                return _descend(to_array(self.table.column(attribute[:end])), attribute[end + 1 :])
+                column = self.column_named(attribute[:end])
+                return column if end == len(attribute) else _descend(column, attribute[end + 1 :])
             end = attribute.rfind(".", 0, end)
         return None
 
-    def _check(self, attribute: str, column: pa.Array, declared: Kind) -> pa.Array:
-        kind = kind_of_type(column.type)
-        if kind is declared or (kind is Kind.INTEGER and declared is Kind.FLOAT):
-            return column
-        if kind is Kind.FLOAT and declared is Kind.INTEGER:
-            try:
-                return column.cast(INT64)
-            except pa.ArrowInvalid:
-                floats = to_canonical(column)
-                assert floats is not None
-                values = pc.fill_null(floats[0], 0.0).to_numpy()
-                row = int(np.flatnonzero((values != np.floor(values)) | (abs(values) >= 2**63))[0])
-                raise EventError(
-                    f"{values[row]} is not a 64-bit integer", attribute=attribute, row=row
-                ) from None
-        row = int(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))[0])
-        raise EventError(
-            f"declared {declared.value}, but the column holds {column.type}",
-            attribute=attribute,
-            row=row,
-        )
+    def column_named(self, name: str) -> pa.Array:
+        """Return a whole column of the table."""
+        try:
+            return to_array(self.table.column(name))
+        except KeyError:
+            raise EventError("several columns have this name", attribute=name) from None
 
     def events(self) -> Iterator[Mapping[str, object]]:
-        for batch in self.table.to_batches(max_chunksize=4096):
-            yield from pa.Table.from_batches([_readable(batch)]).to_pylist()
+        values: dict[str, list[object]] = {}
+        return (_Row(self, values, row) for row in range(self.n))
 
 
-def _readable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give each column of a known kind its canonical type, whose values Python has."""
-    columns = []
-    for column in batch.columns:
+class _Row(Mapping[str, object]):
+    """One row of a table; a column is turned into Python values when it is first asked for."""
+
+    __slots__ = ("_row", "_source", "_values")
+
+    def __init__(self, source: _ArrowSource, values: dict[str, list[object]], row: int) -> None:
+        self._source = source
+        self._values = values
+        self._row = row
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._values:
+            if name not in self._source.names:
+                raise KeyError(name)
+            self._values[name] = _to_python(name, self._source.column_named(name))
+        return self._values[name][self._row]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._source.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._source.names)
+
+    def __len__(self) -> int:
+        return len(self._source.names)
+
+
+_OF_NO_KIND = ()
+"""Stands for a present value of a kind that we do not know."""
+
+
+def _to_python(name: str, column: pa.Array) -> list[object]:
+    """Return a column's values as Python has them; a struct's as mappings."""
+    if pa.types.is_null(column.type):
+        return [None] * len(column)
+    here = column.is_valid().to_pylist()
+    if pa.types.is_struct(column.type):
+        names = [field.name for field in column.type]
+        arrays = zip(names, column.flatten(), strict=True)
+        fields = [_to_python(f"{name}.{inner}", array) for inner, array in arrays]
+        rows = zip(*fields, strict=True) if fields else [()] * len(column)
+        return [
+            dict(zip(names, row, strict=True)) if is_here else None
+            for row, is_here in zip(rows, here, strict=True)
+        ]
+    if kind_of_type(column.type) is None:
+        return [_OF_NO_KIND if is_here else None for is_here in here]
+    try:
         canonical = to_canonical(column)
-        columns.append(column if canonical is None else canonical[0])
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        return (column if canonical is None else canonical[0]).to_pylist()  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:
+        if kind_of_type(column.type) is Kind.INTEGER:  # refused once somebody asks for it
+            return column.to_pylist()  # type: ignore[no-any-return]
+        raise EventError("a timestamp does not fit 64 bits", attribute=name) from None
+    except OverflowError:
+        raise EventError("a timestamp beyond the years 1 to 9999", attribute=name) from None
+
+
+def _check_column(attribute: str, column: pa.Array, declared: Kind) -> pa.Array:
+    """Return a column whose kind is what is declared, or refuse it."""
+    kind = kind_of_type(column.type)
+    if kind is declared or (kind is Kind.INTEGER and declared is Kind.FLOAT):
+        return column
+    if kind is Kind.FLOAT and declared is Kind.INTEGER:
+        try:
+            return column.cast(INT64)
+        except pa.ArrowInvalid:
+            row, value = _first_no_integer(column)
+            raise EventError(
+                f"{value} is not a 64-bit integer", attribute=attribute, row=row
+            ) from None
+    raise EventError(
+        f"declared {declared.value}, but the column holds {column.type}",
+        attribute=attribute,
+        row=int(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))[0]),
+    )
+
+
+def _first_no_integer(column: pa.Array) -> tuple[int | None, object]:
+    for row, value in enumerate(column.to_pylist()):
+        if value is not None and not (
+            math.isfinite(value) and value == int(value) and INT64_MIN <= value <= INT64_MAX
+        ):
+            return row, value
+    return None, "a value"
+
+
+def _first_too_large(column: pa.Array) -> int:
+    """Return the first row whose value the canonical type cannot hold."""
+    low, high = 0, len(column)  # in column[:high] there is one, in column[:low] there is none
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            to_canonical(column.slice(low, middle - low))
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    return low
 
 
 def _descend(column: pa.Array, path: str) -> pa.Array | None:
@@ -239,6 +330,8 @@ class _MappingSource(_Source):
             if value is None:
                 continue
             value = check_value(value, attribute, declared, row)
+            if value is None:
+                continue
             kind = kind_of(value)
             if kind is None or (kind is Kind.FLOAT and math.isnan(value)):  # type: ignore[arg-type]
                 others.append(row)
@@ -248,6 +341,9 @@ class _MappingSource(_Source):
         for line, found in values.items():
             parts.extend(self._parts(line, found))
         return Column(tuple(parts), self._mask(others) if others else None)
+
+    def take(self, rows: NDArray[np.int64]) -> _Source:
+        return _MappingSource([self.mappings[row] for row in rows.tolist()])
 
     def _parts(self, line: Line, found: list[tuple[int, Any, Kind]]) -> Iterator[Part]:
         if line is Line.STRING:
@@ -274,15 +370,14 @@ class _MappingSource(_Source):
 
 
 def lookup(event: Mapping[str, object], attribute: str) -> object:
-    """Return the value at a dotted path of an event, or None."""
-    value = event.get(attribute)
-    if value is not None or "." not in attribute:
-        return value
-    end = attribute.rfind(".")
+    """Return the value at a dotted path of an event, or None; the longest name counts."""
+    end = len(attribute)
     while end > 0:
-        inner = event.get(attribute[:end])
-        if isinstance(inner, Mapping):
-            return lookup(inner, attribute[end + 1 :])
+        if attribute[:end] in event:
+            value = event[attribute[:end]]
+            if end == len(attribute):
+                return value
+            return lookup(value, attribute[end + 1 :]) if isinstance(value, Mapping) else None
         end = attribute.rfind(".", 0, end)
     return None
 
@@ -308,14 +403,13 @@ def check_event(event: object, event_type: EventType | None) -> Mapping[str, obj
 def check_value(
     value: object, attribute: str, declared: Kind | None, row: int | None = None
 ) -> object:
-    """Return an event's value as a plain Python value, or refuse it."""
-    if hasattr(value, "dtype") and hasattr(value, "item"):
-        value = value.item()
+    """Return an event's value as a plain Python value (None where it is null), or refuse it."""
+    value = to_plain(value)
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         raise EventError("an integer does not fit 64 bits", attribute=attribute, row=row)
     if isinstance(value, str) and not _is_unicode(value):
         raise EventError("a string is not valid Unicode", attribute=attribute, row=row)
-    if declared is None:
+    if declared is None or value is None:
         return value
     kind = kind_of(value)
     if kind is declared or (kind is Kind.INTEGER and declared is Kind.FLOAT):
@@ -328,6 +422,25 @@ def check_value(
     raise EventError(
         f"declared {declared.value}, but the value is {value!r}", attribute=attribute, row=row
     )
+
+
+def to_plain(value: object) -> object:
+    """Turn scalars of NumPy and pandas into Python's; NaT and NA are null."""
+    if type(value) in _PLAIN:
+        return value
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if isinstance(value, np.datetime64):
+        moment: object = value.astype("datetime64[us]").item()
+        return value if isinstance(moment, int) else moment  # an integer: beyond the year 9999
+    if isinstance(value, np.timedelta64):
+        return value
+    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+_PLAIN = frozenset((bool, int, float, str, dt.datetime, type(None)))
 
 
 def _is_unicode(text: str) -> bool:

@@ -40,6 +40,9 @@ class Engine(Protocol):
     def delete(self, ids: NDArray[np.int64]) -> None:
         """Forget subscriptions."""
 
+    def profile(self, events: EventBatch) -> None:
+        """Learn what events look like, for the next build."""
+
     def match_batch(self, events: EventBatch) -> Found:
         """Return the subscriptions that each event matches."""
 

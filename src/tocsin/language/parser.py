@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from typing import NoReturn
 
 from tocsin.errors import ConditionSyntaxError, UnsupportedSyntaxError
@@ -353,7 +354,7 @@ class _Parser:
         position = self.positions[self.at]
         moment = parse_timestamp(self.string())
         if moment is None:
-            self.fail("not a timestamp", position, "'YYYY-MM-DD[ hh:mm[:ss[.ffffff]]][±hh:mm]'")
+            self.fail("not a timestamp", position, "'YYYY-MM-DD[ hh:mm[:ss[.ffffff]][±hh:mm]]'")
         return Literal(moment, Kind.TIMESTAMP)
 
     def expect(self, kind: str, expected: str) -> None:
@@ -414,8 +415,15 @@ def escapes_are_sound(pattern: str, escape: str) -> bool:
     return True
 
 
+_MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d([T ]([01]\d|2[0-3]):\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
+)
+
+
 def parse_timestamp(text: str) -> dt.datetime | None:
     """Return the UTC moment that an ISO 8601 text names (no zone: UTC), or None."""
+    if _MOMENT.fullmatch(text.strip()) is None:  # Python would read other forms too, some wrongly
+        return None
     try:
         moment = dt.datetime.fromisoformat(text.strip())
         if moment.tzinfo is None:

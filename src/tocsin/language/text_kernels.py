@@ -397,7 +397,7 @@ def scan_disjunctions(
     for i in range(len(starts) - 1):
         end = starts[i + 1]
         n, p, c = n_literals, n_predicates, n_conjunctions
-        is_long = False
+        is_long: Scalar = False
         at = _skip_space(data, starts[i], end)
         while True:
             at, count = _predicate(data, at, end, literals, n, predicates, p)

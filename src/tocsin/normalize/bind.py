@@ -49,8 +49,10 @@ def bind(expression: Expression, params: Mapping[str, object] | None) -> Express
 def to_literal(value: object, name: str = "") -> Literal:
     """Return the literal for a Python value; NumPy scalars are taken as their Python values."""
     if hasattr(value, "dtype") and hasattr(value, "item"):
+        if value.dtype.kind == "M" and hasattr(value, "astype"):
+            value = value.astype("datetime64[us]")  # of finer ones, item() would be an integer
         value = value.item()
-    if value is None:
+    if value is None or (isinstance(value, dt.datetime) and value != value):  # pandas' NaT
         return Literal(None, None)
     kind = kind_of(value)
     if kind is None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tocsin.errors import KindClashError
+from tocsin.errors import KindClashError, ParameterError
 from tocsin.language.expression import (
     Between,
     Comparison,
@@ -174,7 +174,9 @@ _NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 def _bound(operand: Operand) -> Literal | None:
     """Return an operand's literal, or None when it compares with nothing (NULL, NaN)."""
-    assert isinstance(operand, Literal), "operands are bound before normalization"
+    if not isinstance(operand, Literal):
+        name = str(operand.name)
+        raise ParameterError(f"no value for parameter :{name}", missing=[name])
     value = operand.value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None

@@ -646,7 +646,8 @@ def fold(
                 declared.kind[attribute] == _INTEGER_KIND,
                 string_follows,
             )
-            n, flags, general = np.int64(1), np.int64(0), np.int64(-1)
+            n: Scalar = np.int64(1)
+            flags, general = np.int64(0), np.int64(-1)
             if found == NOT_SIMPLE:
                 found, n, flags, general = _fold_attribute(
                     rows, order, i, j, literals, likes, declared, string_follows, scratch

@@ -10,6 +10,7 @@ in the order of arrival.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import STRING as STRING_TYPE
-from tocsin.arrow import to_array, to_canonical
+from tocsin.arrow import ArrowColumn, kind_of_type, to_array, to_canonical
 from tocsin.errors import ArgumentError, SubscriptionError
 from tocsin.language.parser import parse_timestamp
 from tocsin.language.text_kernels import (
@@ -43,6 +44,9 @@ from tocsin.normalize.fold_kernels import NO_LINE, Likes, Literals
 from tocsin.normalize.keys import flatten_cut, float_keys, integer_keys
 from tocsin.normalize.lines import LINE_OF_KIND, Cut, Line
 from tocsin.normalize.patterns import Pattern, interval_of, parse_pattern, prefix_interval
+
+_FIRST_MOMENT = to_microseconds(dt.datetime.min)
+_LAST_MOMENT = to_microseconds(dt.datetime.max)
 
 NULL_LITERAL, FALSE_LITERAL, TRUE_LITERAL = 0, 1, 2
 """Places of the constants, which every column of literals starts with."""
@@ -84,7 +88,7 @@ class LiteralColumn:
         line = np.concatenate(self._lines)
         key = np.concatenate(self._keys)
         arrived = pa.chunked_array([*self._strings, pa.array(more, STRING_TYPE)], STRING_TYPE)
-        encoded = to_array(arrived).dictionary_encode()
+        encoded = _with_predecessors(to_array(arrived).dictionary_encode())
         order = pc.sort_indices(encoded.dictionary)
         rank = np.empty(len(order), np.int64)
         rank[order.to_numpy()] = np.arange(len(order))
@@ -92,6 +96,21 @@ class LiteralColumn:
         key[is_string] = rank[encoded.indices.to_numpy()[key[is_string]]]
         vocabulary = encoded.dictionary.take(order)
         return Literals(line, key, np.concatenate(self._tails)), vocabulary
+
+
+def _with_predecessors(strings: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Add to a dictionary what a string that ends with NUL is without it.
+
+    The cut before `s + NUL` is written "after s" (see `lines`), so s has to be there.
+    """
+    distinct = strings.dictionary
+    ending = distinct.filter(pc.ends_with(distinct, "\0"))
+    if not len(ending):
+        return strings
+    known = set(distinct.to_pylist())
+    new = sorted({text[:-1] for text in ending.to_pylist()} - known)
+    joined = pa.concat_arrays([distinct, pa.array(new, STRING_TYPE)])
+    return pa.DictionaryArray.from_arrays(strings.indices, joined)
 
 
 def string_follows(vocabulary: pa.Array) -> NDArray[np.uint8]:
@@ -185,7 +204,9 @@ def column_literals(values: pa.Array | pa.ChunkedArray, column: LiteralColumn) -
     literals = Literals(np.full(n, NO_LINE, np.int8), np.zeros(n, np.int64), np.zeros(n, np.int16))
     if values.null_count == n:
         return literals
-    array, kind = _canonical(values)
+    array = canonical_values("", values)
+    kind = kind_of_type(array.type)
+    assert kind is not None
     here = array.is_valid().to_numpy(zero_copy_only=False)
     present = array.drop_null()
     literals.line[here] = LINE_OF_KIND[kind]
@@ -204,14 +225,20 @@ def column_literals(values: pa.Array | pa.ChunkedArray, column: LiteralColumn) -
     return literals
 
 
-def _canonical(values: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Kind]:
+def canonical_values(name: str, values: ArrowColumn) -> pa.Array:
+    """Return a column of operands in the Arrow type of its kind, or refuse it."""
     try:
         found = to_canonical(values)
-    except pa.ArrowInvalid as error:
-        raise ArgumentError(f"integers must fit 64 bits: {error}") from None
+    except pa.ArrowInvalid:
+        raise ArgumentError(f"the column {name} holds values beyond 64 bits") from None
     if found is None:
-        raise ArgumentError(f"a column of type {values.type} holds no values of a known kind")
-    return found
+        raise ArgumentError(f"the column {name} of type {values.type} holds no known kind")
+    array, kind = found
+    if kind is Kind.TIMESTAMP and array.null_count < len(array):
+        ends = pc.min_max(array.view(pa.int64()))
+        if ends["min"].as_py() < _FIRST_MOMENT or ends["max"].as_py() > _LAST_MOMENT:
+            raise ArgumentError(f"the column {name} holds moments beyond the years 1 to 9999")
+    return array
 
 
 def _dictionary_literals(values: pa.DictionaryArray, column: LiteralColumn) -> Literals:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.arrow import to_array
+from tocsin.arrow import ArrowColumn, kind_of_type, to_array
 from tocsin.errors import ArgumentError, SubscriptionError
 from tocsin.language.expression import (
     Comparison,
@@ -25,11 +25,11 @@ from tocsin.language.expression import (
     conjoin,
     disjoin,
 )
-from tocsin.model import EventType
+from tocsin.model import EventType, Kind
 from tocsin.normalize import fold_kernels as kernels
 from tocsin.normalize.bind import to_literal
 from tocsin.normalize.fold import Block, BulkForm, PredicateBatch
-from tocsin.normalize.literals import NULL_LITERAL, column_literals
+from tocsin.normalize.literals import NULL_LITERAL, canonical_values, column_literals
 
 _OPS = {
     "=": kernels.EQ,
@@ -105,30 +105,30 @@ class RuleTable:
 def read_rows(table: pa.Table) -> RuleTable:
     """Order a rule table by subscription, and find out what its rows say."""
     columns = _columns(table)
-    ids = to_array(columns["id"])
-    if ids.null_count:
-        raise ArgumentError(f"row {_first_null(ids)}: the id is missing")
-    encoded = ids.dictionary_encode() if not pa.types.is_dictionary(ids.type) else ids
+    encoded = _encode(columns["id"])  # decoded first: a dictionary may hold ids that nobody has
+    if encoded.null_count:
+        raise ArgumentError(f"row {_first_null(encoded)}: the id is missing")
     subscription = encoded.indices.to_numpy().astype(np.int64)
     conjunction = subscription
     if "disjunct" in columns:
-        disjunct = to_array(columns["disjunct"]).dictionary_encode(null_encoding="encode")
+        disjunct = _encode(columns["disjunct"], null_encoding="encode")
         conjunction = subscription * max(len(disjunct.dictionary), 1) + disjunct.indices.to_numpy()
-    row = np.arange(len(ids))
+    row = np.arange(len(encoded))
     if np.any(conjunction[1:] < conjunction[:-1]):
         row = np.argsort(conjunction, kind="stable")
         conjunction, subscription = conjunction[row], subscription[row]
     row_start = _starts(conjunction)
-    attribute = _encode(columns["attribute"], "attribute")
+    attribute = _encode_strings(columns["attribute"], "attribute")
     names = attribute.dictionary.to_pylist()
-    op_texts = _encode(columns["op"], "op")
+    op_texts = _encode_strings(columns["op"], "op")
     codes = [_OPS.get(" ".join(str(text).upper().split()), _NO_OP) for text in op_texts.dictionary]
     ops = np.array([*codes, _NO_OP], np.uint8)[_codes(op_texts)[row]]
-    values = tuple(to_array(columns[n]) for n in ("value", "number", "text") if n in columns)
+    values = tuple(_values(columns[n], n) for n in ("value", "number", "text") if n in columns)
     given = sum(v.is_valid().to_numpy(zero_copy_only=False).astype(np.int8) for v in values)
     needs_value = (ops != kernels.IS_NULL) & (ops != kernels.NOT_NULL)
     attributes = _codes(attribute)[row].astype(np.int32)
-    attributes[attributes < 0] = len(names)
+    unnamed = names.index("") if "" in names else -1
+    attributes[(attributes < 0) | (attributes == unnamed)] = len(names)
     return RuleTable(
         ids=encoded.dictionary,
         first_row=row[_starts(subscription)[:-1]],
@@ -158,7 +158,7 @@ def normalize_rows(rules: RuleTable, event_type: EventType | None = None) -> Bul
     bad = np.unique(rules.subscription[np.searchsorted(rules.row_start, bad_rows, "right") - 1])
     good = ~np.isin(rules.subscription, bad)
     kept = np.repeat(good, row_counts) if len(bad) else slice(None)
-    names = [name or "" for name in rules.names]
+    names = [name for name in rules.names if name is not None]
     batch.add(
         Block(
             rules.subscription[good],
@@ -182,17 +182,34 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
     return columns
 
 
-def _encode(column: pa.ChunkedArray, name: str) -> pa.DictionaryArray:
+def _encode(column: ArrowColumn, null_encoding: str = "mask") -> pa.DictionaryArray:
+    """Number the distinct values of a column by first appearance."""
     array = to_array(column)
-    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    if pa.types.is_null(encoded.type.value_type):
-        return pa.array([None] * len(array), pa.string()).dictionary_encode()
-    if not (
-        pa.types.is_string(encoded.type.value_type)
-        or pa.types.is_large_string(encoded.type.value_type)
-    ):
-        raise ArgumentError(f"the column {name} must hold strings, not {encoded.type.value_type}")
-    return encoded
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    try:
+        return array.dictionary_encode(null_encoding=null_encoding)
+    except pa.ArrowNotImplementedError:
+        raise ArgumentError(f"a column of type {array.type} cannot tell rows apart") from None
+
+
+def _encode_strings(column: pa.ChunkedArray, name: str) -> pa.DictionaryArray:
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.string())
+    if kind_of_type(column.type) is not Kind.STRING:
+        raise ArgumentError(f"the column {name} must hold strings, not {column.type}")
+    return _encode(column)
+
+
+def _values(column: pa.ChunkedArray, name: str) -> pa.Array:
+    """Return operands in the Arrow type of their kind, dictionary-encoded if they were."""
+    array = to_array(column)
+    if pa.types.is_null(array.type):
+        return array
+    if pa.types.is_dictionary(array.type) and not array.dictionary.null_count:
+        distinct = canonical_values(name, array.dictionary)
+        return pa.DictionaryArray.from_arrays(array.indices, distinct)
+    return canonical_values(name, array)
 
 
 def _codes(encoded: pa.DictionaryArray) -> NDArray[np.int64]:

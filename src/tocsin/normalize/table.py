@@ -1,9 +1,10 @@
 """Conjunction tables: the normal form of many subscriptions as flat arrays.
 
 Enters: normal forms (objects), or arrays from the bulk kernels. Leaves: a `ConjunctionTable`, which
-every engine builds from. Conjunctions are rows; each has a run of conditions, ordered by
-attribute; each condition has a run of pieces (intervals, see `keys`), ordered. Strings are ranks
-in the table's own sorted vocabulary, so that from here on every comparison is one of integers.
+every engine builds from. Conjunctions are rows; each has a run of conditions, one per attribute
+(in the order of attributes, until tables are joined); each condition has a run of pieces
+(intervals, see `keys`), ordered. Strings are ranks in the table's own sorted vocabulary, so that
+from here on every comparison is one of integers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,164 @@
+"""Commands and their options.
+
+Enters: arguments. Leaves: a call of the module that does the work. Only the standard library and
+Typer are imported here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tocsin.cli.console import guarded
+
+_EXIT_CODES = (
+    "Exit codes: 0 success; 1 finished, but bad rows were set aside; "
+    "2 bad input or usage; 130 interrupted."
+)
+
+app = typer.Typer(
+    name="tocsin",
+    help="Content-based publish/subscribe: which subscriptions does an event match?",
+    epilog=_EXIT_CODES,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench_app = typer.Typer(
+    name="bench", help="Measure.", epilog=_EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(bench_app)
+
+
+class OnError(StrEnum):
+    """What to do with bad rows."""
+
+    RAISE = "raise"
+    QUARANTINE = "quarantine"
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+Types = Annotated[
+    list[str],
+    typer.Option(
+        "--type",
+        metavar="NAME=KIND",
+        help="Declare an attribute: integer, float, string, boolean or timestamp. Repeatable.",
+    ),
+]
+Engine = Annotated[str, typer.Option(help="The matching algorithm: auto or oracle.")]
+Seed = Annotated[int, typer.Option(min=0, help="The seed of the generated data.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import tocsin
+
+        typer.echo(f"tocsin {tocsin.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog=_EXIT_CODES)
+@guarded
+def check(
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Conditions.")],
+    types: Types = [],  # noqa: B006 - Typer copies it
+    params: Annotated[
+        list[str],
+        typer.Option(
+            "--param",
+            metavar="NAME=VALUE",
+            help="A value for :NAME: a literal of the language, or else a string. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> int:
+    """Show how conditions are read, their normal form, and what looks wrong with them."""
+    from tocsin.cli.check import check as run
+
+    return run(texts, types, params, as_json)
+
+
+@app.command(epilog=_EXIT_CODES)
+@guarded
+def match(
+    subscriptions: Annotated[
+        Path,
+        typer.Option(
+            "--subscriptions",
+            "-s",
+            help=".txt (a condition a line), .jsonl, .csv or .parquet (id, where).",
+        ),
+    ],
+    events: Annotated[
+        Path, typer.Option("--events", "-e", help=".jsonl, .csv (also .gz) or .parquet.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help=".jsonl, .csv or .parquet; without it, standard output."),
+    ] = None,
+    engine: Engine = "auto",
+    types: Types = [],  # noqa: B006
+    on_error: Annotated[
+        OnError, typer.Option(help="Stop at bad rows, or set them aside and go on.")
+    ] = OnError.RAISE,
+    quarantine: Annotated[
+        Path | None,
+        typer.Option(help="Write the rows set aside to this file, as JSON lines."),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Match a file of events against a file of subscriptions."""
+    from tocsin.cli.match import MatchOptions, run
+
+    return run(
+        MatchOptions(
+            subscriptions, events, out, engine, tuple(types), on_error.value, quarantine, as_json
+        )
+    )
+
+
+@app.command(epilog=_EXIT_CODES)
+@guarded
+def demo(
+    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 30_000,
+    seed: Seed = 0,
+    engine: Engine = "auto",
+    as_json: AsJson = False,
+) -> int:
+    """Match a generated market: people watch prices, quotes come in."""
+    from tocsin.cli.demo import run
+
+    return run(subscriptions, events, seed, engine, as_json)
+
+
+@bench_app.command("parse", epilog=_EXIT_CODES)
+@guarded
+def bench_parse(
+    subscriptions: Annotated[int, typer.Option(min=1, help="How many texts.")] = 1_000_000,
+    seed: Seed = 0,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 3,
+    as_json: AsJson = False,
+) -> int:
+    """Time how subscriptions become normal forms: texts, templates and rows."""
+    from tocsin.cli.bench import run_parse
+
+    return run_parse(subscriptions, seed, repeats, as_json)

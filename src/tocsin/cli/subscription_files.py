@@ -1,0 +1,291 @@
+"""Subscription files → tables that `Matcher.subscribe_many` takes.
+
+Enters: a path. `.txt` and `.conditions` hold one condition a line, its id being the line's number
+(blank lines and lines that start with # are skipped); `.jsonl` an object a line with `id`, `where`
+and optionally `params` and `valid_until`; `.csv` and `.parquet` columns `id`, `where` and
+optionally `valid_until`. The text formats may end in `.gz` as well. Leaves: tables of columns
+`id`, `where` and `valid_until`, or `id` and parameters beside a shared template, with the place
+of every row; and the rows that are none. Whether a condition is in the language is not looked at
+here, except where its parameters must be put in.
+
+In CSV, ids are integers when all of them are written as integers are, otherwise strings.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tocsin.encode.readers import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    BadLine,
+    CsvRecords,
+    Numbers,
+    fail,
+    file_errors,
+    format_of,
+    open_text,
+    parse_json_object,
+    to_numbers,
+)
+from tocsin.errors import DuplicateSubscriptionError, SubscriptionError
+from tocsin.language import parse, print_expression
+from tocsin.language.expression import parameter_names
+from tocsin.language.parser import parse_timestamp
+from tocsin.model import INT64_MAX, INT64_MIN, Kind, SubscriptionId, check_id, kind_of
+from tocsin.normalize.bind import bind
+
+MIN_GROUP = 8
+"""Fewer subscriptions with one template have their parameters written into their texts."""
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_RESERVED = frozenset(("id", "where", "valid_until"))
+
+
+class SubscriptionTable(NamedTuple):
+    """Some subscriptions of a file; `places` are lines from 1, or for Parquet rows from 0."""
+
+    table: pa.Table
+    places: Numbers
+    where: str | None = None
+
+
+class SubscriptionFile:
+    """A subscription file; iterate over it for its tables. Rows that are none go to `bad`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.format = format_of(self.path, ("txt", "jsonl", "csv", "parquet"))
+        self.place = "row" if self.format == "parquet" else "line"
+        self.bad: list[BadLine] = []
+        self.fraction = 0.0
+        self.has_integer_ids = True
+        """Whether all ids read so far are integers."""
+
+    def __iter__(self) -> Iterator[SubscriptionTable]:
+        readers = {
+            "txt": self._read_conditions,
+            "jsonl": self._read_json,
+            "csv": self._read_csv,
+            "parquet": self._read_parquet,
+        }
+        for part in readers[self.format]():
+            self.has_integer_ids &= pa.types.is_integer(part.table["id"].type)
+            yield part
+        self.fraction = 1.0
+
+    def _read_conditions(self) -> Iterator[SubscriptionTable]:
+        texts: list[str] = []
+        places: list[int] = []
+        line = 0
+        with open_text(self.path) as source:
+            while raw := source.read_line():
+                line += 1
+                try:
+                    text = raw.decode().strip()
+                except UnicodeDecodeError:
+                    self._refuse(line, "not UTF-8", raw)
+                    continue
+                if text and not text.startswith("#"):
+                    texts.append(text)
+                    places.append(line)
+                if len(texts) == CHUNK_ROWS:
+                    self.fraction = source.fraction
+                    yield _text_table(places, texts, to_numbers(places))
+                    texts, places = [], []
+        if texts:
+            yield _text_table(places, texts, to_numbers(places))
+
+    def _refuse(self, line: int, reason: str, raw: bytes) -> None:
+        self.bad.append(BadLine(line, reason, raw.decode(errors="replace").rstrip("\r\n")))
+
+    def _read_json(self) -> Iterator[SubscriptionTable]:
+        seen: set[SubscriptionId] = set()
+        line = 0
+        groups: dict[_Group, list[_Row]] = {}
+        n_rows = 0
+        with open_text(self.path) as source:
+            while raw := source.read_line():
+                line += 1
+                if raw.isspace():
+                    continue
+                try:
+                    row = _to_row(parse_json_object(raw), line)
+                    if row.id in seen:
+                        raise DuplicateSubscriptionError(row.id)
+                except (ValueError, SubscriptionError) as error:
+                    self._refuse(line, str(error), raw)
+                    continue
+                seen.add(row.id)
+                groups.setdefault(_group_of(row), []).append(row)
+                n_rows += 1
+                if n_rows == CHUNK_ROWS:
+                    self.fraction = source.fraction
+                    yield from self._to_tables(groups)
+                    groups, n_rows = {}, 0
+        yield from self._to_tables(groups)
+
+    def _to_tables(self, groups: Mapping[_Group, list[_Row]]) -> Iterator[SubscriptionTable]:
+        """Make tables of rows with one template, and of all rows with plain texts."""
+        plain: dict[type, list[_Row]] = {}
+        for group, rows in groups.items():
+            names = {name for name, _ in group.kinds}
+            if not rows[0].params:
+                plain.setdefault(group.id_type, []).extend(rows)
+            elif len(rows) < MIN_GROUP or names & _RESERVED or not _fits(rows[0]):
+                plain.setdefault(group.id_type, []).extend(self._write_params(rows))
+            else:
+                columns = {name: pa.array([row.params[name] for row in rows]) for name in names}
+                yield _rows_table(rows, columns, rows[0].where)
+        for rows in plain.values():
+            if rows:
+                yield _rows_table(rows, {"where": pa.array([r.where for r in rows])}, None)
+
+    def _write_params(self, rows: list[_Row]) -> Iterator[_Row]:
+        for row in rows:
+            try:
+                bound = bind(parse(row.where), row.params)
+            except SubscriptionError as error:
+                self.bad.append(BadLine(row.line, str(error), row.where))
+                continue
+            yield row._replace(where=print_expression(bound), params={})
+
+    def _read_csv(self) -> Iterator[SubscriptionTable]:
+        with open_text(self.path) as source:
+            records = CsvRecords(source, CHUNK_BYTES)
+            at = self._columns(records.names)
+            blocks = []
+            for block in records.blocks():
+                self.bad.extend(block.bad)
+                blocks.append((block.lines, [block.columns[i] for i in at.values()]))
+                self.fraction = source.fraction / 2
+        integers = all(_are_integers(columns[0]) for _, columns in blocks)
+        for lines, columns in blocks:
+            table = pa.table(columns, names=list(at))
+            for name in ("id", "where"):
+                lines, table = self._drop_null(lines, table, name)
+            if integers:
+                table = table.set_column(0, "id", table["id"].cast(pa.int64()))
+            lines, table = self._to_moments(lines, table)
+            yield SubscriptionTable(table, lines)
+
+    def _columns(self, names: list[str]) -> dict[str, int]:
+        """Return where the columns that we read stand."""
+        for wanted in ("id", "where"):
+            if wanted not in names:
+                fail(self.path, f"there is no column {wanted!r} among {', '.join(names)}", None)
+        return {n: names.index(n) for n in ("id", "where", "valid_until") if n in names}
+
+    def _drop_null(self, places: Numbers, table: pa.Table, name: str) -> tuple[Numbers, pa.Table]:
+        if not table[name].null_count:
+            return places, table
+        missing = pc.is_null(table[name]).to_numpy()
+        self.bad.extend(BadLine(int(p), f"there is no {name}", "") for p in places[missing])
+        return places[~missing], table.filter(pa.array(~missing))
+
+    def _to_moments(self, places: Numbers, table: pa.Table) -> tuple[Numbers, pa.Table]:
+        """Turn a text column `valid_until` into timestamps."""
+        at = table.schema.get_field_index("valid_until")
+        if at < 0 or not pa.types.is_string(table.schema.field(at).type):
+            return places, table
+        texts = table[at].to_pylist()
+        moments = [None if text is None else parse_timestamp(text) for text in texts]
+        table = table.set_column(at, "valid_until", pa.array(moments, _TIMESTAMP))
+        kept = [m is not None or t is None for m, t in zip(moments, texts, strict=True)]
+        for place, text, keep in zip(places.tolist(), texts, kept, strict=True):
+            if not keep:
+                self.bad.append(BadLine(place, f"valid_until {text!r} is not a timestamp", ""))
+        mask = pa.array(kept, pa.bool_())
+        return places[mask.to_numpy(zero_copy_only=False)], table.filter(mask)
+
+    def _read_parquet(self) -> Iterator[SubscriptionTable]:
+        first = 0
+        with file_errors(self.path), pq.ParquetFile(self.path) as file:
+            wanted = list(self._columns(file.schema_arrow.names))
+            for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=wanted):
+                end = first + batch.num_rows
+                places = to_numbers(range(first, end))
+                places, table = self._to_moments(places, pa.Table.from_batches([batch]))
+                self.fraction = end / max(1, file.metadata.num_rows)
+                yield SubscriptionTable(table, places)
+                first = end
+
+
+class _Row(NamedTuple):
+    line: int
+    id: SubscriptionId
+    where: str
+    params: Mapping[str, Any]
+    valid_until: dt.datetime | None
+
+
+class _Group(NamedTuple):
+    """What rows of one table have in common; a column has one kind."""
+
+    where: str | None
+    id_type: type
+    kinds: frozenset[tuple[str, Kind | None]]
+
+
+def _group_of(row: _Row) -> _Group:
+    kinds = frozenset((name, kind_of(value)) for name, value in row.params.items())
+    return _Group(row.where if row.params else None, type(row.id), kinds)
+
+
+def _to_row(found: Mapping[str, Any], line: int) -> _Row:
+    """Check one subscription; ValueError or SubscriptionError says what is wrong with it."""
+    where, params, until = (found.get(key) for key in ("where", "params", "valid_until"))
+    if found.get("id") is None:
+        raise ValueError("there is no id")
+    if where is None:
+        raise ValueError("there is no where")
+    if not isinstance(where, str):
+        raise ValueError("where is not a string")
+    if not isinstance(params, dict | None):
+        raise ValueError("params is not an object")
+    for name, value in (params or {}).items():
+        if value is not None and kind_of(value) is None:
+            raise ValueError(f"parameter :{name} is an array or an object")
+    moment = parse_timestamp(until) if isinstance(until, str) else None
+    if until is not None and moment is None:
+        raise ValueError(f"valid_until {until!r} is not a timestamp")
+    return _Row(line, check_id(found["id"]), where, params or {}, moment)
+
+
+def _fits(row: _Row) -> bool:
+    """Whether a row's parameters are those of its template."""
+    try:
+        return set(parameter_names(parse(row.where))) == set(row.params)
+    except SubscriptionError:
+        return False
+
+
+def _rows_table(
+    rows: list[_Row], columns: Mapping[str, pa.Array], where: str | None
+) -> SubscriptionTable:
+    table = pa.table({"id": pa.array([row.id for row in rows]), **columns})
+    if any(row.valid_until is not None for row in rows):
+        moments = pa.array([row.valid_until for row in rows], _TIMESTAMP)
+        table = table.append_column("valid_until", moments)
+    return SubscriptionTable(table, to_numbers([row.line for row in rows]), where)
+
+
+def _text_table(ids: list[int], texts: list[str], places: Numbers) -> SubscriptionTable:
+    table = pa.table({"id": pa.array(ids, pa.int64()), "where": pa.array(texts, pa.string())})
+    return SubscriptionTable(table, places)
+
+
+def _are_integers(ids: pa.Array) -> bool:
+    """Whether all ids are 64-bit integers in their usual writing, so that none changes."""
+    plain = pc.match_substring_regex(ids, r"^(0|-?[1-9][0-9]{0,18})$")
+    if not pc.all(plain, min_count=0).as_py():
+        return False
+    long = ids.filter(pc.greater(pc.utf8_length(ids), 18))
+    return all(INT64_MIN <= int(text) <= INT64_MAX for text in long.to_pylist() if text)

@@ -1,0 +1,73 @@
+"""Statistics of events: the share of events that each cell holds.
+
+Enters: a cell space, and the cells of sampled events, or nothing. Leaves: for each attribute an
+array of shares by cell, for the planner. Without a sample they are guessed from the subscriptions: where
+most conditions ask for single cells, events are thought to be spread evenly over those cells; else
+over the values between the least and the greatest bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.encode.cells import FIRST_CELL, CellSpace, LineCells
+from tocsin.normalize.keys import floats_of
+from tocsin.normalize.lines import Line
+
+_OUTSIDE = 0.02
+"""The share of values guessed to lie beyond the bounds that subscriptions use, at either end."""
+
+
+def measured_shares(space: CellSpace, cells: NDArray[np.int32]) -> list[NDArray[np.float64]]:
+    """Return the shares of sampled events, never quite zero."""
+    n = cells.shape[1] + 1.0
+    return [
+        np.bincount(cells[a], minlength=count) / n + 0.5 / (n * count)
+        for a, count in enumerate(space.n_cells.tolist())
+    ]
+
+
+def guessed_shares(space: CellSpace, attribute: NDArray[np.int32]) -> list[NDArray[np.float64]]:
+    """Guess the shares from the conditions; `attribute` is that of each condition."""
+    counts = np.diff(space.range_start)
+    owner = np.repeat(attribute, counts)
+    is_single = space.range_high - space.range_low == 1
+    n_attributes = len(space.n_cells)
+    n_single = np.bincount(owner[is_single], minlength=n_attributes)
+    is_point = 2 * n_single > np.bincount(owner, minlength=n_attributes)
+    asked = [np.zeros(count, np.bool_) for count in space.n_cells.tolist()]
+    for a in np.flatnonzero(is_point).tolist():
+        asked[a][space.range_low[is_single & (owner == a)]] = True
+    return [_even(asked[a]) if is_point[a] else _by_width(space, a) for a in range(n_attributes)]
+
+
+def _even(asked: NDArray[np.bool_]) -> NDArray[np.float64]:
+    shares = np.where(asked, 1.0, 0.01)
+    shares[:FIRST_CELL] = 0.0
+    shares /= max(float(shares.sum()), 1.0)
+    return shares
+
+
+def _by_width(space: CellSpace, a: int) -> NDArray[np.float64]:
+    shares = np.zeros(space.n_cells[a])
+    for line, cells in space.lines[a].items():
+        shares[cells.base : cells.base + cells.n_cells] = _widths(line, cells)
+    total = shares.sum()
+    return shares / total if total else shares + 1.0 / len(shares)
+
+
+def _widths(line: Line, cells: LineCells) -> NDArray[np.float64]:
+    """Return the widths of a line's cells, those at the ends as a small part of all."""
+    if len(cells.keys) < 2:
+        return np.full(cells.n_cells, 1.0)
+    if line is Line.NUMBER:
+        bounds = np.clip(floats_of(cells.keys), -1e300, 1e300)
+        inner = np.diff(bounds)
+    elif line is Line.TIMESTAMP:
+        inner = np.diff(cells.keys.astype(np.float64))
+    else:
+        inner = np.ones(len(cells.keys) - 1)
+    total = max(inner.sum(), 1e-300)
+    inner = inner / total + 1e-3 / len(inner)
+    return np.concatenate([[_OUTSIDE], inner, [_OUTSIDE]])

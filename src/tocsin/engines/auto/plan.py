@@ -1,0 +1,219 @@
+"""The planner: statistics of events → access tables for a segment's conjunctions.
+
+Enters: the conditions of a segment, and the share of events that each cell holds. Leaves: a `Plan`:
+how cells become key digits, which families of tables there are, and where each conjunction goes.
+
+After Fabret et al., section 3: the cost of a set of tables is what an event pays for looking into
+them, plus the checks it is expected to make there; tables are added greedily, each time the one
+that saves most. We deviate in three ways. A range can be part of a key, by groups of neighbouring
+cells narrow enough that it falls into one or two of them. Tables that share all but one attribute
+form a *family*: an event computes the shared part of the key once, and its clusters lie together.
+And the search is made on a sample of the conjunctions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.engines.auto import kernels
+from tocsin.engines.auto.kernels import Coding, Conditions
+
+MAX_DIGITS = 8
+"""A condition that covers more digits than this is not used in keys."""
+MAX_PREFIX = 3
+MAX_FAMILIES = 8
+_SAMPLE = 20_000
+_SAMPLE_CELLS = 8_000_000
+_CANDIDATES = 24
+_MAX_CODES = 65_535
+
+_Checks: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int64]]
+"""For each sampled conjunction its expected checks an event, and the attribute of its member."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an event pays, in nanoseconds: to look into a table, and to check an entry."""
+
+    family: float = 8.0
+    probe: float = 4.0
+    check: float = 1.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where the conjunctions of a segment go."""
+
+    coding: Coding
+    selectivity: NDArray[np.float64]
+    prefixes: tuple[tuple[int, ...], ...]
+    family: NDArray[np.int16]
+    member: NDArray[np.int32]
+
+
+def make_plan(
+    conditions: Conditions,
+    n_cells: NDArray[np.int32],
+    shares: list[NDArray[np.float64]],
+    costs: Costs,
+) -> Plan:
+    """Plan the access tables; `shares[a]` is the expected share of events in each cell of a."""
+    coding, counts = _make_coding(conditions, n_cells)
+    selectivity = _selectivities(conditions, shares)
+    is_key = np.empty(len(conditions.attribute), np.bool_)
+    kernels.find_keys(coding, conditions, counts, MAX_DIGITS, is_key)
+    prefixes = _Search(conditions, coding, selectivity, is_key, costs).run()
+    prefix_start = np.cumsum([0, *(len(prefix) for prefix in prefixes)])
+    prefix = np.array([a for each in prefixes for a in each], np.int64)
+    n = len(conditions.start) - 1
+    family, member = np.empty(n, np.int16), np.empty(n, np.int32)
+    kernels.choose_tables(conditions, selectivity, is_key, prefix_start, prefix, family, member)
+    return Plan(coding, selectivity, prefixes, family, member)
+
+
+def _selectivities(
+    conditions: Conditions, shares: list[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return the expected share of events that satisfy each condition."""
+    first = np.cumsum([0, *(len(share) + 1 for share in shares)])
+    below = np.concatenate([np.zeros(0), *(np.append(0.0, np.cumsum(share)) for share in shares)])
+    counts = np.diff(conditions.range_start)
+    base = np.repeat(first[conditions.attribute], counts)
+    per_range = below[base + conditions.high] - below[base + conditions.low]
+    total = np.concatenate([[0.0], np.cumsum(per_range)])
+    selectivity = total[conditions.range_start[1:]] - total[conditions.range_start[:-1]]
+    clipped: NDArray[np.float64] = np.clip(selectivity, 1e-9, 1.0)
+    return clipped
+
+
+def _make_coding(
+    conditions: Conditions, n_cells: NDArray[np.int32]
+) -> tuple[Coding, NDArray[np.int64]]:
+    """Choose how the cells of each attribute become codes and key digits."""
+    n_attributes = len(n_cells)
+    is_exact = n_cells <= _MAX_CODES
+    n_codes = np.where(is_exact, n_cells, _MAX_CODES + 1).astype(np.int64)
+    first = np.concatenate([[0], np.cumsum(n_codes)]).astype(np.int64)
+    coding = Coding(
+        n_cells=n_cells.astype(np.int64),
+        is_exact=is_exact,
+        is_point=np.zeros(n_attributes, np.bool_),
+        shift=np.zeros(n_attributes, np.int64),
+        first=first,
+        digit=np.full(first[-1] + 1, -1, np.int32),
+        n_digits=np.zeros(n_attributes, np.int64),
+    )
+    counts = np.empty(len(conditions.attribute), np.int64)
+    kernels.count_codes(coding, conditions, counts)
+    n_conditions = np.maximum(np.bincount(conditions.attribute, minlength=n_attributes), 1)
+    n_narrow = np.bincount(conditions.attribute[counts <= 2], minlength=n_attributes)
+    coding.is_point[:] = 2 * n_narrow >= n_conditions
+    widths = np.log2(counts)
+    mean = np.bincount(conditions.attribute, widths, n_attributes) / n_conditions
+    coding.shift[:] = np.floor(mean)
+    is_marked = np.zeros(first[-1] + 1, np.bool_)
+    kernels.mark_codes(coding, conditions, counts, MAX_DIGITS, is_marked)
+    for a in range(n_attributes):
+        digits = coding.digit[first[a] : first[a + 1]]
+        if coding.is_point[a]:
+            marked = np.flatnonzero(is_marked[first[a] : first[a + 1]])
+            digits[marked] = np.arange(len(marked))
+        else:
+            digits[:] = np.arange(len(digits)) >> coding.shift[a]
+        coding.n_digits[a] = digits.max(initial=-1) + 1
+    return coding, counts
+
+
+class _Search:
+    """The greedy search for families, on a sample of the conjunctions."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        coding: Coding,
+        selectivity: NDArray[np.float64],
+        is_key: NDArray[np.bool_],
+        costs: Costs,
+    ) -> None:
+        self.costs = costs
+        self.n_digits = np.maximum(coding.n_digits, 1)
+        n = len(conditions.start) - 1
+        n_attributes = len(coding.n_cells)
+        size = min(_SAMPLE, max(_SAMPLE_CELLS // max(n_attributes, 1), 1000))
+        rng = np.random.default_rng(0)
+        sample = np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
+        self.weight = n / max(len(sample), 1)
+        self.max_keys = max(1 << 22, 4 * n)
+        self.share = np.ones((len(sample), n_attributes), np.float32)
+        lengths = (conditions.start[1:] - conditions.start[:-1])[sample]
+        row = np.repeat(np.arange(len(sample)), lengths)
+        inside = np.arange(lengths.sum()) + np.repeat(
+            conditions.start[sample] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths
+        )
+        chosen = is_key[inside]
+        self.share[row[chosen], conditions.attribute[inside][chosen]] = selectivity[inside][chosen]
+        self.has = self.share < 1.0
+
+    def run(self) -> tuple[tuple[int, ...], ...]:
+        """Return the prefixes of the families, the empty one first."""
+        families: list[tuple[int, ...]] = [()]
+        if not self.share.size:
+            return ((),)
+        known: dict[tuple[int, ...], _Checks] = {(): self._family(())}
+        cost = self._total([known[()]])
+        while len(families) < MAX_FAMILIES:
+            best: tuple[float, tuple[int, ...]] | None = None
+            for candidate in self._candidates(families):
+                if candidate not in known:
+                    known[candidate] = self._family(candidate)
+                total = self._total([known[f] for f in (*families, candidate)])
+                if best is None or total < best[0]:
+                    best = (total, candidate)
+            if best is None or best[0] > 0.9 * cost:
+                break
+            cost = best[0]
+            families.append(best[1])
+        return tuple(families)
+
+    def _candidates(self, families: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        use = self.has.sum(axis=0)
+        frequent = np.argsort(-use, kind="stable")[:_CANDIDATES]
+        found: dict[tuple[int, ...], None] = {}
+        for family in families:
+            if len(family) == MAX_PREFIX:
+                continue
+            for a in frequent.tolist():
+                if a in family or not use[a]:
+                    continue
+                candidate = tuple(sorted((*family, a)))
+                n_keys = int(np.prod(self.n_digits[list(candidate)]))
+                if candidate not in families and n_keys * 4 <= self.max_keys:
+                    found[candidate] = None
+        return list(found)
+
+    def _family(self, prefix: tuple[int, ...]) -> _Checks:
+        """Return for each sampled conjunction its checks under a family, and its member."""
+        columns = list(prefix)
+        rest = self.share.copy()
+        rest[:, columns] = 1.0
+        member = rest.argmin(axis=1)
+        least = rest[np.arange(len(rest)), member]
+        member[least >= 1.0] = -1
+        checks = least * self.share[:, columns].prod(axis=1, dtype=np.float32)
+        checks[~self.has[:, columns].all(axis=1)] = np.inf
+        return checks, member
+
+    def _total(self, families: list[_Checks]) -> float:
+        """Return the cost of an event with some families."""
+        checks = np.stack([family[0] for family in families])
+        choice = checks.argmin(axis=0)
+        total = float(np.minimum(checks.min(axis=0), 1.0).sum()) * self.weight * self.costs.check
+        for f, (_, member) in enumerate(families):
+            used = np.unique(member[choice == f])
+            if len(used):
+                total += self.costs.family + self.costs.probe * len(used)
+        return total
