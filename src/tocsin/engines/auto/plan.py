@@ -72,7 +72,9 @@ def make_plan(
     n = len(conditions.start) - 1
     family, member = np.empty(n, np.int16), np.empty(n, np.int32)
     kernels.choose_tables(conditions, selectivity, is_key, prefix_start, prefix, family, member)
-    return Plan(coding, selectivity, prefixes, family, member)
+    used = np.unique(family)
+    family = np.searchsorted(used, family).astype(np.int16)
+    return Plan(coding, selectivity, tuple(prefixes[f] for f in used), family, member)
 
 
 def _selectivities(
