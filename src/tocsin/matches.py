@@ -21,7 +21,7 @@ class Matches(Sequence[list[SubscriptionId]]):
     def __init__(
         self,
         offsets: NDArray[np.int64],
-        dense_ids: NDArray[np.int64],
+        dense_ids: NDArray[np.int32],
         names: Sequence[SubscriptionId],
     ) -> None:
         self.offsets = offsets

@@ -78,7 +78,7 @@ class LineCells:
         least = int(bounds[0]) - 1
         if least < INT64_MIN + 1:
             return None
-        values = np.arange(least, int(bounds[-1]) + 1)
+        values = least + np.arange(int(bounds[-1]) - least + 1)
         places = np.searchsorted(bounds, values, side="right")
         return least, (places + self.base).astype(np.int32)
 

@@ -1,9 +1,9 @@
 """Statistics of events: the share of events that each cell holds.
 
 Enters: a cell space, and the cells of sampled events, or nothing. Leaves: for each attribute an
-array of shares by cell, for the planner. Without a sample they are guessed from the subscriptions: where
-most conditions ask for single cells, events are thought to be spread evenly over those cells; else
-over the values between the least and the greatest bound.
+array of shares by cell, for the planner. Without a sample they are guessed from the subscriptions:
+where most conditions ask for single cells, events are thought to be spread evenly over those cells;
+else over the values between the least and the greatest bound.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class OracleEngine:
         for row, event in enumerate(events.events()):
             ids.extend(self.match_one(event))
             offsets[row + 1] = len(ids)
-        return Found(offsets, np.array(ids, np.int64))
+        return Found(offsets, np.array(ids, np.int32))
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Evaluate every expression on one event."""

@@ -21,7 +21,7 @@ class Found(NamedTuple):
     """Matches of a batch: those of event i are `ids[offsets[i] : offsets[i + 1]]`."""
 
     offsets: NDArray[np.int64]
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int32]
 
 
 class Expressions(Protocol):

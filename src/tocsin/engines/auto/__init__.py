@@ -57,25 +57,32 @@ class AutoEngine:
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
         self._flush()
-        found = Found(np.zeros(len(events) + 1, np.int64), np.empty(0, np.int64))
+        found = Found(np.zeros(len(events) + 1, np.int64), np.empty(0, np.int32))
         for at, segment in enumerate(self._segments):
             part = self._match_segment(segment, events)
             found = part if at == 0 else _join(found, part)
         return found
 
     def _match_segment(self, segment: Segment, events: EventBatch) -> Found:
-        order, offsets, conjunctions = segment.candidates(events)
-        out_offsets = np.zeros(len(events) + 1, np.int64)
-        given = (offsets, conjunctions, order, segment.table.subscription, self._is_live)
-        seen = (self._last_event, self._stamp, segment.has_siblings)
-        kernels.count_live(*given, *seen, out_offsets)
+        order, offsets, conjunctions, is_sorted = segment.candidates(events)
+        n = len(events)
+        if segment.first_id is not None and not self._n_deleted:
+            ids, ends = conjunctions.view(np.int32) + np.int32(segment.first_id), offsets[1:]
+        else:
+            ids, ends = np.empty(len(conjunctions) + 1, np.int32), np.empty(n, np.int64)
+            seen = (self._last_event, self._stamp, segment.has_siblings)
+            kernels.to_ids(
+                offsets, conjunctions, segment.table.subscription, self._is_live, *seen, ids, ends
+            )
+            self._stamp += n
+        if not is_sorted:
+            return Found(np.append(0, ends), ids[: ends[-1] if n else 0])
+        out_offsets = np.zeros(n + 1, np.int64)
+        out_offsets[order + 1] = np.diff(ends, prepend=0)
         np.cumsum(out_offsets, out=out_offsets)
-        self._stamp += len(events)
-        ids = np.empty(out_offsets[-1], np.int64)
-        seen = (self._last_event, self._stamp, segment.has_siblings)
-        kernels.write_live(*given, *seen, out_offsets, ids)
-        self._stamp += len(events)
-        return Found(out_offsets, ids)
+        out = np.empty(out_offsets[-1], np.int32)
+        kernels.arrange(order, ends, ids, out_offsets, out)
+        return Found(out_offsets, out)
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event against every segment."""
@@ -139,7 +146,7 @@ class AutoEngine:
 def _join(a: Found, b: Found) -> Found:
     """Join the matches of two segments, event by event."""
     offsets = a.offsets + b.offsets
-    ids = np.empty(len(a.ids) + len(b.ids), np.int64)
+    ids = np.empty(len(a.ids) + len(b.ids), np.int32)
     a_place = np.arange(len(a.ids)) + np.repeat(b.offsets[:-1], np.diff(a.offsets))
     b_place = np.arange(len(b.ids)) + np.repeat(a.offsets[1:], np.diff(b.offsets))
     ids[a_place], ids[b_place] = a.ids, b.ids

@@ -54,7 +54,7 @@ class Coding(NamedTuple):
 
     The code of a cell is itself where `is_exact`, else all cells are spread over 16 bits. The digit
     of a code is `digit[first[a] + code]`: where `is_point`, the number of a marked code (-1: not
-    marked), else `code >> shift`.
+    marked), else `(code - 2) >> shift` (-1 for the codes of absent and other values).
     """
 
     n_cells: Integers
@@ -153,7 +153,8 @@ def find_keys(
             for r in range(conditions.range_start[i], conditions.range_start[i + 1]):
                 first, last = _code_range(coding, attribute, conditions.low[r], conditions.high[r])
                 shift = coding.shift[attribute]
-                n += (last >> shift) - (first >> shift) + 1
+                n += ((last - 2) >> shift) - ((first - 2) >> shift) + 1
+                n += most if first < 2 else 0  # an absent or other value has no digit
         is_key[i] = n <= most
 
 
@@ -402,18 +403,50 @@ def _window(tables: Tables, first: Scalar, last: Scalar, code: Scalar) -> Any:
     return low, end
 
 
-@inner
-def _holds(conditions: Conditions, c: Scalar, cells: Cells) -> Scalar:
+class Checks(NamedTuple):
+    """The conditions of each conjunction in one stream, to be checked exactly.
+
+    Those of conjunction c are `stream[start[c] : start[c + 1]]`: an attribute, the number of its
+    ranges, and their bounds, again and again.
+    """
+
+    start: Integers
+    stream: Cells
+
+
+@kernel
+def write_checks(conditions: Conditions, checks: Checks) -> None:
+    """Write the stream of checks, for which there is room, and where each conjunction starts."""
+    n = 0
+    for c in range(len(conditions.start) - 1):
+        checks.start[c] = n
+        for i in range(conditions.start[c], conditions.start[c + 1]):
+            first, last = conditions.range_start[i], conditions.range_start[i + 1]
+            checks.stream[n] = conditions.attribute[i]
+            checks.stream[n + 1] = last - first
+            n += 2
+            for r in range(first, last):
+                checks.stream[n] = conditions.low[r]
+                checks.stream[n + 1] = conditions.high[r]
+                n += 2
+    checks.start[len(conditions.start) - 1] = n
+
+
+@inlined
+def _holds(checks: Checks, c: Scalar, cells: Cells) -> Scalar:
     """Whether an event's cells satisfy a conjunction."""
-    for i in range(conditions.start[c], conditions.start[c + 1]):
-        cell = cells[conditions.attribute[i]]
+    at, end = checks.start[c], checks.start[c + 1]
+    while at < end:
+        cell = cells[checks.stream[at]]
+        following = at + 2 + 2 * checks.stream[at + 1]
         inside = False
-        for r in range(conditions.range_start[i], conditions.range_start[i + 1]):
-            if cell < conditions.high[r]:
-                inside = cell >= conditions.low[r]
+        for r in range(at + 2, following, 2):
+            if cell < checks.stream[r + 1]:
+                inside = cell >= checks.stream[r]
                 break
         if not inside:
             return False
+        at = following
     return True
 
 
@@ -526,7 +559,7 @@ def _scan_small(
 
 @inner
 def _close(
-    conditions: Conditions, cells: Cells, out: NDArray[np.uint32], first: Scalar, last: Scalar
+    checks: Checks, cells: Cells, out: NDArray[np.uint32], first: Scalar, last: Scalar
 ) -> Scalar:
     """Check the open ones among the conjunctions found for an event; keep those that hold."""
     n = first
@@ -534,7 +567,7 @@ def _close(
         number = out[i]
         holds = True
         if number >= ALWAYS_CHECK:
-            holds = _holds(conditions, np.int64(number & NUMBER), cells)
+            holds = _holds(checks, np.int64(number & NUMBER), cells)
         out[n] = number & NUMBER
         n += holds
     return n
@@ -543,7 +576,7 @@ def _close(
 @kernel
 def match(
     coding: Coding,
-    conditions: Conditions,
+    checks: Checks,
     tables: Tables,
     codes: Codes,
     cells: Cells,
@@ -580,7 +613,7 @@ def match(
         if n_open:
             for a in range(len(exact_row)):
                 exact_row[a] = cells[event, a] if has_cells else row[a]
-            n = _close(conditions, exact_row, out, offsets[at], n)
+            n = _close(checks, exact_row, out, offsets[at], n)
         offsets[at + 1] = n
     return len(event_order)
 
@@ -623,57 +656,42 @@ def sort_events(coding: Coding, prefix: Integers, codes: Codes, order: Integers)
 
 
 @kernel
-def count_live(
+def to_ids(
     offsets: Integers,
     found: NDArray[np.uint32],
-    event_order: Integers,
     subscription: Integers,
     is_live: Flags,
     last_event: Integers,
     stamp: int,
     has_siblings: bool,
-    out_offsets: Integers,
+    ids: Cells,
+    ends: Integers,
 ) -> None:
-    """Count each event's live subscriptions, each once, into `out_offsets[event + 1]`.
+    """Turn the conjunctions found into ids of live subscriptions, each once per event.
 
-    `last_event[id]` holds a number of the event that an id was last seen in; numbers below `stamp`
-    are of earlier calls.
+    `ends[k]` becomes the number of ids up to and with the k-th event. `last_event[id]` holds a
+    number of the event that an id was last seen in; numbers below `stamp` are of earlier calls.
     """
-    for at in range(len(event_order)):
-        n = 0
+    n = 0
+    for at in range(len(offsets) - 1):
         for i in range(offsets[at], offsets[at + 1]):
             dense = subscription[found[i]]
-            if is_live[dense]:
-                if has_siblings:
-                    if last_event[dense] == stamp + at:
-                        continue
-                    last_event[dense] = stamp + at
-                n += 1
-        out_offsets[event_order[at] + 1] = n
+            is_wanted = is_live[dense]
+            if has_siblings:
+                is_wanted &= last_event[dense] != stamp + at
+                last_event[dense] = stamp + at
+            ids[n] = dense
+            n += is_wanted
+        ends[at] = n
 
 
 @kernel
-def write_live(
-    offsets: Integers,
-    found: NDArray[np.uint32],
-    event_order: Integers,
-    subscription: Integers,
-    is_live: Flags,
-    last_event: Integers,
-    stamp: int,
-    has_siblings: bool,
-    out_offsets: Integers,
-    ids: Integers,
+def arrange(
+    event_order: Integers, ends: Integers, ids: Cells, out_offsets: Integers, out: Cells
 ) -> None:
-    """Write each event's live subscriptions, each once, where `out_offsets` says."""
+    """Put the ids of events, which stand in some order, into the order of the events."""
     for at in range(len(event_order)):
         n = out_offsets[event_order[at]]
-        for i in range(offsets[at], offsets[at + 1]):
-            dense = subscription[found[i]]
-            if is_live[dense]:
-                if has_siblings:
-                    if last_event[dense] == stamp + at:
-                        continue
-                    last_event[dense] = stamp + at
-                ids[n] = dense
-                n += 1
+        for i in range(ends[at - 1] if at > 0 else 0, ends[at]):
+            out[n] = ids[i]
+            n += 1

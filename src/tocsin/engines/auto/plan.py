@@ -125,7 +125,7 @@ def _make_coding(
             marked = np.flatnonzero(is_marked[first[a] : first[a + 1]])
             digits[marked] = np.arange(len(marked))
         else:
-            digits[:] = np.arange(len(digits)) >> coding.shift[a]
+            digits[2:] = np.arange(len(digits) - 2) >> coding.shift[a]
         coding.n_digits[a] = digits.max(initial=-1) + 1
     return coding, counts
 

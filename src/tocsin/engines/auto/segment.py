@@ -16,7 +16,7 @@ from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.shares import guessed_shares, measured_shares
 from tocsin.engines.auto import kernels
-from tocsin.engines.auto.kernels import Conditions, Tables
+from tocsin.engines.auto.kernels import Checks, Conditions, Tables
 from tocsin.engines.auto.plan import MAX_DIGITS, MAX_PREFIX, Costs, Plan, make_plan
 from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ConjunctionTable
@@ -24,14 +24,20 @@ from tocsin.normalize.table import ConjunctionTable
 _SORT_FROM = 2048
 """From how many events on a batch is ordered before it is matched."""
 _MAX_SORT_KEYS = 1 << 20
+_SORT_TO = 32
+"""Up to how many matches an event it pays to order a batch: they have to be put back."""
 
 
 class Candidates(NamedTuple):
-    """Conjunctions found: those of the event at place k of `order` are `found[offsets[k] : …]`."""
+    """Conjunctions found: those of the event at place k of `order` are `found[offsets[k] : …]`.
+
+    `is_sorted`: the order is not that of the batch.
+    """
 
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]
     found: NDArray[np.uint32]
+    is_sorted: bool
 
 
 class Segment:
@@ -44,30 +50,35 @@ class Segment:
         self.space = space = CellSpace(table)
         self.n_subscriptions = table.n_subscriptions
         self.has_siblings = bool(np.any(table.subscription[1:] == table.subscription[:-1]))
+        self.first_id = _first_of_run(table.subscription)
         shares = (
             guessed_shares(space, table.attribute)
             if sample is None
             else measured_shares(space, space.encode(sample))
         )
-        self.conditions = Conditions(
+        conditions = Conditions(
             table.condition_start,
             table.attribute,
             space.range_start,
             space.range_low,
             space.range_high,
         )
-        self.plan = make_plan(self.conditions, space.n_cells, shares, costs or Costs())
+        self.plan = make_plan(conditions, space.n_cells, shares, costs or Costs())
         self._patterned = np.unique(
             np.searchsorted(table.condition_start, table.pattern_condition, side="right") - 1
         )
-        self.tables = _build(self.conditions, self.plan)
+        self.tables = _build(conditions, self.plan)
+        self.checks = _make_checks(conditions)
         self._codes_are_cells = bool(self.plan.coding.is_exact.all())
         self._sort_prefix = self._choose_order()
+        self._n_found, self._n_tried = 0, 1
+        self._room = np.empty(1024, np.uint32)
 
     def candidates(self, events: EventBatch) -> Candidates:
-        """Return the conjunctions that each event satisfies."""
+        """Return the conjunctions that each event satisfies; they are valid until the next call."""
         cells = self.space.encode(events)
         found = self._find(cells)
+        self._n_found, self._n_tried = len(found.found), max(len(events), 1)
         return self._check_patterns(events, found) if len(self._patterned) else found
 
     def _find(self, cells: NDArray[np.int32]) -> Candidates:
@@ -76,15 +87,16 @@ class Segment:
         kept = np.empty((0 if self._codes_are_cells else n, n_attributes), np.int32)
         kernels.to_rows(self.plan.coding, cells, codes, kept)
         order = np.arange(n)
-        if n >= _SORT_FROM and len(self._sort_prefix):
+        is_sorted = not self.keeps_order(n)
+        if is_sorted:
             kernels.sort_events(self.plan.coding, self._sort_prefix, codes, order)
         offsets = np.zeros(n + 1, np.int64)
-        out = np.empty(16 * n + 1024, np.uint32)
+        out = self._room
         reached = 0
         while True:
             reached = kernels.match(
                 self.plan.coding,
-                self.conditions,
+                self.checks,
                 self.tables,
                 codes,
                 kept,
@@ -94,11 +106,15 @@ class Segment:
                 offsets,
             )
             if reached == n:
-                return Candidates(order, offsets, out[: offsets[-1]])
-            room = 2 * len(out) + self.table.n_conjunctions
-            grown = np.empty(room, np.uint32)
+                return Candidates(order, offsets, out[: offsets[-1]], is_sorted)
+            grown = np.empty(2 * len(out) + self.table.n_conjunctions, np.uint32)
             grown[: offsets[reached]] = out[: offsets[reached]]
-            out = grown
+            self._room = out = grown
+
+    def keeps_order(self, n_events: int) -> bool:
+        """Whether the next batch, of this size, is matched in its own order."""
+        is_many = self._n_found > _SORT_TO * self._n_tried
+        return n_events < _SORT_FROM or is_many or not len(self._sort_prefix)
 
     def _choose_order(self) -> NDArray[np.int64]:
         """Choose the attributes to order a batch by: the prefix of the largest family."""
@@ -137,7 +153,7 @@ class Segment:
         place = np.repeat(np.arange(len(given.order)), np.diff(given.offsets))
         counts = np.bincount(place[keep], minlength=len(given.order))
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Candidates(given.order, offsets, given.found[keep])
+        return Candidates(given.order, offsets, given.found[keep], given.is_sorted)
 
     def _patterns_of(self, conjunction: int) -> list[tuple[int, int, bool]]:
         table = self.table
@@ -185,7 +201,7 @@ class Segment:
 
     def check(self) -> None:
         """Verify the invariants of the index."""
-        starts, low, high = self.conditions.range_start, self.conditions.low, self.conditions.high
+        starts, low, high = self.space.range_start, self.space.range_low, self.space.range_high
         assert np.all(low < high), "a range of cells is empty"
         inner = np.ones(len(low), np.bool_)
         inner[starts[:-1][starts[:-1] < len(inner)]] = False
@@ -198,11 +214,25 @@ class Segment:
         assert len(present) == self.table.n_conjunctions, "a conjunction is lost"
 
 
+def _first_of_run(ids: NDArray[np.int64]) -> int | None:
+    """Return the first of ids that follow each other without a gap, else None."""
+    if not len(ids) or ids[-1] - ids[0] != len(ids) - 1 or np.any(np.diff(ids) != 1):
+        return None
+    return int(ids[0])
+
+
 def _strings(events: EventBatch, attribute: str) -> list[str | None]:
     for part in events.column(attribute).parts:
         if part.line is Line.STRING:
             return part.values.to_pylist()  # type: ignore[no-any-return]
     return [None] * len(events)
+
+
+def _make_checks(conditions: Conditions) -> Checks:
+    n_words = 2 * len(conditions.attribute) + 2 * len(conditions.low)
+    checks = Checks(np.empty(len(conditions.start), np.int64), np.empty(n_words, np.int32))
+    kernels.write_checks(conditions, checks)
+    return checks
 
 
 def _build(conditions: Conditions, plan: Plan) -> Tables:
