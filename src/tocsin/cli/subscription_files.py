@@ -22,19 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tocsin.encode.readers import (
+from tocsin.encode.csv_files import CsvRecords
+from tocsin.encode.files import (
     CHUNK_BYTES,
     CHUNK_ROWS,
     BadLine,
-    CsvRecords,
     Numbers,
     fail,
     file_errors,
     format_of,
     open_text,
-    parse_json_object,
     to_numbers,
 )
+from tocsin.encode.json_lines import parse_json_object
 from tocsin.errors import DuplicateSubscriptionError, SubscriptionError
 from tocsin.language import parse, print_expression
 from tocsin.language.expression import parameter_names
