@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -34,3 +37,21 @@ def inlined(function: _Function) -> _Function:
     return compiled(  # type: ignore[no-any-return]
         nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
     )(function)
+
+
+@intrinsic
+def prefetch_row(typing_context: Any, array: Any, row: Any) -> Any:
+    """Ask for the cache line where a row of a matrix starts, without waiting for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        matrix = context.make_array(signature.args[0])(context, builder, arguments[0])
+        (_, step) = cgutils.unpack_tuple(builder, matrix.shape)
+        place = builder.gep(matrix.data, [builder.mul(arguments[1], step)])
+        octets, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [octets, number, number, number])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(ask, [builder.bitcast(place, octets), to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate

@@ -160,10 +160,16 @@ class CellSpace:
         for part in column.parts:
             if part.here is None:
                 self._encode_part(at, part, cells)
-            else:
+                continue
+            chosen = np.flatnonzero(part.here)
+            if part.line is Line.STRING:
                 found = np.empty(len(cells), np.int32)
                 self._encode_part(at, part, found)
-                np.copyto(cells, found, where=part.here)
+                cells[chosen] = found[chosen]
+            else:
+                found = np.empty(len(chosen), np.int32)
+                self._encode_part(at, Part(part.line, part.values[chosen], None), found)
+                cells[chosen] = found
 
     def _encode_part(self, at: int, part: Part, cells: NDArray[np.int32]) -> None:
         space = self.lines[at].get(part.line)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import inlined, inner, kernel
+from tocsin.jit import inlined, inner, kernel, prefetch_row
 
 Integers: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
@@ -488,6 +488,7 @@ def _find_clusters(coding: Coding, tables: Tables, row: Codes, clusters: Cluster
             clusters.end[n] = last
             clusters.member[n] = m
             n += first < last
+            prefetch_row(tables.entries, first)
     return n
 
 

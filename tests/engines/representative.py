@@ -1,0 +1,133 @@
+"""A run that calls the kernels in all the ways the package does; prints their signatures as JSON.
+
+`python -m tests.engines.representative` does so in a process of its own, so that nothing else has
+compiled anything before.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+
+import pyarrow as pa
+
+import tocsin
+from tocsin.matcher import Matcher
+
+TYPES = (None, tocsin.EventType("T", x=int, s=str))
+
+
+def run() -> None:
+    """Call every public function on data of every kind, cut and chunked in every way."""
+    for event_type in TYPES:
+        matcher = tocsin.Matcher(event_type)
+        _subscribe(matcher)
+        _match(matcher)
+        _change(matcher)
+        _match(matcher)
+    odd = tocsin.Matcher()
+    _subscribe_odd(odd)
+    _match_odd(odd)
+    many = tocsin.Matcher()
+    _grow(many)
+
+
+def _subscribe(matcher: Matcher) -> None:
+    matcher.subscribe(1, "x > 3 AND s = 'a'")
+    matcher.match({"x": 4, "s": "a"})
+    texts = ["x = 1", "s = 'it''s' OR x < 2.5", "s LIKE '%b%'", "NOT (x = 1 OR s = '')"]
+    matcher.subscribe_many({"id": [2, 3, 4, 5], "where": texts})
+    matcher.subscribe_many({"id": [6, 7], "v": [1, 2]}, where="x = :v")
+    matcher.subscribe_many({"id": [8, 9], "v": ["1", "2"]}, where="s = :v OR s LIKE 'a%'")
+    matcher.subscribe_rows(
+        {
+            "id": [10, 10, 11],
+            "attribute": ["x", "s", "x"],
+            "op": ["=", "LIKE", ">"],
+            "number": [1, None, 2],
+            "text": [None, "a%", None],
+        }
+    )
+
+
+def _match(matcher: Matcher) -> None:
+    table = pa.table({"x": [1, 2, None], "s": ["a", None, "b"]})
+    whole = pa.table({"x": [1.0, 2.0, 3.0], "s": ["", "", ""]})
+    encoded = pa.table({"s": pa.array(["a", "b"]).dictionary_encode()})
+    for events in (table, table.slice(1), pa.concat_tables([table, table]), whole, encoded):
+        matcher.match_batch(events)
+        matcher.match_batch(events.to_pylist())
+        for event in events.to_pylist():
+            matcher.match(event)
+    matcher.match_batch([])
+    matcher.match_batch([{}])
+
+
+def _change(matcher: Matcher) -> None:
+    matcher.update(1, where="x > 4 OR s > 'b'")
+    matcher.update(6, params={"v": 7})
+    matcher.unsubscribe_many([2, 7])
+    matcher.explain(1)
+    matcher.check()
+
+
+def _subscribe_odd(matcher: Matcher) -> None:
+    texts = ["", "x IS NULL", "TRUE", "s = ''"]
+    for part in (texts, texts[:1], texts[3:]):
+        ids = [f"{len(matcher)}{i}" for i in range(len(part))]
+        matcher.subscribe_many({"id": ids, "where": part}, on_error="quarantine")
+    none = pa.array([], pa.string())
+    matcher.subscribe_many({"id": none, "where": none})
+    matcher.subscribe("moments", "t < TIMESTAMP '2026-01-01' AND b")
+    matcher.subscribe("far", f"x = {2**60} OR x < -1e300 OR x IN ({-(2**60)}, 0.5)")
+
+
+def _match_odd(matcher: Matcher) -> None:
+    moment = dt.datetime(2025, 1, 1)
+    events: list[dict[str, object]] = [
+        {"t": moment, "b": True},
+        {"x": 2**60},
+        {"x": 0.5},
+        {"x": "a"},
+        {"x": moment},
+        {},
+    ]
+    matcher.match_batch(events)
+    for event in events:
+        matcher.match(event)
+    for column in ([2**60, 1], [0.5, 1.5], [True, False], [moment, moment], ["a", ""]):
+        matcher.match_batch(pa.table({"x": column, "t": [moment] * 2, "b": [True] * 2}))
+
+
+def _grow(matcher: Matcher) -> None:
+    n = 3_000
+    values = [i % 50 for i in range(n)]
+    where = "x = :v AND y BETWEEN :v AND 1000"
+    matcher.subscribe_many({"id": range(n), "v": values}, where=where)
+    batch = pa.table({"x": [i % 60 for i in range(200)], "y": [float(i) for i in range(200)]})
+    matcher.match_batch(batch)
+    matcher.unsubscribe_many(list(range(0, n, 2)))
+    matcher.subscribe_many({"id": range(n, 2 * n), "v": range(n)}, where="x < :v OR y = :v")
+    matcher.match_batch(batch)
+    matcher.match_batch(batch.slice(0, 1))
+    matcher.check()
+
+
+def signatures() -> dict[str, list[str]]:
+    """Return the compiled signatures of every kernel that Python may call."""
+    found = {}
+    for name, module in sys.modules.items():
+        if not (name.startswith("tocsin.") and "kernels" in name):
+            continue
+        for function in vars(module).values():
+            inside = getattr(getattr(function, "py_func", None), "__module__", None)
+            if inside == name and not function.targetoptions.get("no_cpython_wrapper"):
+                key = f"{name}.{function.py_func.__name__}"
+                found[key] = [str(signature) for signature in function.signatures]
+    return found
+
+
+if __name__ == "__main__":
+    run()
+    print(json.dumps(signatures()))

@@ -1,0 +1,54 @@
+"""Kernels: one signature each, and no index out of bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SEVERAL = {"tocsin.encode.cell_kernels.search_numbers": 2}
+"""Kernels that are compiled more than once on purpose: for integers and for floats."""
+
+
+def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=ROOT,
+        env=os.environ | variables,
+    )
+
+
+def test_each_kernel_has_one_signature() -> None:
+    """Another dtype, layout or read-only flag is another compilation, which costs seconds."""
+    result = run("-m", "tests.engines.representative")
+    assert result.returncode == 0, result.stderr
+    signatures = json.loads(result.stdout)
+    compiled = {name: found for name, found in signatures.items() if found}
+    assert len(compiled) >= 10, "the run reaches the kernels"
+    too_many = {n: found for n, found in compiled.items() if len(found) > SEVERAL.get(n, 1)}
+    assert not too_many, json.dumps(too_many, indent=2)
+
+
+@pytest.mark.slow
+def test_no_kernel_reads_or_writes_out_of_bounds() -> None:
+    core = [
+        "tests/engines/test_protocol.py",
+        "tests/matcher/test_bulk_loads.py",
+        "tests/normalize/test_bulk.py",
+        "tests/normalize/test_rows.py",
+        "tests/stress",
+    ]
+    result = run(
+        *("-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *core),
+        NUMBA_BOUNDSCHECK="1",
+    )
+    assert result.returncode == 0, result.stdout[-5_000:] + result.stderr[-2_000:]

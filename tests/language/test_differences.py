@@ -1,0 +1,181 @@
+"""Where we differ from DuckDB: each row of the table in docs/language.md, on both sides."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from tocsin.engines.evaluate import evaluate
+from tocsin.errors import ConditionSyntaxError, KindClashError
+from tocsin.language import parse
+from tocsin.model import EventType
+from tocsin.normalize import normalize
+
+DOCS = Path(__file__).parent.parent.parent / "docs" / "language.md"
+ERROR = "error"
+JULY = dt.datetime(2026, 7, 1, 12)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A condition and an event; what DuckDB says of them (ours is another answer)."""
+
+    difference: str
+    condition: str
+    event: dict[str, Any]
+    duckdb: bool | str
+    ours: bool | str
+    declared: dict[str, object] = field(default_factory=dict)
+
+
+CASES = [
+    Case("NaN", "f <> 5", {"f": math.nan}, True, False),
+    Case("NaN", "f > 1e308", {"f": math.nan}, True, False),
+    Case("NaN", "NOT f < 5", {"f": math.nan}, True, False),
+    Case("integer against float", "i = 9007199254740992e0", {"i": 2**53 + 1}, True, False),
+    Case("integer against float", "i > 9007199254740992e0", {"i": 2**53 + 1}, False, True),
+    Case("float against integer", "f = 9007199254740993", {"f": 2.0**53}, True, False),
+    Case("float against integer", "f < 9007199254740993", {"f": 2.0**53}, False, True),
+    Case("a number with a point", "i = 9007199254740993.0", {"i": 2**53 + 1}, True, False),
+    Case("a number with a point", "i = 9007199254740993.0", {"i": 2**53}, False, True),
+    Case("a string against a number", "s = 5", {"s": "5"}, True, False),
+    Case("a string against a number", "s = 5", {"s": "abc"}, ERROR, False),
+    Case("a timestamp against a string", "t > '2026-06-30'", {"t": JULY}, True, False),
+    Case(
+        "a timestamp against a string",
+        "t > '2026-06-30'",
+        {"t": JULY},
+        True,
+        ERROR,
+        {"t": dt.datetime},
+    ),
+    Case("a boolean against a number", "b = 1", {"b": True}, True, False),
+    Case("a boolean against a number", "b < 2", {"b": True}, True, False),
+    Case("a string against a boolean", "s = TRUE", {"s": "true"}, True, False),
+    Case("constants of two kinds", "NOT 1 = 'a'", {"i": 5}, ERROR, False),
+    Case("a list of mixed kinds", "i IN (1, '2')", {"i": 2}, True, False),
+    Case("a list of mixed kinds", "i NOT IN (1, 'x')", {"i": 2}, ERROR, False),
+    Case("a list of mixed kinds", "s IN (1, 'a')", {"s": "a"}, ERROR, True),
+    Case("`LIKE` on a number", "i LIKE '5%'", {"i": 5}, ERROR, False),
+    Case("a bare attribute that is no boolean", "i", {"i": 5}, True, False),
+    Case("a bare attribute that is no boolean", "s", {"s": "true"}, True, False),
+    Case("case of names", "I = 5", {"i": 5}, True, False),
+    Case("an attribute that is not there", "nobody IS NULL", {"i": 5}, ERROR, True),
+    Case("a quoted name with a dot", '"a.b" = 1', {"a": {"b": 1}}, ERROR, True),
+    Case("a word of SQL as a name", "select IS NULL", {"i": 5}, ERROR, True),
+    Case(
+        "the zone of a timestamp",
+        "t = TIMESTAMP '2026-07-01 14:00:00+02:00'",
+        {"t": JULY},
+        False,
+        True,
+    ),
+    Case("ways to write a timestamp", "t > TIMESTAMP '2026-7-1'", {"t": JULY}, True, ERROR),
+    Case("ways to write a timestamp", "t < TIMESTAMP 'infinity'", {"t": JULY}, True, ERROR),
+    Case("ways to write a timestamp", "t > TIMESTAMP '2026-06-30 24:00'", {"t": JULY}, True, ERROR),
+    Case("escape before other characters", "s LIKE '!a' ESCAPE '!'", {"s": "a"}, True, ERROR),
+    Case("an empty escape", "s LIKE 'a' ESCAPE ''", {"s": "a"}, True, ERROR),
+    Case("an escape beyond ASCII", "s LIKE 'é%' ESCAPE 'é'", {"s": "%"}, ERROR, True),
+    Case("integers beyond 64 bits", "i < 99999999999999999999", {"i": 5}, True, ERROR),
+    Case("numbers beyond floats", "f < 1e999", {"f": 5.0}, True, ERROR),
+    Case("underscores in numbers", "i = 1_000", {"i": 1000}, True, ERROR),
+    Case("white space beyond ASCII", "i\u00a0= 5", {"i": 5}, True, ERROR),
+    Case("white space beyond ASCII", "i =\u30005", {"i": 5}, True, ERROR),
+    Case("parameters", "i = $p", {"i": 5}, True, ERROR),
+    Case("depth", "NOT " * 200 + "i = 5", {"i": 5}, True, ERROR),
+    Case("the rest of SQL", "abs(i) = 5", {"i": 5}, True, ERROR),
+    Case("the rest of SQL", "i + 1 = 6", {"i": 5}, True, ERROR),
+    Case("the rest of SQL", "i = 5 -- five", {"i": 5}, True, ERROR),
+    Case("the rest of SQL", "i IS NOT DISTINCT FROM 5", {"i": 5}, True, ERROR),
+]
+
+
+def ask_duckdb(case: Case) -> bool | str:
+    connection = duckdb.connect()
+    try:
+        connection.execute(
+            "CREATE TABLE events (i BIGINT, f DOUBLE, s VARCHAR, b BOOLEAN, t TIMESTAMP, "
+            "a STRUCT(b INTEGER))"
+        )
+        columns = ", ".join(case.event)
+        connection.execute(
+            f"INSERT INTO events ({columns}) VALUES ({', '.join('?' for _ in case.event)})",
+            [*case.event.values()],
+        )
+        params = {"p": 5} if "$p" in case.condition else None
+        query = f"SELECT 1 FROM events WHERE {case.condition}"
+        return bool(connection.execute(query, params).fetchall())
+    except duckdb.Error:
+        return ERROR
+    finally:
+        connection.close()
+
+
+def ask_us(case: Case) -> bool | str:
+    event = {"a.b": case.event["a"]["b"]} if "a" in case.event else case.event
+    try:
+        expression = parse(case.condition)
+        form = normalize(expression, EventType("T", case.declared))
+    except (ConditionSyntaxError, KindClashError):
+        return ERROR
+    found = evaluate(expression, event.get) is True
+    assert form.holds(event) is found
+    return found
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=[f"{case.difference}: {case.condition[:40]}" for case in CASES]
+)
+def test_we_differ_from_duckdb_as_the_specification_says(case: Case) -> None:
+    assert ask_duckdb(case) == case.duckdb
+    assert ask_us(case) == case.ours
+    assert case.duckdb != case.ours
+
+
+def test_the_specification_lists_the_differences_that_are_tested() -> None:
+    table = DOCS.read_text(encoding="utf-8").split("## Where we differ from DuckDB")[1]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    listed = [row.split("|")[1].strip() for row in rows]
+    assert listed == list(dict.fromkeys(case.difference for case in CASES))
+
+
+@pytest.mark.parametrize(
+    ("condition", "event", "expected"),
+    [
+        ("f = -0.0", {"f": 0.0}, True),
+        ("s LIKE 'a\\%'", {"s": "a\\b"}, True),
+        ("s LIKE 'a\\%'", {"s": "a%"}, False),
+        ("s = 'a\\nb'", {"s": "a\\nb"}, True),
+        ("s = 'it''s'", {"s": "it's"}, True),
+        ("s < 'b'", {"s": "B"}, True),
+        ("s = 'a '", {"s": "a"}, False),
+        ("s LIKE '_'", {"s": "😀"}, True),
+        ("i NOT IN (1, NULL)", {"i": 2}, False),
+        ("i IN (1, NULL)", {"i": 1}, True),
+        ("i BETWEEN 5 AND 1", {"i": 3}, False),
+        ("i NOT BETWEEN 5 AND 1", {"i": 3}, True),
+        ("NOT i = 5", {"s": "a"}, False),
+        ("i = 5 OR s = 'a'", {"s": "a"}, True),
+        ("NOT s IS NULL", {"s": ""}, True),
+        ("i == 5 AND i != 6", {"i": 5}, True),
+        ("`i` = 5", {"i": 5}, True),
+        ("i = - 5", {"i": -5}, True),
+        ("f = 5. AND f > .5", {"f": 5.0}, True),
+        ("a.b = 1", {"a": {"b": 1}}, True),
+        ("b AND NOT i < 5", {"b": True, "i": 5}, True),
+        ("i > 0.1", {"i": 1}, True),
+        ("t = TIMESTAMP '2026-07-01T12:00:00.0000009'", {"t": JULY}, True),
+    ],
+)
+def test_where_people_might_expect_a_difference_there_is_none(
+    condition: str, event: dict[str, Any], expected: bool
+) -> None:
+    case = Case("none", condition, event, expected, expected)
+    assert ask_duckdb(case) is expected
+    assert ask_us(case) is expected

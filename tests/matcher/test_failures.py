@@ -1,0 +1,309 @@
+"""A failed call changes nothing, and says what is wrong in attributes and across processes."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tocsin
+from tocsin import errors
+from tocsin.engines import names
+from tocsin.errors import (
+    ArgumentError,
+    BadRow,
+    BadRowsError,
+    ConditionSyntaxError,
+    DuplicateSubscriptionError,
+    EventError,
+    FileFormatError,
+    InvalidIdError,
+    KindClashError,
+    ParameterError,
+    SubscriptionError,
+    TocsinError,
+    TooManyConjunctionsError,
+    UnknownEngineError,
+    UnknownSubscriptionError,
+    UnsupportedSyntaxError,
+)
+from tocsin.matcher import Matcher
+
+QUOTE = tocsin.EventType("Quote", firm=str, price=float, volume=int)
+WIDE = " AND ".join(
+    "(" + " OR ".join(f"{letter}{i} = 1" for i in range(130)) + ")" for letter in "ab"
+)
+EVENTS: list[dict[str, Any]] = [
+    {"firm": "IBM", "price": 89.5, "volume": 10},
+    {"firm": "SAP", "price": 95.0},
+    {"price": 300.0, "other": 1},
+    {},
+]
+
+
+def filled(engine: str) -> Matcher:
+    m = tocsin.Matcher(QUOTE, engine=engine, clock=lambda: 0.0)
+    m.subscribe("alice", "firm = 'IBM' AND price < 100", valid_until=5)
+    m.subscribe("bob", "price < :limit", params={"limit": 90.0})
+    m.subscribe_many({"id": [1, 2], "where": ["price > 200 OR other = 1", "firm IS NULL"]})
+    m.subscribe_many({"id": [3], "v": ["SAP"]}, where="firm = :v")
+    m.subscribe_rows({"id": [4], "attribute": ["price"], "op": [">"], "value": [1]})
+    return m
+
+
+def state(m: Matcher) -> Any:
+    """Return all that can be seen of a matcher."""
+    m.check()
+    ids: list[str | int] = ["alice", "bob", "carol", 1, 2, 3, 4, 5, 6]
+    return (
+        len(m),
+        [id in m for id in ids],
+        [sorted(map(str, m.match(event))) for event in EVENTS],
+        [sorted(map(str, found)) for found in m.match_batch(EVENTS)],
+        [m.explain(id).splitlines()[0] for id in ids if id in m],
+    )
+
+
+CALLS: dict[str, tuple[type[TocsinError], Callable[[Matcher], object]]] = {
+    "syntax": (ConditionSyntaxError, lambda m: m.subscribe("carol", "price <")),
+    "unsupported": (UnsupportedSyntaxError, lambda m: m.subscribe("carol", "price + 1 < 2")),
+    "kind clash": (KindClashError, lambda m: m.subscribe("carol", "firm = 3")),
+    "too many": (TooManyConjunctionsError, lambda m: m.subscribe("carol", WIDE)),
+    "duplicate": (DuplicateSubscriptionError, lambda m: m.subscribe("bob", "price < 3")),
+    "bad id": (InvalidIdError, lambda m: m.subscribe(2.5, "price < 3")),  # type: ignore[arg-type]
+    "no parameter": (ParameterError, lambda m: m.subscribe("carol", "price < :x")),
+    "extra parameter": (
+        ParameterError,
+        lambda m: m.subscribe("carol", "price < 3", params={"x": 1}),
+    ),
+    "odd parameter": (
+        ParameterError,
+        lambda m: m.subscribe("carol", "price < :x", params={"x": [1]}),
+    ),
+    "huge parameter": (
+        ParameterError,
+        lambda m: m.subscribe("carol", "price < :x", params={"x": 2**63}),
+    ),
+    "params no mapping": (
+        ArgumentError,
+        lambda m: m.subscribe("carol", "price < :x", params=[1]),  # type: ignore[arg-type]
+    ),
+    "no text": (ArgumentError, lambda m: m.subscribe("carol", b"price < 3")),  # type: ignore[arg-type]
+    "odd moment": (
+        ArgumentError,
+        lambda m: m.subscribe("carol", "price < 3", valid_until="x"),  # type: ignore[arg-type]
+    ),
+    "update: syntax": (ConditionSyntaxError, lambda m: m.update("alice", where="price <")),
+    "update: kind clash": (KindClashError, lambda m: m.update("alice", where="firm = 3")),
+    "update: parameter's kind": (KindClashError, lambda m: m.update("bob", params={"limit": "a"})),
+    "update: parameter's value": (ParameterError, lambda m: m.update("bob", params={"limit": []})),
+    "update: unknown parameter": (ParameterError, lambda m: m.update("bob", params={"x": 1})),
+    "update: missing parameter": (ParameterError, lambda m: m.update("bob", where="price < :x")),
+    "update: no parameters": (ParameterError, lambda m: m.update("alice", params={"x": 1})),
+    "update: too many": (TooManyConjunctionsError, lambda m: m.update("alice", where=WIDE)),
+    "update: unknown": (UnknownSubscriptionError, lambda m: m.update("carol", where="price < 3")),
+    "update: nothing": (ArgumentError, lambda m: m.update("alice")),
+    "update: no text": (ArgumentError, lambda m: m.update("alice", where=3)),  # type: ignore[arg-type]
+    "update: params no mapping": (
+        ArgumentError,
+        lambda m: m.update("bob", params=5),  # type: ignore[arg-type]
+    ),
+    "unsubscribe: unknown": (UnknownSubscriptionError, lambda m: m.unsubscribe("carol")),
+    "unsubscribe: bad id": (InvalidIdError, lambda m: m.unsubscribe(None)),  # type: ignore[arg-type]
+    "unsubscribe many: one unknown": (
+        UnknownSubscriptionError,
+        lambda m: m.unsubscribe_many(["alice", 1, "carol"]),
+    ),
+    "unsubscribe many: one twice": (
+        UnknownSubscriptionError,
+        lambda m: m.unsubscribe_many(["alice", 1, "alice"]),
+    ),
+    "unsubscribe many: one bad": (
+        InvalidIdError,
+        lambda m: m.unsubscribe_many(pa.array(["alice", None])),
+    ),
+    "unsubscribe many: a string": (ArgumentError, lambda m: m.unsubscribe_many("bob")),
+    "unsubscribe many: no list": (
+        ArgumentError,
+        lambda m: m.unsubscribe_many(5),
+    ),
+    "many: bad rows": (
+        BadRowsError,
+        lambda m: m.subscribe_many({"id": [5, 6], "where": ["price < 3", "price <"]}),
+    ),
+    "many: taken": (
+        BadRowsError,
+        lambda m: m.subscribe_many({"id": [5, 1], "where": ["price < 3", "price < 4"]}),
+    ),
+    "many: no table": (ArgumentError, lambda m: m.subscribe_many(5)),
+    "many: on_error": (
+        ArgumentError,
+        lambda m: m.subscribe_many(
+            {"id": [5], "where": ["price < 3"]},
+            on_error="ignore",  # type: ignore[arg-type]
+        ),
+    ),
+    "template: missing column": (
+        ParameterError,
+        lambda m: m.subscribe_many({"id": [5]}, where="price < :x"),
+    ),
+    "template: clash": (
+        BadRowsError,
+        lambda m: m.subscribe_many({"id": [5], "x": ["a"]}, where="price < :x"),
+    ),
+    "rows: bad rows": (
+        BadRowsError,
+        lambda m: m.subscribe_rows(
+            {"id": [5, 6], "attribute": ["price", "firm"], "op": ["<", "<"], "value": [1, 2]}
+        ),
+    ),
+    "rows: no table": (ArgumentError, lambda m: m.subscribe_rows({"id": [5]})),
+    "match: no mapping": (EventError, lambda m: m.match(5)),  # type: ignore[arg-type]
+    "match: clash": (EventError, lambda m: m.match({"firm": 3})),
+    "match: huge": (EventError, lambda m: m.match({"other": 2**63})),
+    "batch: clash": (EventError, lambda m: m.match_batch([{"firm": "a"}, {"firm": 3}])),
+    "batch: no mapping": (EventError, lambda m: m.match_batch([{"firm": "a"}, 3])),
+    "batch: no batch": (ArgumentError, lambda m: m.match_batch(5)),
+    "batch: one event": (ArgumentError, lambda m: m.match_batch({"firm": "a"})),
+    "explain: unknown": (UnknownSubscriptionError, lambda m: m.explain("carol")),
+    "explain: clash": (EventError, lambda m: m.explain("alice", {"firm": 3})),
+}
+
+
+@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("what", CALLS)
+def test_a_failed_call_changes_nothing(engine: str, what: str) -> None:
+    expected, call = CALLS[what]
+    m = filled(engine)
+    before = state(m)
+    with pytest.raises(TocsinError) as caught:
+        call(m)
+    assert type(caught.value) is expected
+    assert state(m) == before
+    m.subscribe("carol", "price < 3")
+    assert len(m) == before[0] + 1
+
+
+@pytest.mark.parametrize("engine", names())
+def test_after_many_failed_calls_a_matcher_is_what_it_was(engine: str) -> None:
+    m = filled(engine)
+    before = state(m)
+    for expected, call in CALLS.values():
+        with pytest.raises(expected):
+            call(m)
+    assert state(m) == before
+
+
+# Facts, codes and pickles.
+
+ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
+    "ConditionSyntaxError": (
+        ConditionSyntaxError("unexpected x", "a\n = x", 5, "a literal"),
+        {"text": "a\n = x", "position": 5, "line": 2, "column": 4, "expected": "a literal"},
+        "unexpected x; expected a literal (line 2, column 4)\n = x\n   ^",
+    ),
+    "UnsupportedSyntaxError": (
+        UnsupportedSyntaxError("a subquery", "x IN (SELECT 1)", 6),
+        {"feature": "a subquery", "position": 6, "line": 1, "column": 7},
+        "a subquery is not in the subscription language (line 1, column 7)\n"
+        "x IN (SELECT 1)\n      ^",
+    ),
+    "KindClashError": (
+        KindClashError("t", "timestamp", "string"),
+        {"attribute": "t", "declared": "timestamp", "found": "string"},
+        "attribute 't' is declared timestamp, not string (write TIMESTAMP '…')",
+    ),
+    "TooManyConjunctionsError": (
+        TooManyConjunctionsError(4096),
+        {"limit": 4096},
+        "the condition's normal form has more than 4096 conjunctions",
+    ),
+    "DuplicateSubscriptionError": (
+        DuplicateSubscriptionError("a"),
+        {"subscription": "a"},
+        "a subscription with id 'a' exists already",
+    ),
+    "UnknownSubscriptionError": (
+        UnknownSubscriptionError(3),
+        {"subscription": 3},
+        "there is no subscription with id 3",
+    ),
+    "InvalidIdError": (
+        InvalidIdError(2.5),
+        {"subscription": 2.5},
+        "an id must be a string or a 64-bit integer, not 2.5",
+    ),
+    "ParameterError": (
+        ParameterError("no value for parameter :a", missing=["a"], unknown=["b", "c"]),
+        {"message": "no value for parameter :a", "missing": ("a",), "unknown": ("b", "c")},
+        "no value for parameter :a",
+    ),
+    "BadRowsError": (
+        BadRowsError([BadRow(3, "a", "too odd", "syntax")]),
+        {"rows": (BadRow(3, "a", "too odd", "syntax"),)},
+        "1 bad row(s); nothing was loaded\n  row 3 (id 'a'): too odd",
+    ),
+    "EventError": (
+        EventError("too odd", attribute="x", row=4),
+        {"message": "too odd", "attribute": "x", "row": 4},
+        "row 4, attribute 'x': too odd",
+    ),
+    "FileFormatError": (
+        FileFormatError("a.csv", "too odd", 7),
+        {"path": "a.csv", "message": "too odd", "line": 7},
+        "a.csv:7: too odd",
+    ),
+    "UnknownEngineError": (
+        UnknownEngineError("warp", ["auto", "oracle"]),
+        {"name": "warp", "known": ("auto", "oracle")},
+        "there is no engine 'warp'; choose one of auto, oracle",
+    ),
+    "ArgumentError": (ArgumentError("does not fit"), {}, "does not fit"),
+    "SubscriptionError": (SubscriptionError("does not fit"), {}, "does not fit"),
+    "TocsinError": (TocsinError("does not fit"), {}, "does not fit"),
+}
+
+
+def error_classes() -> dict[str, type[TocsinError]]:
+    return {
+        name: found
+        for name, found in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(found, TocsinError)
+    }
+
+
+def test_every_error_class_is_tested_here() -> None:
+    assert sorted(ERRORS) == sorted(error_classes())
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_carries_its_facts_and_says_them(name: str) -> None:
+    error, facts, text = ERRORS[name]
+    assert type(error).__name__ == name
+    assert {fact: getattr(error, fact) for fact in facts} == facts
+    assert str(error) == text
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_survives_pickling(name: str) -> None:
+    error, facts, text = ERRORS[name]
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert {fact: getattr(again, fact) for fact in facts} == facts
+    assert str(again) == text
+    assert again.code == error.code
+
+
+def test_each_error_class_has_a_code_of_its_own() -> None:
+    codes = [found.code for found in error_classes().values()]
+    assert len(set(codes)) == len(codes)
+
+
+def test_many_bad_rows_are_counted_rather_than_shown() -> None:
+    error = BadRowsError([BadRow(i, i, "too odd", "syntax") for i in range(9)])
+    assert str(error).startswith("9 bad row(s)")
+    assert str(error).endswith("… and 4 more")

@@ -1,0 +1,271 @@
+"""The shape of the package: which way imports point, what is exported, how long things are."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import tocsin
+
+SOURCE = Path(tocsin.__file__).parent
+
+LAYERS = [
+    ["errors"],
+    ["model"],
+    ["arrow", "jit"],
+    ["language"],
+    ["normalize"],
+    ["encode"],
+    ["engines"],
+    ["matches", "subscriptions", "explain"],
+    ["loading"],
+    ["matcher"],
+    ["store"],
+    ["subjects"],
+    ["summary"],
+    ["workloads"],
+    ["spark", "broker"],
+    ["bench"],
+    ["cli", "web"],
+]
+"""Imports point from later lines to earlier ones. Modules on one line do not know each other."""
+
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+FACE = "matcher"
+"""`import tocsin` is as high as what it gives: whoever may not know the matcher may not use it."""
+
+MAX_LINES = 500
+MAX_KERNEL_LINES = 800
+MAX_FUNCTION = 60
+LONG_FILES: dict[str, str] = {}
+LONG_FUNCTIONS = {
+    "normalize/fold_kernels.py:fold": "the loop of every bulk load, its common case written out",
+}
+
+
+def modules() -> dict[str, Path]:
+    """Return the modules of the package by their dotted names."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ["tocsin", *path.relative_to(SOURCE).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text())
+
+
+def imports(name: str) -> Iterator[tuple[str, int]]:
+    """Yield the modules of the package that a module imports, wherever it does, with the line."""
+    path = MODULES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield (inner if inner in MODULES else base), node.lineno
+
+
+def own_imports(name: str) -> list[tuple[str, int]]:
+    return [(m, line) for m, line in imports(name) if m == "tocsin" or m.startswith("tocsin.")]
+
+
+def layer(name: str) -> str:
+    return name.split(".")[1] if "." in name else FACE
+
+
+def test_every_module_has_its_layer() -> None:
+    unknown = sorted({layer(name) for name in MODULES} - set(RANK))
+    assert not unknown, f"give {', '.join(unknown)} a place in LAYERS"
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for name, path in MODULES.items():
+        if name == "tocsin":  # loads its names when they are asked for
+            continue
+        for imported, line in own_imports(name):
+            here, there = layer(name), layer(imported)
+            if here != there and RANK[there] >= RANK[here]:
+                where = f"{path.relative_to(SOURCE)}:{line}"
+                wrong.append(f"{where}: {name} ({here}) imports {imported} ({there})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_modules_of_one_layer_import_each_other_in_no_circle() -> None:
+    graph = {name: sorted({m for m, _ in own_imports(name)} - {name}) for name in MODULES}
+    done: set[str] = set()
+
+    def visit(name: str, trail: list[str]) -> None:
+        assert name not in trail, " → ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for following in graph.get(name, []):
+                if following != "tocsin":
+                    visit(following, [*trail, name])
+            done.add(name)
+
+    for name in MODULES:
+        if name != "tocsin":
+            visit(name, [])
+
+
+def test_kernels_import_nothing_of_ours_but_their_decorators() -> None:
+    """A cached kernel does not notice a change in another module."""
+    for name in MODULES:
+        if "kernels" in name:
+            assert {m for m, _ in own_imports(name)} <= {"tocsin.jit"}, name
+
+
+def test_numba_is_imported_by_kernels_and_benchmarks_only() -> None:
+    for name in MODULES:
+        used = {m.partition(".")[0] for m, _ in imports(name)}
+        allowed = name == "tocsin.jit" or "kernels" in name or layer(name) == "bench"
+        assert "numba" not in used or allowed, name
+
+
+OPTIONAL = {
+    "pyspark": ("spark", "workloads", "bench", "cli"),
+    "duckdb": ("bench", "cli"),
+    "polars": ("bench", "cli"),
+    "pandas": ("spark", "bench", "cli"),
+    "starlette": ("broker",),
+    "uvicorn": ("broker", "cli"),
+    "httpx": ("broker", "cli"),
+    "typer": ("cli",),
+    "rich": ("cli", "bench"),
+}
+
+
+def test_what_only_some_users_have_is_imported_where_they_are() -> None:
+    for name in MODULES:
+        for imported, line in imports(name):
+            allowed = OPTIONAL.get(imported.partition(".")[0])
+            assert allowed is None or layer(name) in allowed, f"{name}:{line} imports {imported}"
+
+
+# What the package shows.
+
+
+def test_these_names_are_exported_and_no_others() -> None:
+    assert tocsin.__all__ == [
+        "EventType",
+        "Kind",
+        "LoadReport",
+        "Matcher",
+        "Matches",
+        "__version__",
+        "covers",
+        "errors",
+    ]
+    assert dir(tocsin) == sorted(tocsin.__all__)
+    for name in tocsin.__all__:
+        assert getattr(tocsin, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        tocsin.Nothing  # noqa: B018
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert tocsin.__version__ == importlib.metadata.version("tocsin")
+
+
+def test_types_are_shipped() -> None:
+    assert (SOURCE / "py.typed").exists()
+
+
+HEAVY = ["numba", "llvmlite", "pyspark", "pyarrow", "numpy", "pandas", "polars", "duckdb", "rich"]
+
+
+def loaded_after(code: str) -> list[str]:
+    """Return which heavy modules a fresh process has loaded after some code."""
+    script = (
+        f"import sys, json\n{code}\nprint(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    found: list[str] = json.loads(result.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "allowed"),
+    [
+        ("import tocsin", []),
+        ("import tocsin; tocsin.EventType('T', x=int); tocsin.errors.TocsinError", []),
+        ("import tocsin; tocsin.covers('x > 1', 'x > 2')", []),
+        ("from tocsin.language import parse; parse('x = 1')", []),
+        ("import tocsin; tocsin.Matcher", ["numba", "llvmlite", "pyarrow", "numpy"]),
+    ],
+    ids=["tocsin", "event types", "covers", "the language", "the matcher"],
+)
+def test_what_is_heavy_is_loaded_only_when_it_is_used(code: str, allowed: list[str]) -> None:
+    assert set(loaded_after(code)) <= set(allowed)
+
+
+# Style.
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
+def test_every_module_says_what_it_is(name: str) -> None:
+    text = ast.get_docstring(tree(name))
+    assert text, f"{name} has no docstring"
+    assert text.split("\n")[0].endswith("."), "the first line is a sentence"
+
+
+def test_files_are_short() -> None:
+    for path in MODULES.values():
+        relative = path.relative_to(SOURCE).as_posix()
+        n_lines = len(path.read_text().splitlines())
+        if relative in LONG_FILES:
+            assert n_lines <= MAX_KERNEL_LINES, relative
+        else:
+            # Kernels that call each other live in one module, whatever its length.
+            most = MAX_KERNEL_LINES if "kernels" in relative else MAX_LINES
+            assert n_lines <= most, f"{relative} has {n_lines} lines; more than {most}"
+
+
+def test_functions_are_short() -> None:
+    for name, path in MODULES.items():
+        relative = path.relative_to(SOURCE).as_posix()
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                n_lines = node.end_lineno - node.lineno + 1
+                named = f"{relative}:{node.name}"
+                assert n_lines <= MAX_FUNCTION or named in LONG_FUNCTIONS, (
+                    f"{named} has {n_lines} lines; more than {MAX_FUNCTION}"
+                )
+
+
+def test_exceptions_have_their_reasons() -> None:
+    for exceptions in (LONG_FILES, LONG_FUNCTIONS):
+        for name, reason in exceptions.items():
+            assert (SOURCE / name.partition(":")[0]).exists(), f"{name} is gone"
+            assert reason
+
+
+def test_every_module_can_be_imported() -> None:
+    for name in MODULES:
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
