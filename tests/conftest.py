@@ -1,7 +1,8 @@
 """Set up before anything of Tocsin is imported: a clean Numba cache, and Hypothesis profiles.
 
 Numba's cache does not notice an edit in a helper that a cached kernel calls, so each run compiles
-afresh. `HYPOTHESIS_PROFILE=explore` looks for new counterexamples instead of the same every time.
+afresh: a second process does so while the tests run that need no kernels, which come first.
+`HYPOTHESIS_PROFILE=explore` looks for new counterexamples instead of the same every time.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _numba_cache = tempfile.mkdtemp(prefix="tocsin-numba-")
@@ -30,3 +34,13 @@ settings.register_profile(
     "explore", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=_patient
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+_NEED_NO_KERNELS = ("tests/language/", "tests/normalize/test_normal", "tests/normalize/test_covers")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that need no kernels first, and compile meanwhile when many are to run."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_NEED_NO_KERNELS))
+    if len(items) > 1000:
+        compiling = subprocess.Popen([sys.executable, "-c", "import tocsin; tocsin.warm_up()"])
+        atexit.register(compiling.kill)

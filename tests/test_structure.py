@@ -177,6 +177,7 @@ def test_these_names_are_exported_and_no_others() -> None:
         "__version__",
         "covers",
         "errors",
+        "warm_up",
     ]
     assert dir(tocsin) == sorted(tocsin.__all__)
     for name in tocsin.__all__:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tocsin.matcher import LoadReport, Matcher
+    from tocsin.matcher import LoadReport, Matcher, warm_up
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
     from tocsin.normalize import covers
@@ -24,6 +24,7 @@ _HOMES = {
     "Matcher": "tocsin.matcher",
     "Matches": "tocsin.matches",
     "covers": "tocsin.normalize",
+    "warm_up": "tocsin.matcher",
 }
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "covers",
     "errors",
+    "warm_up",
 ]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -39,19 +39,21 @@ def inlined(function: _Function) -> _Function:
     )(function)
 
 
-@intrinsic
-def prefetch_row(typing_context: Any, array: Any, row: Any) -> Any:
-    """Ask for the cache line where a row of a matrix starts, without waiting for it."""
-
+def _prefetch_row(typing_context: Any, array: Any, row: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tools: Any = cgutils
         matrix = context.make_array(signature.args[0])(context, builder, arguments[0])
-        (_, step) = cgutils.unpack_tuple(builder, matrix.shape)
+        _, step = tools.unpack_tuple(builder, matrix.shape)
         place = builder.gep(matrix.data, [builder.mul(arguments[1], step)])
         octets, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [octets, number, number, number])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        ask = tools.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         to_read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
         builder.call(ask, [builder.bitcast(place, octets), to_read, keep, data])
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
+
+
+prefetch_row: Any = intrinsic(_prefetch_row)
+"""`prefetch_row(matrix, row)` asks for the cache line where a row starts, and does not wait."""

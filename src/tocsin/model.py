@@ -137,7 +137,7 @@ def from_microseconds(microseconds: int) -> dt.datetime:
 
 def check_id(subscription: object) -> SubscriptionId:
     """Return a valid subscription id, or raise InvalidIdError."""
-    if isinstance(subscription, str):
+    if isinstance(subscription, str) and is_unicode(subscription):
         return subscription
     if (
         isinstance(subscription, int)
@@ -146,3 +146,14 @@ def check_id(subscription: object) -> SubscriptionId:
     ):
         return subscription
     raise InvalidIdError(subscription)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a string can be written as UTF-8: lone surrogates cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -498,3 +499,26 @@ def test_events_that_cannot_be_accepted_teach_nothing(engine: str) -> None:
         m.profile([{"price": "dear"}])
     with pytest.raises(ArgumentError):
         m.profile({"price": 3.0})
+
+
+# Threads.
+
+
+def test_calls_from_several_threads_are_taken_one_at_a_time(engine: str) -> None:
+    m = tocsin.Matcher(engine=engine)
+
+    def live(first: int) -> int:
+        n_matches = 0
+        for i in range(first, first + 25):
+            m.subscribe(i, f"x = {i}")
+            n_matches += m.match({"x": i}) == [i]
+            m.update(i, where=f"x = {i} OR y = 1")
+            n_matches += len(m.match_batch([{"x": i}])[0])
+            if i % 2:
+                m.unsubscribe(i)
+        return n_matches
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(live, range(0, 400, 100))) == [50] * 4
+    assert len(m) == 4 * 13
+    assert found(m, {"y": 1}) == {i for i in range(400) if i in m}

@@ -42,6 +42,20 @@ class OnError(StrEnum):
     QUARANTINE = "quarantine"
 
 
+class Baseline(StrEnum):
+    """What to compare with."""
+
+    DUCKDB = "duckdb"
+    NONE = "none"
+
+
+class LoadForm(StrEnum):
+    """The form in which subscriptions are loaded."""
+
+    ROWS = "rows"
+    TEXTS = "texts"
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 Types = Annotated[
     list[str],
@@ -53,6 +67,8 @@ Types = Annotated[
 ]
 Engine = Annotated[str, typer.Option(help="The matching algorithm: auto or oracle.")]
 Seed = Annotated[int, typer.Option(min=0, help="The seed of the generated data.")]
+Workload = Annotated[str, typer.Option(help="W0, W1, W2, T, TW, M or G.")]
+Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -162,3 +178,53 @@ def bench_parse(
     from tocsin.cli.bench import run_parse
 
     return run_parse(subscriptions, seed, repeats, as_json)
+
+
+@bench_app.command("match", epilog=_EXIT_CODES)
+@guarded
+def bench_match(
+    workload: Workload = "W0",
+    subscriptions: Subscriptions = 100_000,
+    events: Annotated[
+        int | None, typer.Option(min=1, help="How many events; by default as suits the workload.")
+    ] = None,
+    engine: Engine = "auto",
+    baseline: Annotated[Baseline, typer.Option(help="What to compare with.")] = Baseline.DUCKDB,
+    threads: Annotated[int, typer.Option(min=1, help="Threads, each with a part of a batch.")] = 1,
+    load: Annotated[LoadForm, typer.Option(help="The form of the load.")] = LoadForm.ROWS,
+    seed: Seed = 0,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 3,
+    as_json: AsJson = False,
+) -> int:
+    """Time how many events a second are matched, against DuckDB."""
+    from tocsin.bench.match import Setting
+    from tocsin.cli.bench import run_match
+
+    setting = Setting(
+        workload=workload,
+        subscriptions=subscriptions,
+        events=events,
+        engine=engine,
+        baseline=baseline.value,
+        threads=threads,
+        seed=seed,
+        repeats=repeats,
+        load=load.value,
+    )
+    return run_match(setting, as_json)
+
+
+@bench_app.command("latency", epilog=_EXIT_CODES)
+@guarded
+def bench_latency(
+    workload: Workload = "W0",
+    subscriptions: Subscriptions = 100_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 20_000,
+    engine: Engine = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Time single events: a mapping in, ids out."""
+    from tocsin.cli.bench import run_latency
+
+    return run_latency(workload, subscriptions, events, engine, seed, as_json)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import INT64, STRING, kind_of_type, to_array, to_canonical
 from tocsin.errors import ArgumentError, EventError
-from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind, kind_of, to_microseconds
+from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind, is_unicode, kind_of, to_microseconds
 from tocsin.normalize.lines import LINE_OF_KIND, Line
 
 
@@ -407,7 +407,7 @@ def check_value(
     value = to_plain(value)
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         raise EventError("an integer does not fit 64 bits", attribute=attribute, row=row)
-    if isinstance(value, str) and not _is_unicode(value):
+    if isinstance(value, str) and not is_unicode(value):
         raise EventError("a string is not valid Unicode", attribute=attribute, row=row)
     if declared is None or value is None:
         return value
@@ -441,13 +441,3 @@ def to_plain(value: object) -> object:
 
 
 _PLAIN = frozenset((bool, int, float, str, dt.datetime, type(None)))
-
-
-def _is_unicode(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -1,7 +1,7 @@
 """Text → expression, and back: the native SQL subset.
 
-`parse` reads a condition, `print_expression` writes it, `lift` reads a column of texts shape by
-shape. `docs/language.md` is the specification.
+`parse` reads a condition, `parse_shape` reads it with its literals lifted out, `print_expression`
+writes it. `docs/language.md` is the specification.
 """
 
 from tocsin.language.parser import parse, parse_shape

@@ -1,7 +1,7 @@
 """Expression → conjunctions: one condition per attribute; parameters; covers().
 
-`normalize` takes one expression, `bulk` takes columns of them. Both give the same normal form, one
-as objects, the other as flat arrays.
+`normalize` takes one expression, `bulk` takes columns of them. Both give normal forms of the same
+meaning, one as objects, the other as flat arrays; of a single conjunction it is the same form.
 """
 
 from __future__ import annotations

@@ -329,7 +329,6 @@ def fill_entries(
     selectivity: NDArray[np.float64],
     family: NDArray[np.int16],
     member_of: Cells,
-    needs_check: Flags,
     order: NDArray[np.uint32],
 ) -> None:
     """Write the entry of each placed conjunction."""
@@ -349,7 +348,7 @@ def fill_entries(
         attribute, low, width, said = _pack(coding, conditions, best)
         attribute2, low2, width2, said2 = _pack(coding, conditions, second)
         number = np.uint32(c)
-        if n > 2 or said == 0 or said2 == 0 or needs_check[c]:
+        if n > 2 or said == 0 or said2 == 0:
             number |= ALWAYS_CHECK
         if said == 1:
             number |= CHECK_AT_ENDS

@@ -67,14 +67,46 @@ def make_plan(
     is_key = np.empty(len(conditions.attribute), np.bool_)
     kernels.find_keys(coding, conditions, counts, MAX_DIGITS, is_key)
     prefixes = _Search(conditions, coding, selectivity, is_key, costs).run()
-    prefix_start = np.cumsum([0, *(len(prefix) for prefix in prefixes)])
-    prefix = np.array([a for each in prefixes for a in each], np.int64)
-    n = len(conditions.start) - 1
-    family, member = np.empty(n, np.int16), np.empty(n, np.int32)
-    kernels.choose_tables(conditions, selectivity, is_key, prefix_start, prefix, family, member)
+    most_keys = max_keys(len(conditions.start) - 1)
+    while True:
+        family, member = _choose(conditions, selectivity, is_key, prefixes)
+        n_keys = [_count_keys(coding, p, member[family == f]) for f, p in enumerate(prefixes)]
+        widest = int(np.argmax(n_keys))
+        if n_keys[widest] <= most_keys or not prefixes[widest]:
+            break
+        prefixes = tuple(p for p in prefixes if p != prefixes[widest])
     used = np.unique(family)
     family = np.searchsorted(used, family).astype(np.int16)
     return Plan(coding, selectivity, tuple(prefixes[f] for f in used), family, member)
+
+
+def max_keys(n_conjunctions: int) -> int:
+    """How many keys a family may have: each takes some bytes, whether it is used or not."""
+    return max(1 << 22, 4 * n_conjunctions)
+
+
+def _choose(
+    conditions: Conditions,
+    selectivity: NDArray[np.float64],
+    is_key: NDArray[np.bool_],
+    prefixes: tuple[tuple[int, ...], ...],
+) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
+    """Return the family and the member attribute (-1: none) of each conjunction."""
+    n = len(conditions.start) - 1
+    family, member = np.empty(n, np.int16), np.empty(n, np.int32)
+    prefix_start = np.cumsum([0, *(len(prefix) for prefix in prefixes)])
+    prefix = np.array([a for each in prefixes for a in each], np.int64)
+    kernels.choose_tables(conditions, selectivity, is_key, prefix_start, prefix, family, member)
+    return family, member
+
+
+def _count_keys(coding: Coding, prefix: tuple[int, ...], members: NDArray[np.int32]) -> int:
+    """Return how many keys a family has whose conjunctions have these member attributes."""
+    n_digits = coding.n_digits
+    stride = sum(int(n_digits[a]) if a >= 0 else 1 for a in np.unique(members).tolist())
+    for a in prefix:
+        stride *= int(n_digits[a])
+    return stride
 
 
 def _selectivities(
@@ -149,7 +181,7 @@ class _Search:
         rng = np.random.default_rng(0)
         sample = np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
         self.weight = n / max(len(sample), 1)
-        self.max_keys = max(1 << 22, 4 * n)
+        self.max_keys = max_keys(n)
         self.share = np.ones((len(sample), n_attributes), np.float32)
         lengths = (conditions.start[1:] - conditions.start[:-1])[sample]
         row = np.repeat(np.arange(len(sample)), lengths)

@@ -237,8 +237,7 @@ def _make_checks(conditions: Conditions) -> Checks:
 
 def _build(conditions: Conditions, plan: Plan) -> Tables:
     """Lay out the access tables of a plan."""
-    empty = _empty_tables(conditions, plan)
-    n_keys = int(empty.cluster_start[0])
+    empty, n_keys = _empty_tables(conditions, plan)
     counts = np.zeros(n_keys + 1, np.int64)
     digits = np.zeros((MAX_PREFIX + 1, 2 * MAX_DIGITS), np.int64)
     member_of = _member_numbers(empty, plan)
@@ -269,7 +268,6 @@ def _build(conditions: Conditions, plan: Plan) -> Tables:
         plan.selectivity,
         plan.family,
         member_of,
-        np.zeros(len(plan.family), np.bool_),
         order,
     )
     _order_windows(tables, plan)
@@ -299,8 +297,8 @@ def _order_windows(tables: Tables, plan: Plan) -> None:
     kernels.fill_reach(tables.cluster_start, tables.entries, tables.reach)
 
 
-def _empty_tables(conditions: Conditions, plan: Plan) -> Tables:
-    """Number the keys of a plan's tables; `cluster_start[0]` is how many there are."""
+def _empty_tables(conditions: Conditions, plan: Plan) -> tuple[Tables, int]:
+    """Number the keys of a plan's tables; return the tables without entries, and how many keys."""
     n_digits = plan.coding.n_digits
     member_start, attributes, offsets, windows = [0], [], [], []
     bases, strides = [], []
@@ -317,7 +315,7 @@ def _empty_tables(conditions: Conditions, plan: Plan) -> Tables:
         bases.append(base)
         strides.append(stride)
         base += stride * int(np.prod(n_digits[list(prefix)], dtype=np.int64))
-    return Tables(
+    tables = Tables(
         prefix_start=np.cumsum([0, *(len(p) for p in plan.prefixes)]).astype(np.int64),
         prefix=np.array([a for p in plan.prefixes for a in p], np.int64),
         member_start=np.array(member_start, np.int64),
@@ -327,10 +325,11 @@ def _empty_tables(conditions: Conditions, plan: Plan) -> Tables:
         member_window=np.array(windows, np.int64),
         base=np.array(bases, np.int64),
         stride=np.array(strides, np.int64),
-        cluster_start=np.array([base], np.uint32),
+        cluster_start=np.zeros(1, np.uint32),
         entries=np.empty((0, 2), np.uint64),
         reach=np.empty(0, np.uint16),
     )
+    return tables, base
 
 
 def _window_attribute(conditions: Conditions, plan: Plan, f: int, member: int) -> int:

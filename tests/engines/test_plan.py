@@ -1,0 +1,74 @@
+"""The planner of `auto`: what it may cost, and where it puts subscriptions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+import tocsin
+from tocsin.encode.events import to_batch
+from tocsin.engines.auto.plan import max_keys
+from tocsin.engines.auto.segment import Segment
+from tocsin.normalize.bulk import normalize_texts
+
+
+def segment_of(texts: list[str], events: object = None) -> Segment:
+    """Build a segment, planned for some events."""
+    sample = None if events is None else to_batch(events)
+    return Segment(normalize_texts(pa.array(texts)).table, sample)
+
+
+def test_many_values_on_many_attributes_ask_for_no_more_keys_than_allowed() -> None:
+    rng = np.random.default_rng(1)
+    texts = [
+        f"user = {u} AND item = {i} AND shop = {s}"
+        for u, i, s in rng.integers(0, 20_000, (20_000, 3)).tolist()
+    ]
+    segment = segment_of(texts)
+    segment.check()
+    assert len(segment.tables.cluster_start) <= 2 * max_keys(len(texts))
+
+
+def test_subscriptions_that_share_two_equalities_are_kept_under_both_and_a_third() -> None:
+    rng = np.random.default_rng(2)
+    texts = [
+        f"a = {v[0]} AND b = {v[1]} AND c{v[3] % 5} = {v[2]}"
+        for v in rng.integers(0, 30, (20_000, 4)).tolist()
+    ]
+    segment = segment_of(texts)
+    names = [{segment.table.attributes[a] for a in prefix} for prefix in segment.plan.prefixes]
+    assert {"a", "b"} in names
+    assert all("c" in line for line in segment.explain(7))
+
+
+def test_a_profile_moves_subscriptions_to_the_attribute_that_tells_events_apart() -> None:
+    texts = [f"kind = {i % 50} AND place = {i // 50}" for i in range(2_500)]
+    skewed = [{"kind": i % 50, "place": 7} for i in range(1_000)]
+    unplanned, planned = segment_of(texts), segment_of(texts, skewed)
+    place = planned.table.attributes.index("place")
+    kind = planned.table.attributes.index("kind")
+
+    def n_checked(segment: Segment) -> int:
+        found = segment.candidates(to_batch([{"kind": 3, "place": 7}]))
+        return len(found.found)
+
+    assert n_checked(unplanned) == n_checked(planned) == 1
+    at_place = planned.plan.selectivity[planned.table.attribute == place].mean()
+    at_kind = planned.plan.selectivity[planned.table.attribute == kind].mean()
+    assert at_kind < at_place * 1.5
+    assert planned.plan.selectivity.shape == unplanned.plan.selectivity.shape
+
+
+def test_matching_stays_right_after_a_profile() -> None:
+    m = tocsin.Matcher()
+    for i in range(500):
+        m.subscribe(i, f"kind = {i % 10} AND place = {i // 10} AND price > {i % 7}")
+    events = [{"kind": i % 10, "place": i % 50, "price": float(i % 9)} for i in range(300)]
+    before = [sorted(ids, key=str) for ids in m.match_batch(events)]
+    m.profile(events)
+    m.subscribe("late", "kind = 3")
+    m.unsubscribe("late")
+    for i in range(500, 1200):
+        m.subscribe(i, "kind = -1")
+    assert [sorted(ids, key=str) for ids in m.match_batch(events)] == before
+    m.check()
