@@ -157,3 +157,23 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+_PLAIN = frozenset((bool, int, float, str, dt.datetime, type(None)))
+
+
+def to_plain(value: Any) -> object:
+    """Turn scalars of NumPy and pandas into Python's; NaT and NA are null.
+
+    What has no Python value of a kind we know is returned as it is.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        if value.dtype.kind == "M":
+            moment = value.astype("datetime64[us]").item()
+            return value if isinstance(moment, int) else moment  # an integer: beyond year 9999
+        value = value if value.dtype.kind == "m" else value.item()
+    return str.__str__(value) if isinstance(value, str) else value

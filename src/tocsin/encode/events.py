@@ -8,7 +8,6 @@ for are never touched.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +19,16 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import INT64, STRING, kind_of_type, to_array, to_canonical
 from tocsin.errors import ArgumentError, EventError
-from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind, is_unicode, kind_of, to_microseconds
+from tocsin.model import (
+    INT64_MAX,
+    INT64_MIN,
+    EventType,
+    Kind,
+    is_unicode,
+    kind_of,
+    to_microseconds,
+    to_plain,
+)
 from tocsin.normalize.lines import LINE_OF_KIND, Line
 
 
@@ -422,22 +430,3 @@ def check_value(
     raise EventError(
         f"declared {declared.value}, but the value is {value!r}", attribute=attribute, row=row
     )
-
-
-def to_plain(value: object) -> object:
-    """Turn scalars of NumPy and pandas into Python's; NaT and NA are null."""
-    if type(value) in _PLAIN:
-        return value
-    if type(value).__name__ in ("NaTType", "NAType"):
-        return None
-    if isinstance(value, np.datetime64):
-        moment: object = value.astype("datetime64[us]").item()
-        return value if isinstance(moment, int) else moment  # an integer: beyond the year 9999
-    if isinstance(value, np.timedelta64):
-        return value
-    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
-        value = value.item()
-    return str.__str__(value) if isinstance(value, str) else value
-
-
-_PLAIN = frozenset((bool, int, float, str, dt.datetime, type(None)))

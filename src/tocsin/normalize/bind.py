@@ -18,7 +18,7 @@ from tocsin.language.expression import (
     map_operands,
     parameter_names,
 )
-from tocsin.model import Kind, Value, kind_of
+from tocsin.model import Kind, Value, is_unicode, kind_of, to_plain
 
 
 def bind(expression: Expression, params: Mapping[str, object] | None) -> Expression:
@@ -48,11 +48,8 @@ def bind(expression: Expression, params: Mapping[str, object] | None) -> Express
 
 def to_literal(value: object, name: str = "") -> Literal:
     """Return the literal for a Python value; NumPy scalars are taken as their Python values."""
-    if hasattr(value, "dtype") and hasattr(value, "item"):
-        if value.dtype.kind == "M" and hasattr(value, "astype"):
-            value = value.astype("datetime64[us]")  # of finer ones, item() would be an integer
-        value = value.item()
-    if value is None or (isinstance(value, dt.datetime) and value != value):  # pandas' NaT
+    value = to_plain(value)
+    if value is None:
         return Literal(None, None)
     kind = kind_of(value)
     if kind is None:
@@ -65,9 +62,6 @@ def to_literal(value: object, name: str = "") -> Literal:
         plain = moment.astimezone(dt.UTC)
     else:
         plain = value  # type: ignore[assignment]
-    if isinstance(plain, str):
-        try:
-            plain.encode()
-        except UnicodeEncodeError:
-            raise ParameterError(f"the value of parameter :{name} is not valid Unicode") from None
+    if isinstance(plain, str) and not is_unicode(plain):
+        raise ParameterError(f"the value of parameter :{name} is not valid Unicode")
     return Literal(plain, kind)
