@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.language import text_kernels
+from tocsin.normalize import fold_kernels
+
 ROOT = Path(__file__).parents[2]
 
 SEVERAL = {"tocsin.encode.cell_kernels.search_numbers": 2}
@@ -52,3 +55,9 @@ def test_no_kernel_reads_or_writes_out_of_bounds() -> None:
         NUMBA_BOUNDSCHECK="1",
     )
     assert result.returncode == 0, result.stdout[-5_000:] + result.stderr[-2_000:]
+
+
+def test_operators_have_the_same_numbers_wherever_kernels_read_or_fold_them() -> None:
+    names = "EQ NE LT LE GT GE BETWEEN NOT_BETWEEN IN NOT_IN LIKE NOT_LIKE IS_NULL NOT_NULL IS_TRUE"
+    for name in names.split():
+        assert getattr(text_kernels, name) == getattr(fold_kernels, name)

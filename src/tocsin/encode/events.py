@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -89,17 +89,16 @@ class EventBatch:
         return EventBatch(self._source.take(rows), self._event_type)
 
 
-class _Source:
+class _Source(Protocol):
+    """Where the events of a batch are: in a table, or in mappings."""
+
     n: int
 
-    def column(self, attribute: str, declared: Kind | None) -> Column:
-        raise NotImplementedError
+    def column(self, attribute: str, declared: Kind | None) -> Column: ...
 
-    def events(self) -> Iterator[Mapping[str, object]]:
-        raise NotImplementedError
+    def events(self) -> Iterator[Mapping[str, object]]: ...
 
-    def take(self, rows: NDArray[np.int64]) -> _Source:
-        raise NotImplementedError
+    def take(self, rows: NDArray[np.int64]) -> _Source: ...
 
 
 def to_batch(events: object, event_type: EventType | None = None) -> EventBatch:
@@ -132,7 +131,7 @@ def _from_frame(events: object) -> pa.Table:
         raise EventError(f"the events cannot be read as a table: {error}") from None
 
 
-class _ArrowSource(_Source):
+class _ArrowSource:
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self.n = table.num_rows
@@ -322,7 +321,7 @@ def _plain(array: pa.Array) -> NDArray[Any]:
     return values
 
 
-class _MappingSource(_Source):
+class _MappingSource:
     def __init__(self, events: Sequence[object]) -> None:
         for row, event in enumerate(events):
             if not isinstance(event, Mapping):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ class Chunk(NamedTuple):
     lines: Numbers | None
 
 
-class EventFile:
+class EventFile(ABC):
     """An event file; iterate over it for its chunks, as often as you like.
 
     With `on_error="raise"` the first bad line raises FileFormatError. With "quarantine" bad lines
@@ -70,8 +71,9 @@ class EventFile:
         self.fraction = 0.0
         """How much of the file has been read, from 0 to 1."""
 
+    @abstractmethod
     def __iter__(self) -> Iterator[Chunk]:
-        raise NotImplementedError
+        """Yield the file's events, chunk by chunk."""
 
     def refuse(self, bad: BadLine) -> None:
         """Raise for a bad line, or remember it."""

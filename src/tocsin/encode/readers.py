@@ -8,7 +8,7 @@ Nothing is guessed where a guess could change a match.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,11 @@ def read_events(
     if on_error not in ("raise", "quarantine"):
         raise ArgumentError(f"on_error is 'raise' or 'quarantine', not {on_error!r}")
     path = Path(path)
-    formats = {"jsonl": JsonLinesFile, "csv": CsvFile, "parquet": ParquetFile}
+    formats: dict[str, Callable[[Path, EventType | None, str, int], EventFile]] = {
+        "jsonl": JsonLinesFile,
+        "csv": CsvFile,
+        "parquet": ParquetFile,
+    }
     return formats[format_of(path, tuple(formats))](path, event_type, on_error, chunk_bytes)
 
 

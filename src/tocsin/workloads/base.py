@@ -113,7 +113,8 @@ class Workload(ABC):
     def _rows(self, units: Units, ids: Ids) -> pa.Table: ...
 
     def _params(self, template: int, units: Units, ids: Ids) -> pa.Table:
-        raise NotImplementedError
+        """Only asked of workloads that have templates."""
+        raise AssertionError(f"workload {self.name} has no template {template}")
 
 
 def _check_range(n: int, seed: int, first: int) -> None:
