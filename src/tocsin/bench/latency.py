@@ -1,0 +1,121 @@
+"""How long a single event takes: a mapping in, ids out.
+
+Enters: a workload, how many subscriptions and events, an engine, a seed. Leaves: a dictionary ready
+for JSON. Loading and building are as in `tocsin.bench.match`, and the same sample of events is
+checked, here through `Matcher.match`. Then every event is matched by itself, one after the other on
+one thread, and timed by itself; the garbage collector runs as it would in any program. The times
+include the call of the clock, some 0.1 µs.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tocsin.bench.machine import machine, one_core, peak_rss_mb, versions
+from tocsin.bench.match import Answers, Progress, Setting, Steps, check, load_matcher
+from tocsin.errors import ArgumentError
+from tocsin.matcher import Matcher
+from tocsin.workloads import workload
+
+Event = dict[str, object]
+
+_WARM_UP = 200
+
+
+def run(
+    workload_name: str = "W0",
+    subscriptions: int = 100_000,
+    events: int = 20_000,
+    engine: str = "auto",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure and return the figures; raises AssertionError when an answer is wrong."""
+    chosen = workload(workload_name)
+    if subscriptions < 1 or events < 1:
+        raise ArgumentError("this takes at least one subscription and one event")
+    setting = Setting(workload_name, subscriptions, events, engine, seed=seed)
+    steps = Steps(progress, 5)
+    with one_core():
+        steps.start("generate events")
+        table = chosen.events(events, seed)
+        mappings = _mappings(table)
+        steps.finish()
+        loaded = load_matcher(chosen, setting, steps)
+        matcher = loaded.matcher
+        steps.start("check a sample")
+        check(lambda some: _answers(matcher, some), chosen, setting, table)
+        steps.finish()
+        steps.start("match")
+        _time(matcher, mappings[:_WARM_UP])
+        nanoseconds, matches = _time(matcher, mappings)
+        steps.finish()
+    microseconds = np.array(nanoseconds) / 1000
+    return {
+        "workload": workload_name,
+        "engine": engine,
+        "subscriptions": subscriptions,
+        "events": events,
+        "matches": matches,
+        "matches_per_event": round(matches / events, 4),
+        "load_s": round(loaded.load_s, 6),
+        "build_s": round(loaded.build_s, 6),
+        "p50_us": round(float(np.percentile(microseconds, 50)), 2),
+        "p99_us": round(float(np.percentile(microseconds, 99)), 2),
+        "mean_us": round(float(microseconds.mean()), 2),
+        "max_us": round(float(microseconds.max()), 2),
+        "events_per_s": round(1e6 / float(microseconds.mean()), 1),
+        "bytes_per_subscription": round(matcher.nbytes / subscriptions, 1),
+        "peak_rss_mb": peak_rss_mb(),
+        "seed": seed,
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def _mappings(table: pa.Table) -> list[Event]:
+    """Return events as a user has them: without what is absent."""
+    return [
+        {name: value for name, value in event.items() if value is not None}
+        for event in table.to_pylist()
+    ]
+
+
+def _answers(matcher: Matcher, table: pa.Table) -> Answers:
+    return [matcher.match(event) for event in _mappings(table)]
+
+
+def _time(matcher: Matcher, events: list[Event]) -> tuple[list[int], int]:
+    """Match events one by one; return the nanoseconds of each and the matches of all."""
+    gc.collect()
+    nanoseconds = []
+    matches = 0
+    for event in events:
+        started = perf_counter_ns()
+        found = matcher.match(event)
+        nanoseconds.append(perf_counter_ns() - started)
+        matches += len(found)
+    return nanoseconds, matches
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """Return the figures as a plain table."""
+    facts = result["machine"]
+    lines = [
+        ("subscriptions", f"{result['subscriptions']:,} of {result['workload']}"),
+        ("engine", result["engine"]),
+        ("matches", f"{result['matches_per_event']:,} an event"),
+        ("events", f"{result['events']:,}, one by one"),
+        ("p50", f"{result['p50_us']:,.1f} µs"),
+        ("p99", f"{result['p99_us']:,.1f} µs"),
+        ("mean", f"{result['mean_us']:,.1f} µs"),
+        ("machine", f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB"),
+        ("versions", ", ".join(f"{k} {v}" for k, v in result["versions"].items())),
+    ]
+    return "\n".join(f"{name:<15}{text}" for name, text in lines)
