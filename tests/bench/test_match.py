@@ -7,9 +7,11 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tocsin.bench import baselines, latency, match
 from tocsin.bench.match import Predicates, Setting
+from tocsin.cli.app import app
 from tocsin.errors import ArgumentError, TocsinError
 from tocsin.matcher import Matcher
 from tocsin.matches import Matches
@@ -205,3 +207,20 @@ def test_no_events_is_not_a_latency():
 def test_every_workload_matches_as_duckdb_counts_with_many_subscriptions(name):
     result = match.run(small(name, subscriptions=20_000, events=500))
     assert result["events"] == 500
+
+
+def test_the_commands_print_json_or_a_table():
+    options = ["--workload", "TW", "--subscriptions", "50", "--events", "20"]
+    once = [*options, "--repeats", "1", "--baseline", "none"]
+    printed = CliRunner().invoke(app, ["bench", "match", *once, "--json"])
+    assert json.loads(printed.stdout)["events"] == 20
+    printed = CliRunner().invoke(app, ["bench", "match", *once])
+    assert "events/s" in printed.stdout
+    printed = CliRunner().invoke(app, ["bench", "latency", *options, "--json"])
+    assert json.loads(printed.stdout)["p50_us"] > 0
+
+
+def test_an_unknown_workload_is_bad_input():
+    refused = CliRunner().invoke(app, ["bench", "match", "--workload", "W9"])
+    assert refused.exit_code == 2
+    assert "W9" in refused.stderr
