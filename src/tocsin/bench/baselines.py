@@ -17,7 +17,7 @@ keyed        a hash join on a key made of as many equalities as can be had, or o
 keyed, late  the same, but what is left to check is fetched by a second join with the events
 ============ ====================================================================================
 
-IEJoin, DuckDB's join on inequalities, was slower than any of these by an order of magnitude.
+IEJoin, DuckDB's join on inequalities, was slower by an order of magnitude on M.
 """
 
 from __future__ import annotations
@@ -226,8 +226,8 @@ class _Words:
         return columns
 
 
-# W0, W1, W2: a key of the fixed equalities; one of them and the first free one. An event has a key
-# for every attribute that can be free.
+# W0, W1, W2: plain joins on the fixed equalities; a key is made of these and of the first free one.
+# An event has a key for every attribute that can be free.
 
 
 def _free_attributes(chosen: Equalities) -> list[int]:

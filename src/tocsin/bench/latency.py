@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tocsin.bench.machine import machine, one_core, peak_rss_mb, versions
 from tocsin.bench.match import Answers, Progress, Setting, Steps, check, load_matcher
@@ -56,7 +57,6 @@ def run(
         _time(matcher, mappings[:_WARM_UP])
         nanoseconds, matches = _time(matcher, mappings)
         steps.finish()
-    microseconds = np.array(nanoseconds) / 1000
     return {
         "workload": workload_name,
         "engine": engine,
@@ -66,16 +66,23 @@ def run(
         "matches_per_event": round(matches / events, 4),
         "load_s": round(loaded.load_s, 6),
         "build_s": round(loaded.build_s, 6),
-        "p50_us": round(float(np.percentile(microseconds, 50)), 2),
-        "p99_us": round(float(np.percentile(microseconds, 99)), 2),
-        "mean_us": round(float(microseconds.mean()), 2),
-        "max_us": round(float(microseconds.max()), 2),
-        "events_per_s": round(1e6 / float(microseconds.mean()), 1),
+        **_percentiles(np.array(nanoseconds) / 1000),
         "bytes_per_subscription": round(matcher.nbytes / subscriptions, 1),
         "peak_rss_mb": peak_rss_mb(),
         "seed": seed,
         "machine": machine(),
         "versions": versions(),
+    }
+
+
+def _percentiles(microseconds: NDArray[np.float64]) -> dict[str, float]:
+    mean = float(microseconds.mean())
+    return {
+        "p50_us": round(float(np.percentile(microseconds, 50)), 2),
+        "p99_us": round(float(np.percentile(microseconds, 99)), 2),
+        "mean_us": round(mean, 2),
+        "max_us": round(float(microseconds.max()), 2),
+        "events_per_s": round(1e6 / mean, 1),
     }
 
 
