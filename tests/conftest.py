@@ -35,7 +35,24 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
-_NEED_NO_KERNELS = ("tests/language/", "tests/normalize/test_normal", "tests/normalize/test_covers")
+_NEED_NO_KERNELS = (
+    "tests/language/",
+    "tests/workloads/",
+    "tests/test_structure",
+    "tests/encode/test_readers",
+    "tests/engines/test_evaluate",
+    "tests/cli/test_check",
+    "tests/cli/test_subscription_files",
+    "tests/bench/test_machine",
+    "tests/bench/test_probes",
+    "tests/bench/test_timing",
+    "tests/normalize/test_normal",
+    "tests/normalize/test_covers",
+    "tests/normalize/test_diagnose",
+    "tests/normalize/test_keys",
+    "tests/normalize/test_patterns",
+    "tests/property/test_engines_equal_duckdb.py::test_the_",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

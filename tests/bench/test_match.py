@@ -88,6 +88,7 @@ def test_the_table_shows_the_rates_and_the_ratio(result):
     assert f"{result['ratio']:,}" in table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_workload_matches_as_duckdb_counts(name):
     result = match.run(small(name))
@@ -97,6 +98,7 @@ def test_every_workload_matches_as_duckdb_counts(name):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["W0", "T"])
 def test_every_formulation_finds_a_subscription_by_an_event_made_for_it(name):
     chosen, setting = workload(name), small(name)
@@ -209,6 +211,7 @@ def test_every_workload_matches_as_duckdb_counts_with_many_subscriptions(name):
     assert result["events"] == 500
 
 
+@pytest.mark.slow
 def test_the_commands_print_json_or_a_table():
     options = ["--workload", "TW", "--subscriptions", "50", "--events", "20"]
     once = [*options, "--repeats", "1", "--baseline", "none"]

@@ -21,15 +21,10 @@ def run(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*TOCSIN, *args], capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload]
 
 
-def test_help_answers_at_once_and_names_the_exit_codes() -> None:
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        result = run("--help")
-        seconds.append(time.perf_counter() - start)
+def test_help_names_the_exit_codes() -> None:
+    result = run("--help")
     assert result.returncode == 0
     assert "130 interrupted" in result.stdout
-    assert min(seconds) < 0.5
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -183,14 +183,14 @@ def conditions_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Expr
 
 
 @pytest.mark.parametrize("kind", values_of_kinds)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_cells_agree_with_conditions_at_every_bound(kind: str, data: st.DataObject) -> None:
     conditions = data.draw(conditions_of(values_of_kinds[kind]))
     check(table_of(conditions), probes(conditions))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(conditions_of(values_of_kinds["numbers"]))
 def test_cells_agree_with_conditions_of_attributes_declared_integer(
     conditions: list[Expression],

@@ -147,6 +147,7 @@ def many_disjuncts_sample(name: str) -> tuple[list[Expression], list[Any], Verdi
     return conditions, rows, duck.verdicts(conditions, rows, world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["typed", "stringy"])
 def test_thousands_of_disjuncts_equal_duckdb(name: str, engine: str) -> None:
