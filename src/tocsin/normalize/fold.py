@@ -191,17 +191,16 @@ class PredicateBatch:
         n_subscriptions: int,
     ) -> ConjunctionTable:
         n_conjunctions, n_conditions, n_pieces, n_patterns = counts
-        zero = np.zeros(1, np.int64)
         return ConjunctionTable(
             attributes=tuple(self._names),
             vocabulary=vocabulary,
             patterns=likes.patterns,
             n_subscriptions=n_subscriptions,
             subscription=subscription,
-            condition_start=np.concatenate([zero, out.condition_end[:n_conjunctions]]),
+            condition_start=_with_zero(out.condition_end, n_conjunctions),
             attribute=_trim(out.attribute, n_conditions),
             flags=_trim(out.flags, n_conditions),
-            piece_start=np.concatenate([zero, out.piece_end[:n_conditions]]),
+            piece_start=_with_zero(out.piece_end, n_conditions),
             line=_trim(out.line, n_pieces),
             low_key=_trim(out.low_key, n_pieces),
             low_tail=_trim(out.low_tail, n_pieces),
@@ -218,6 +217,13 @@ def _trim(array: NDArray[_T], n: int) -> NDArray[_T]:
     return array[:n] if 2 * n > len(array) else array[:n].copy()
 
 
+def _with_zero(ends: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return the first n ends with a zero before them, which `_make_room` left room for."""
+    starts: NDArray[np.int64] = ends.base[: n + 1]  # type: ignore[index]
+    starts[0] = 0
+    return _trim(starts, n + 1)
+
+
 def _make_room(
     rows: kernels.PredicateRows, n_likes: int
 ) -> tuple[kernels.Conditions, kernels.Scratch, NDArray[np.int64]]:
@@ -231,10 +237,10 @@ def _make_room(
     per_conjunction = np.diff(before[rows.row_start])
     room = int(per_conjunction.max(initial=0)) + 4
     out = kernels.Conditions(
-        condition_end=np.empty(n_conjunctions, np.int64),
+        condition_end=np.empty(n_conjunctions + 1, np.int64)[1:],
         attribute=np.empty(n_rows, np.int32),
         flags=np.empty(n_rows, np.uint8),
-        piece_end=np.empty(n_rows, np.int64),
+        piece_end=np.empty(n_rows + 1, np.int64)[1:],
         line=np.empty(n_pieces, np.uint8),
         low_key=np.empty(n_pieces, np.int64),
         low_tail=np.empty(n_pieces, np.int16),

@@ -105,15 +105,12 @@ class RuleTable:
 def read_rows(table: pa.Table) -> RuleTable:
     """Order a rule table by subscription, and find out what its rows say."""
     columns = _columns(table)
-    encoded = _encode(columns["id"])  # decoded first: a dictionary may hold ids that nobody has
-    if encoded.null_count:
-        raise ArgumentError(f"row {_first_null(encoded)}: the id is missing")
-    subscription = encoded.indices.to_numpy().astype(np.int64)
+    ids, subscription = _number_ids(columns["id"])
     conjunction = subscription
     if "disjunct" in columns:
         disjunct = _encode(columns["disjunct"], null_encoding="encode")
         conjunction = subscription * max(len(disjunct.dictionary), 1) + disjunct.indices.to_numpy()
-    row = np.arange(len(encoded))
+    row = np.arange(len(subscription))
     if np.any(conjunction[1:] < conjunction[:-1]):
         row = np.argsort(conjunction, kind="stable")
         conjunction, subscription = conjunction[row], subscription[row]
@@ -130,7 +127,7 @@ def read_rows(table: pa.Table) -> RuleTable:
     unnamed = names.index("") if "" in names else -1
     attributes[(attributes < 0) | (attributes == unnamed)] = len(names)
     return RuleTable(
-        ids=encoded.dictionary,
+        ids=ids,
         first_row=row[_starts(subscription)[:-1]],
         row=row,
         subscription=subscription[row_start[:-1]],
@@ -182,6 +179,27 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
     return columns
 
 
+def _number_ids(column: ArrowColumn) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Return the distinct ids by first appearance, and the number of each row's id.
+
+    The rows of an id mostly stand together, so only the first of each run is looked at.
+    """
+    array = to_array(column)
+    if pa.types.is_dictionary(array.type):  # it may hold ids that nobody has
+        array = array.dictionary_decode()
+    if array.null_count:
+        raise ArgumentError(f"row {_first_null(array)}: the id is missing")
+    if kind_of_type(array.type) not in (Kind.STRING, Kind.INTEGER):
+        encoded = _encode(array)
+        return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+    if kind_of_type(array.type) is Kind.STRING:
+        array = array.cast(pa.large_string())
+    runs = pc.run_end_encode(array, run_end_type=pa.int64())
+    encoded = runs.values.dictionary_encode()
+    lengths = np.diff(runs.run_ends.to_numpy(), prepend=0)
+    return encoded.dictionary, np.repeat(encoded.indices.to_numpy().astype(np.int64), lengths)
+
+
 def _encode(column: ArrowColumn, null_encoding: str = "mask") -> pa.DictionaryArray:
     """Number the distinct values of a column by first appearance."""
     array = to_array(column)
@@ -198,7 +216,14 @@ def _encode_strings(column: pa.ChunkedArray, name: str) -> pa.DictionaryArray:
         column = column.cast(pa.string())
     if kind_of_type(column.type) is not Kind.STRING:
         raise ArgumentError(f"the column {name} must hold strings, not {column.type}")
-    return _encode(column)
+    array = to_array(column)
+    if (
+        pa.types.is_dictionary(array.type)
+        and not array.dictionary.null_count
+        and len(array.dictionary) == len(pc.unique(array.dictionary))
+    ):
+        return array
+    return _encode(array)
 
 
 def _values(column: pa.ChunkedArray, name: str) -> pa.Array:
