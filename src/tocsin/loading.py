@@ -92,6 +92,8 @@ class Load:
 
     def _refuse_odd_ids(self) -> None:
         names = self.names
+        if _increases(names):
+            return
         distinct = set(names)
         if len(distinct) == len(names) and None not in distinct:
             return
@@ -104,7 +106,7 @@ class Load:
 
     def refuse_taken(self, book: SubscriptionBook) -> tuple[BadRow, ...]:
         """Refuse the ids that a book already has; return all refused rows in order."""
-        if len(book):
+        if book.has_any(self.names):
             for at, name in enumerate(self.names):
                 if name is not None and name in book:
                     self._bad.setdefault(at, DuplicateSubscriptionError(name))
@@ -145,6 +147,17 @@ class Load:
             table = take(table, np.flatnonzero(self.is_good[table.subscription]))
         number = np.cumsum(self.is_good) - 1 + first
         return replace(table, subscription=number[table.subscription], n_subscriptions=len(kept))
+
+
+def _increases(names: list[SubscriptionId | None]) -> bool:
+    """Whether ids are integers that increase, as generated ones do; then none stands twice."""
+    if not names or type(names[0]) is not int or type(names[-1]) is not int:
+        return False
+    try:
+        numbers = np.array(names, np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return bool(np.all(numbers[1:] > numbers[:-1]))
 
 
 def load_table(

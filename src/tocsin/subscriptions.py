@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -105,6 +105,10 @@ class SubscriptionBook:
 
     def __contains__(self, name: object) -> bool:
         return name in self._dense
+
+    def has_any(self, names: Iterable[object]) -> bool:
+        """Whether any of some ids is taken."""
+        return not self._dense.keys().isdisjoint(names)
 
     def dense(self, name: SubscriptionId) -> int | None:
         """Return the dense id of a subscription, or None."""
