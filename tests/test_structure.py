@@ -130,11 +130,12 @@ def test_modules_of_one_layer_import_each_other_in_no_circle() -> None:
             visit(name, [])
 
 
-def test_kernels_import_nothing_of_ours_but_their_decorators() -> None:
+def test_kernels_import_nothing_of_ours_but_their_decorators_and_the_names_of_arrays() -> None:
     """A cached kernel does not notice a change in another module."""
     for name in MODULES:
         if "kernels" in name:
-            assert {m for m, _ in own_imports(name)} <= {"tocsin.jit"}, name
+            plain = {m for m, _ in own_imports(name) if not m.endswith(".arrays")}
+            assert plain <= {"tocsin.jit"}, name
 
 
 def test_numba_is_imported_by_kernels_and_benchmarks_only() -> None:

@@ -46,6 +46,8 @@ def to_array(column: ArrowColumn) -> pa.Array:
     if pa.types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
     if isinstance(column, pa.ChunkedArray):
+        if column.num_chunks == 1:
+            return column.chunk(0)
         combined = column.combine_chunks()
         if isinstance(combined, pa.ChunkedArray):
             return pa.concat_arrays(combined.chunks) if combined.num_chunks else _empty(column)
@@ -69,12 +71,9 @@ def to_canonical(column: ArrowColumn) -> tuple[pa.Array, Kind] | None:
     array = to_array(column)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if kind is Kind.INTEGER:
-        return array.cast(INT64), kind
-    if kind is Kind.FLOAT:
-        return array.cast(FLOAT64), kind
-    if kind is Kind.STRING:
-        return array.cast(STRING), kind
+    wanted = {Kind.INTEGER: INT64, Kind.FLOAT: FLOAT64, Kind.STRING: STRING}.get(kind)
+    if wanted is not None:
+        return array if array.type == wanted else array.cast(wanted), kind
     if kind is Kind.BOOLEAN:
         return array, kind
     return _to_timestamps(array), kind

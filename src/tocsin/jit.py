@@ -43,8 +43,10 @@ def _prefetch_row(typing_context: Any, array: Any, row: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         tools: Any = cgutils
         matrix = context.make_array(signature.args[0])(context, builder, arguments[0])
-        _, step = tools.unpack_tuple(builder, matrix.shape)
-        place = builder.gep(matrix.data, [builder.mul(arguments[1], step)])
+        place = arguments[1]
+        for length in tools.unpack_tuple(builder, matrix.shape)[1:]:
+            place = builder.mul(place, length)
+        place = builder.gep(matrix.data, [place])
         octets, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [octets, number, number, number])
         ask = tools.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -56,4 +58,110 @@ def _prefetch_row(typing_context: Any, array: Any, row: Any) -> Any:
 
 
 prefetch_row: Any = intrinsic(_prefetch_row)
-"""`prefetch_row(matrix, row)` asks for the cache line where a row starts, and does not wait."""
+"""`prefetch_row(array, row)` asks for the cache line where a row starts, and does not wait.
+
+A row of an array of one dimension is an element.
+"""
+
+
+def _lowest_bit(typing_context: Any, mask: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+lowest_bit: Any = intrinsic(_lowest_bit)
+"""`lowest_bit(mask)` is the place of the lowest bit of a 64-bit mask, which must not be zero."""
+
+
+def _all_within(typing_context: Any, values: Any, low: Any, width: Any, at: Any) -> Any:
+    lanes = ir.VectorType(ir.IntType(32), RANGES)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def load(which: int, place: Any) -> Any:
+            array = context.make_array(signature.args[which])(context, builder, arguments[which])
+            address = builder.gep(array.data, [place])
+            loaded = builder.load(builder.bitcast(address, lanes.as_pointer()))
+            loaded.align = 4
+            return loaded
+
+        distance = builder.sub(load(0, ir.Constant(ir.IntType(64), 0)), load(1, arguments[3]))
+        is_beyond = builder.icmp_unsigned(">", distance, load(2, arguments[3]))
+        beyond = builder.bitcast(is_beyond, ir.IntType(RANGES))
+        return builder.icmp_unsigned("==", beyond, ir.Constant(ir.IntType(RANGES), 0))
+
+    return types.boolean(values, low, width, types.int64), generate
+
+
+RANGES = 8
+"""How many ranges `all_within` looks at."""
+
+all_within: Any = intrinsic(_all_within)
+"""`all_within(values, low, width, at)`: whether `values[i] - low[at + i]` is at most
+`width[at + i]` for each i below `RANGES`; all are unsigned numbers of 32 bits."""
+
+LANES = 16
+"""How many places `emit_block` looks at."""
+
+
+def _emit_block(
+    typing_context: Any,
+    high: Any,
+    other_low: Any,
+    other_width: Any,
+    number: Any,
+    at: Any,
+    cell: Any,
+    other: Any,
+    base: Any,
+    out: Any,
+    n: Any,
+) -> Any:
+    number_type = ir.IntType(32)
+    lanes, flags = ir.VectorType(number_type, LANES), ir.VectorType(ir.IntType(1), LANES)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tools: Any = cgutils
+
+        def address(which: int, place: Any) -> Any:
+            array = context.make_array(signature.args[which])(context, builder, arguments[which])
+            return builder.gep(array.data, [place])
+
+        def load(which: int) -> Any:
+            place = builder.bitcast(address(which, arguments[4]), lanes.as_pointer())
+            loaded = builder.load(place)
+            loaded.align = 4
+            return loaded
+
+        def spread(which: int) -> Any:
+            nothing = ir.Constant(lanes, ir.Undefined)
+            one = builder.insert_element(nothing, arguments[which], ir.Constant(number_type, 0))
+            return builder.shuffle_vector(one, nothing, ir.Constant(lanes, [0] * LANES))
+
+        distance = builder.sub(spread(6), load(1))
+        is_found = builder.and_(
+            builder.icmp_unsigned(">", load(0), spread(5)),
+            builder.icmp_unsigned("<=", distance, load(2)),
+        )
+        kind = ir.FunctionType(ir.VoidType(), [lanes, number_type.as_pointer(), flags])
+        store = tools.get_or_insert_function(
+            builder.module, kind, f"llvm.masked.compressstore.v{LANES}i32"
+        )
+        found = builder.add(load(3), spread(7))
+        builder.call(store, [found, address(8, arguments[9]), is_found])
+        count = builder.ctpop(builder.bitcast(is_found, ir.IntType(LANES)))
+        return builder.add(arguments[9], builder.zext(count, ir.IntType(64)))
+
+    arguments = (high, other_low, other_width, number, at, cell, other, base, out, n)
+    return types.int64(*arguments), generate
+
+
+emit_block: Any = intrinsic(_emit_block)
+"""Look at `LANES` places of four columns of 32 bits, from `at` on, and write what is found.
+
+`emit_block(high, other_low, other_width, number, at, cell, other, base, out, n)` writes
+`number + base` to `out[n]` and on for each place where `high > cell` and `other - other_low` is at
+most `other_width`, all unsigned, and returns where the next one goes. It takes a few instructions
+where the processor can compress a vector, and a branch a place elsewhere.
+"""

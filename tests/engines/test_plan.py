@@ -26,7 +26,7 @@ def test_many_values_on_many_attributes_ask_for_no_more_keys_than_allowed() -> N
     ]
     segment = segment_of(texts)
     segment.check()
-    assert len(segment.tables.cluster_start) <= 2 * max_keys(len(texts))
+    assert len(segment.layout.keys.start) <= 2 * max_keys(len(texts))
 
 
 def test_subscriptions_that_share_two_equalities_are_kept_under_both_and_a_third() -> None:

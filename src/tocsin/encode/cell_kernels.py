@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import inlined, inner, kernel
+from tocsin.jit import inlined, inner, kernel, prefetch_row
+
+_AHEAD = 64
+"""How many values are searched for at a time."""
 
 
 @inner
@@ -61,11 +64,20 @@ def search_strings(
 
 @kernel
 def look_up_integers(
-    values: NDArray[np.int64], least: int, table: NDArray[np.int32], cells: NDArray[np.int32]
+    values: NDArray[np.int64],
+    here: NDArray[np.bool_],
+    least: int,
+    table: NDArray[np.int32],
+    cells: NDArray[np.int32],
 ) -> None:
-    """Write the cells of integers: `table[i]` for `least + i`, its ends for all beyond them."""
+    """Write the cells of integers: `table[i]` for `least + i`, its ends for all beyond them.
+
+    Those that `here` does not mark are left; where it is empty, all count.
+    """
     last = len(table) - 1
     for i in range(len(values)):
+        if len(here) > 0 and not here[i]:
+            continue
         value = values[i]
         if value <= least:
             cells[i] = table[0]
@@ -90,6 +102,7 @@ def _count_before(bounds: Any, value: Any, low: Any, high: Any) -> Any:
 @kernel
 def search_numbers(
     values: NDArray[Any],
+    here: NDArray[np.bool_],
     bounds: NDArray[Any],
     least: float,
     scale: float,
@@ -97,14 +110,34 @@ def search_numbers(
     base: int,
     cells: NDArray[np.int32],
 ) -> None:
-    """Write the cells of numbers; `grid[g]` is how many bounds lie before the g-th mark."""
+    """Write the cells of numbers; `grid[g]` is how many bounds lie before the g-th mark.
+
+    Those that `here` does not mark are left; where it is empty, all count. A NaN has cell 1. Some
+    values are taken at a time, so that what they need of the grid and the bounds is on its way.
+    """
     last = len(grid) - 2
-    for i in range(len(values)):
-        value = values[i]
-        place = (np.float64(value) - least) * scale
-        g = 0
-        if place >= 1.0:
-            g = last if place >= last else int(place)
-        low = grid[g - 1] if g > 0 else 0
-        high = grid[g + 2] if g + 2 < len(grid) else len(bounds)
-        cells[i] = base + _count_before(bounds, value, np.int64(low), np.int64(high))
+    chosen, mark = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64)
+    i = np.int64(0)
+    while i < len(values):
+        n = np.int64(0)
+        while i < len(values) and n < _AHEAD:
+            value = values[i]
+            if len(here) == 0 or here[i]:
+                if value != value:
+                    cells[i] = 1
+                else:
+                    place = (np.float64(value) - least) * scale
+                    g = np.int64(0)
+                    if place >= 1.0:
+                        g = np.int64(last) if place >= last else np.int64(place)
+                    chosen[n], mark[n] = i, g
+                    prefetch_row(grid, g)
+                    n += 1
+            i += 1
+        for k in range(n):
+            prefetch_row(bounds, np.int64(grid[mark[k]]))
+        for k in range(n):
+            g = mark[k]
+            low = np.int64(grid[g - 1]) if g > 0 else np.int64(0)
+            high = np.int64(grid[g + 2]) if g + 2 < len(grid) else np.int64(len(bounds))
+            cells[chosen[k]] = base + _count_before(bounds, values[chosen[k]], low, high)

@@ -32,6 +32,8 @@ _MAX_TABLE = 1 << 16
 ABSENT_CELL = 0
 OTHER_CELL = 1
 FIRST_CELL = 2
+_ALL = np.empty(0, np.bool_)
+"""Says that all values count."""
 
 
 @dataclass(frozen=True)
@@ -147,45 +149,42 @@ class CellSpace:
 
     def encode(self, events: EventBatch) -> NDArray[np.int32]:
         """Return the cells of a batch: a row per attribute, a column per event."""
-        cells = np.zeros((len(self.attributes), len(events)), np.int32)
+        cells = np.empty((len(self.attributes), len(events)), np.int32)
         for at, name in enumerate(self.attributes):
-            column = events.column(name)
-            if column.parts or column.other is not None:
-                self._encode_column(at, column, cells[at])
+            self._encode_column(at, events.column(name), cells[at])
         return cells
 
     def _encode_column(self, at: int, column: Column, cells: NDArray[np.int32]) -> None:
+        if not column.parts or column.parts[0].here is not None:
+            cells[:] = ABSENT_CELL
         if column.other is not None:
             cells[column.other] = OTHER_CELL
         for part in column.parts:
-            if part.here is None:
-                self._encode_part(at, part, cells)
-                continue
-            chosen = np.flatnonzero(part.here)
-            if part.line is Line.STRING:
-                found = np.empty(len(cells), np.int32)
-                self._encode_part(at, part, found)
-                cells[chosen] = found[chosen]
-            else:
-                found = np.empty(len(chosen), np.int32)
-                self._encode_part(at, Part(part.line, part.values[chosen], None), found)
-                cells[chosen] = found
+            self._encode_part(at, part, cells)
 
     def _encode_part(self, at: int, part: Part, cells: NDArray[np.int32]) -> None:
+        """Write the cells of the values that count."""
         space = self.lines[at].get(part.line)
+        here = _ALL if part.here is None else part.here
         if space is None:
-            cells[:] = OTHER_CELL
+            cells[slice(None) if part.here is None else part.here] = OTHER_CELL
         elif part.line is Line.STRING:
-            cells[:] = self._encode_strings(space, part.values)
+            found = self._encode_strings(space, part.values)
+            np.copyto(cells, found, where=True if part.here is None else part.here)
         elif part.line is not Line.NUMBER:
-            cells[:] = np.searchsorted(space.keys, part.values, side="right") + space.base
+            found = (np.searchsorted(space.keys, part.values, side="right") + space.base).astype(
+                np.int32
+            )
+            np.copyto(cells, found, where=True if part.here is None else part.here)
         elif part.values.dtype == np.float64:
-            kernels.search_numbers(part.values, space.floats, *space.float_grid, space.base, cells)
+            kernels.search_numbers(
+                part.values, here, space.floats, *space.float_grid, space.base, cells
+            )
         elif space.integer_table is not None:
-            kernels.look_up_integers(part.values, *space.integer_table, cells)
+            kernels.look_up_integers(part.values, here, *space.integer_table, cells)
         else:
             kernels.search_numbers(
-                part.values, space.integers, *space.integer_grid, space.base, cells
+                part.values, here, space.integers, *space.integer_grid, space.base, cells
             )
 
     def _encode_strings(self, space: LineCells, strings: pa.Array) -> NDArray[np.int32]:

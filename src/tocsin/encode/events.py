@@ -36,7 +36,8 @@ class Part(NamedTuple):
     """The values of one attribute that lie on one line.
 
     `values` is an int64, float64 or (for strings) Arrow large_string array with an entry for every
-    event; `here` marks the entries that count, or is None when all do.
+    event; `here` marks the entries that count, or is None when all do. A NaN lies on no line, yet
+    it may stand among floats.
     """
 
     line: Line
@@ -296,7 +297,7 @@ def _descend(column: pa.Array, path: str) -> pa.Array | None:
 
 
 def _to_column(array: pa.Array, kind: Kind) -> Column:
-    here = None if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False)
+    here = None if array.null_count == 0 else _is_valid(array)
     line = LINE_OF_KIND[kind]
     if kind is Kind.STRING:
         return Column((Part(line, array, here),), None)
@@ -305,13 +306,14 @@ def _to_column(array: pa.Array, kind: Kind) -> Column:
         return Column((Part(line, values, here),), None)
     if kind is Kind.TIMESTAMP:
         array = array.view(pa.int64())
-    values = _plain(array)
-    if kind is Kind.FLOAT:
-        nan = np.isnan(values)
-        if nan.any():
-            other = nan if here is None else nan & here
-            return Column((Part(line, values, ~nan if here is None else here & ~nan),), other)
-    return Column((Part(line, values, here),), None)
+    return Column((Part(line, _plain(array), here),), None)
+
+
+def _is_valid(array: pa.Array) -> NDArray[np.bool_]:
+    """Return which entries of an array are not null."""
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    flags = np.unpackbits(bits, count=array.offset + len(array), bitorder="little")
+    return flags[array.offset :].view(np.bool_)
 
 
 def _plain(array: pa.Array) -> NDArray[Any]:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
-from tocsin.engines.auto import kernels
-from tocsin.engines.auto.segment import Segment
+from tocsin.engines.auto import row_kernels
+from tocsin.engines.auto.segment import Candidates, Segment, join
 from tocsin.engines.protocol import Found
 from tocsin.normalize.table import ConjunctionTable, stack, take
 
@@ -30,7 +30,7 @@ class AutoEngine:
         self._pending: list[ConjunctionTable] = []
         self._segments: list[Segment] = []
         self._sample: EventBatch | None = None
-        self._is_live = np.zeros(1024, np.bool_)
+        self._died_at = np.zeros(1024, np.uint32)
         self._last_event = np.full(1024, -1, np.int64)
         self._stamp = 0
         self._n_deleted = 0
@@ -38,16 +38,16 @@ class AutoEngine:
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
         """Take in subscriptions; they are indexed at the next match."""
         highest = int(ids[-1]) if len(ids) else -1
-        if highest >= len(self._is_live):
-            room = max(highest + 1, 2 * len(self._is_live))
-            self._is_live = np.concatenate([self._is_live, np.zeros(room, np.bool_)])
+        if highest >= len(self._died_at):
+            room = max(highest + 1, 2 * len(self._died_at))
+            self._died_at = np.concatenate([self._died_at, np.zeros(room, np.uint32)])
             self._last_event = np.concatenate([self._last_event, np.full(room, -1, np.int64)])
-        self._is_live[ids] = True
+        self._died_at[ids] = 0xFFFFFFFF
         self._pending.append(table)
 
     def delete(self, ids: NDArray[np.int64]) -> None:
         """Mark subscriptions as gone."""
-        self._is_live[ids] = False
+        self._died_at[ids] = 0
         self._n_deleted += len(ids)
 
     def profile(self, events: EventBatch) -> None:
@@ -57,32 +57,30 @@ class AutoEngine:
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
         self._flush()
-        found = Found(np.zeros(len(events) + 1, np.int64), np.empty(0, np.int32))
-        for at, segment in enumerate(self._segments):
-            part = self._match_segment(segment, events)
-            found = part if at == 0 else _join(found, part)
-        return found
+        found = Candidates(np.zeros(len(events) + 1, np.int64), np.empty(0, np.uint32))
+        for segment in self._segments:
+            found = join(found, self._match_segment(segment, events))
+        return Found(found.offsets, found.found.view(np.int32))
 
-    def _match_segment(self, segment: Segment, events: EventBatch) -> Found:
-        order, offsets, conjunctions, is_sorted = segment.candidates(events)
-        n = len(events)
-        if segment.first_id is not None and not self._n_deleted:
-            ids, ends = conjunctions.view(np.int32) + np.int32(segment.first_id), offsets[1:]
-        else:
-            ids, ends = np.empty(len(conjunctions) + 1, np.int32), np.empty(n, np.int64)
-            seen = (self._last_event, self._stamp, segment.has_siblings)
-            kernels.to_ids(
-                offsets, conjunctions, segment.table.subscription, self._is_live, *seen, ids, ends
-            )
-            self._stamp += n
-        if not is_sorted:
-            return Found(np.append(0, ends), ids[: ends[-1] if n else 0])
-        out_offsets = np.zeros(n + 1, np.int64)
-        out_offsets[order + 1] = np.diff(ends, prepend=0)
-        np.cumsum(out_offsets, out=out_offsets)
-        out = np.empty(out_offsets[-1], np.int32)
-        kernels.arrange(order, ends, ids, out_offsets, out)
-        return Found(out_offsets, out)
+    def _match_segment(self, segment: Segment, events: EventBatch) -> Candidates:
+        is_plain = segment.first_id is not None and not self._n_deleted and not segment.is_patterned
+        found = segment.candidates(events, segment.first_id or 0 if is_plain else 0)
+        if is_plain:
+            return found
+        ends = np.zeros(len(events) + 1, np.int64)
+        row_kernels.to_ids(
+            found.offsets,
+            found.found,
+            segment.ids,
+            self._died_at,
+            0,
+            self._last_event,
+            self._stamp,
+            segment.has_siblings,
+            ends[1:],
+        )
+        self._stamp += len(events)
+        return Candidates(ends, found.found[: ends[-1]])
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event against every segment."""
@@ -90,7 +88,7 @@ class AutoEngine:
         found: dict[int, None] = {}
         for segment in self._segments:
             ids = segment.match_one(event)
-            found.update(dict.fromkeys(ids[self._is_live[ids]].tolist()))
+            found.update(dict.fromkeys(ids[self._died_at[ids] > 0].tolist()))
         return list(found)
 
     def _flush(self) -> None:
@@ -115,7 +113,7 @@ class AutoEngine:
     def _merge(self, n: int) -> None:
         tables = []
         for segment in self._segments[len(self._segments) - n :]:
-            live = np.flatnonzero(self._is_live[segment.table.subscription])
+            live = np.flatnonzero(self._died_at[segment.table.subscription] > 0)
             table = take(segment.table, live)
             held = np.count_nonzero(np.diff(table.subscription, prepend=-1))
             tables.append(replace(table, n_subscriptions=int(held)))
@@ -141,13 +139,3 @@ class AutoEngine:
         return sum(segment.nbytes for segment in self._segments) + sum(
             table.nbytes for table in self._pending
         )
-
-
-def _join(a: Found, b: Found) -> Found:
-    """Join the matches of two segments, event by event."""
-    offsets = a.offsets + b.offsets
-    ids = np.empty(len(a.ids) + len(b.ids), np.int32)
-    a_place = np.arange(len(a.ids)) + np.repeat(b.offsets[:-1], np.diff(a.offsets))
-    b_place = np.arange(len(b.ids)) + np.repeat(a.offsets[1:], np.diff(b.offsets))
-    ids[a_place], ids[b_place] = a.ids, b.ids
-    return Found(offsets, ids)

@@ -19,8 +19,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.auto import kernels
-from tocsin.engines.auto.kernels import Coding, Conditions
+from tocsin.engines.auto import build_kernels as kernels
+from tocsin.engines.auto.arrays import Coding, Conditions
 
 MAX_DIGITS = 8
 """A condition that covers more digits than this is not used in keys."""
@@ -29,6 +29,8 @@ MAX_FAMILIES = 8
 _SAMPLE = 20_000
 _SAMPLE_CELLS = 8_000_000
 _CANDIDATES = 24
+_FEWEST_BITS = 512
+"""With fewer conjunctions than these there are no bitmaps."""
 _MAX_CODES = 65_535
 
 _Checks: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -37,16 +39,27 @@ _Checks: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Costs:
-    """What an event pays, in nanoseconds: to look into a table, and to check an entry."""
+    """What an event pays, in nanoseconds: to look into tables, and to check entries."""
 
     family: float = 8.0
     probe: float = 4.0
     check: float = 1.2
+    word: float = 6.0
+    """What a word of 64 conjunctions costs in a bitmap, and one attribute of it."""
+    band: float = 0.75
+
+    @property
+    def bit_share(self) -> tuple[float, float]:
+        """How often a conjunction may be checked before a bitmap is cheaper, in two parts.
+
+        The first is what it costs there in itself, the second what each of its conditions adds.
+        """
+        return self.word / 64 / self.check, self.band / 64 / self.check
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where the conjunctions of a segment go."""
+    """Where the conjunctions of a segment go; family -1 is the bitmaps."""
 
     coding: Coding
     selectivity: NDArray[np.float64]
@@ -69,15 +82,16 @@ def make_plan(
     prefixes = _Search(conditions, coding, selectivity, is_key, costs).run()
     most_keys = max_keys(len(conditions.start) - 1)
     while True:
-        family, member = _choose(conditions, selectivity, is_key, prefixes)
+        family, member = _choose(conditions, selectivity, is_key, prefixes, costs)
         n_keys = [_count_keys(coding, p, member[family == f]) for f, p in enumerate(prefixes)]
         widest = int(np.argmax(n_keys))
         if n_keys[widest] <= most_keys or not prefixes[widest]:
             break
         prefixes = tuple(p for p in prefixes if p != prefixes[widest])
-    used = np.unique(family)
-    family = np.searchsorted(used, family).astype(np.int16)
-    return Plan(coding, selectivity, tuple(prefixes[f] for f in used), family, member)
+    used = np.unique(family[family >= 0])
+    numbers = np.full(len(prefixes) + 1, -1, np.int16)
+    numbers[used] = np.arange(len(used))
+    return Plan(coding, selectivity, tuple(prefixes[f] for f in used), numbers[family], member)
 
 
 def max_keys(n_conjunctions: int) -> int:
@@ -90,13 +104,20 @@ def _choose(
     selectivity: NDArray[np.float64],
     is_key: NDArray[np.bool_],
     prefixes: tuple[tuple[int, ...], ...],
+    costs: Costs,
 ) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
-    """Return the family and the member attribute (-1: none) of each conjunction."""
+    """Return the family (-1: bitmaps) and the member attribute (-1: none) of each conjunction."""
     n = len(conditions.start) - 1
     family, member = np.empty(n, np.int16), np.empty(n, np.int32)
     prefix_start = np.cumsum([0, *(len(prefix) for prefix in prefixes)])
     prefix = np.array([a for each in prefixes for a in each], np.int64)
-    kernels.choose_tables(conditions, selectivity, is_key, prefix_start, prefix, family, member)
+    for bit_share in (costs.bit_share, (np.inf, 0.0)):
+        shares = np.array(bit_share)
+        kernels.choose_tables(
+            conditions, selectivity, is_key, prefix_start, prefix, shares, family, member
+        )
+        if np.count_nonzero(family < 0) >= _FEWEST_BITS:
+            break
     return family, member
 
 
@@ -191,6 +212,10 @@ class _Search:
         chosen = is_key[inside]
         self.share[row[chosen], conditions.attribute[inside][chosen]] = selectivity[inside][chosen]
         self.has = self.share < 1.0
+        fixed, each = costs.bit_share
+        self.most_checks = (fixed + each * lengths).astype(np.float32)
+        if n < _FEWEST_BITS:
+            self.most_checks[:] = 1.0
 
     def run(self) -> tuple[tuple[int, ...], ...]:
         """Return the prefixes of the families, the empty one first."""
@@ -245,9 +270,11 @@ class _Search:
         """Return the cost of an event with some families."""
         checks = np.stack([family[0] for family in families])
         choice = checks.argmin(axis=0)
-        total = float(np.minimum(checks.min(axis=0), 1.0).sum()) * self.weight * self.costs.check
+        least = np.minimum(checks.min(axis=0), self.most_checks)
+        total = float(least.sum()) * self.weight * self.costs.check
+        in_tables = checks.min(axis=0) <= self.most_checks
         for f, (_, member) in enumerate(families):
-            used = np.unique(member[choice == f])
+            used = np.unique(member[in_tables & (choice == f)])
             if len(used):
                 total += self.costs.family + self.costs.probe * len(used)
         return total

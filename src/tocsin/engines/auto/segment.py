@@ -1,7 +1,8 @@
 """Segments: an immutable index of some subscriptions.
 
-Enters: a conjunction table and statistics. Leaves: access tables, and with them the matches of
-event batches and single events. See `kernels` for the layout and `plan` for how tables are chosen.
+Enters: conjunctions and statistics of events. Leaves: the numbers of the conjunctions that events
+satisfy. See `arrays` for what it is made of, `plan` for how tables are chosen, `match_kernels` for
+the ways in which its parts are met with a batch.
 """
 
 from __future__ import annotations
@@ -15,41 +16,52 @@ from numpy.typing import NDArray
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.shares import guessed_shares, measured_shares
-from tocsin.engines.auto import kernels
-from tocsin.engines.auto.kernels import Checks, Conditions, Tables
-from tocsin.engines.auto.plan import MAX_DIGITS, MAX_PREFIX, Costs, Plan, make_plan
+from tocsin.engines.auto import bitmap_kernels, row_kernels
+from tocsin.engines.auto import match_kernels as kernels
+from tocsin.engines.auto.arrays import NUMBER, Conditions
+from tocsin.engines.auto.layout import lay_out
+from tocsin.engines.auto.plan import Costs, make_plan
+from tocsin.engines.auto.rooms import Rooms
 from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ConjunctionTable
 
-_SORT_FROM = 2048
+_GROUP_FROM = 2048
 """From how many events on a batch is ordered before it is matched."""
-_MAX_SORT_KEYS = 1 << 20
-_SORT_TO = 32
+_GROUP_TO = 32
 """Up to how many matches an event it pays to order a batch: they have to be put back."""
+_MEMBERS_FROM = 64
+"""From how many events, and members of a family, on these are taken one after the other."""
+_MEMBER_EVENTS = 2048
+"""How many events are met with all members at a time."""
+_BITMAP_EVENTS = 2048
+"""How many events are met with all words of the bitmaps at a time."""
+_IN_PLACE = np.empty(0, np.int32)
+_GROUP_COSTS = np.array([9.0, 1.6, 0.8, 1.0])
 
 
 class Candidates(NamedTuple):
-    """Conjunctions found: those of the event at place k of `order` are `found[offsets[k] : …]`.
+    """Conjunctions found: those of event e are `found[offsets[e] : offsets[e + 1]]`."""
 
-    `is_sorted`: the order is not that of the batch.
-    """
-
-    order: NDArray[np.int64]
     offsets: NDArray[np.int64]
     found: NDArray[np.uint32]
-    is_sorted: bool
 
 
 class Segment:
     """The index of some subscriptions; never changed once built."""
 
     def __init__(
-        self, table: ConjunctionTable, sample: EventBatch | None = None, costs: Costs | None = None
+        self,
+        table: ConjunctionTable,
+        sample: EventBatch | None = None,
+        costs: Costs | None = None,
+        rooms: Rooms | None = None,
     ) -> None:
         self.table = table
+        self.rooms = rooms or Rooms()
         self.space = space = CellSpace(table)
         self.n_subscriptions = table.n_subscriptions
         self.has_siblings = bool(np.any(table.subscription[1:] == table.subscription[:-1]))
+        self.ids = table.subscription.astype(np.int32)
         self.first_id = _first_of_run(table.subscription)
         shares = (
             guessed_shares(space, table.attribute)
@@ -67,65 +79,183 @@ class Segment:
         self._patterned = np.unique(
             np.searchsorted(table.condition_start, table.pattern_condition, side="right") - 1
         )
-        self.tables = _build(conditions, self.plan)
-        self.checks = _make_checks(conditions)
-        self._codes_are_cells = bool(self.plan.coding.is_exact.all())
-        self._sort_prefix = self._choose_order()
+        self.layout = lay_out(conditions, self.plan)
+        self._needs_rows = (
+            not self.plan.coding.is_exact.all() or len(self.layout.columns.window) > 0
+        )
+        self._by_member = self._choose_by_member()
         self._n_found, self._n_tried = 0, 1
-        self._room = np.empty(1024, np.uint32)
+        self._room = 1024
 
-    def candidates(self, events: EventBatch) -> Candidates:
-        """Return the conjunctions that each event satisfies; they are valid until the next call."""
+    def _choose_by_member(self) -> int:
+        """Choose the family that is met member by member: one of many, without a prefix; or -1."""
+        keys = self.layout.keys
+        for f in range(len(keys.base)):
+            n_members = keys.member_start[f + 1] - keys.member_start[f]
+            if keys.prefix_start[f + 1] == keys.prefix_start[f] and n_members >= _MEMBERS_FROM:
+                return f
+        return -1
+
+    @property
+    def is_patterned(self) -> bool:
+        """Whether some conjunction has LIKE patterns."""
+        return len(self._patterned) > 0
+
+    def candidates(self, events: EventBatch, base: int = 0) -> Candidates:
+        """Return the conjunctions that each event satisfies, each number plus a base."""
         cells = self.space.encode(events)
-        found = self._find(cells)
+        found = self._find(cells, base)
         self._n_found, self._n_tried = len(found.found), max(len(events), 1)
         return self._check_patterns(events, found) if len(self._patterned) else found
 
-    def _find(self, cells: NDArray[np.int32]) -> Candidates:
+    def _find(self, cells: NDArray[np.int32], base: int = 0) -> Candidates:
+        layout, n = self.layout, cells.shape[1]
+        is_skipped = np.zeros(len(layout.keys.base), np.bool_)
+        parts = []
+        if self.groups(n):
+            is_skipped[layout.grouped] = True
+            parts.append(self._find_in_groups(cells, base))
+        if self._by_member >= 0 and n >= _MEMBERS_FROM:
+            is_skipped[self._by_member] = True
+            parts.append(self._find_by_member(cells, base))
+        if len(layout.columns.window) or not is_skipped.all():
+            rows = self._to_rows(cells, _IN_PLACE)
+            parts.append(self._find_by_event(is_skipped, *rows, base))
+        if len(layout.bitmaps.number):
+            parts.append(self._find_in_bitmaps(cells, base))
+        found = Candidates(np.zeros(n + 1, np.int64), np.empty(0, np.uint32))
+        for part in parts:
+            found = join(found, part)
+        return found
+
+    def _to_rows(
+        self, cells: NDArray[np.int32], place: NDArray[np.int32]
+    ) -> tuple[NDArray[np.uint16], NDArray[np.int32]]:
+        """Return the codes and (where they say more) the cells of a batch, by event."""
         n_attributes, n = cells.shape
-        codes = np.empty((n, n_attributes), np.uint16)
-        kept = np.empty((0 if self._codes_are_cells else n, n_attributes), np.int32)
-        kernels.to_rows(self.plan.coding, cells, codes, kept)
-        order = np.arange(n)
-        is_sorted = not self.keeps_order(n)
-        if is_sorted:
-            kernels.sort_events(self.plan.coding, self._sort_prefix, codes, order)
+        codes = np.empty((n, max(n_attributes, 1)), np.uint16)
+        if not n_attributes:
+            codes[:] = 0
+        rows = np.empty((n if self._needs_rows else 0, codes.shape[1]), np.int32)
+        row_kernels.to_rows(self.plan.coding, cells, place, codes, rows)
+        return codes, rows
+
+    def groups(self, n_events: int) -> bool:
+        """Whether the next batch, of this size, is ordered."""
+        is_many = self._n_found > _GROUP_TO * self._n_tried
+        return n_events >= _GROUP_FROM and not is_many and self.layout.grouped >= 0
+
+    def _find_by_event(
+        self,
+        is_skipped: NDArray[np.bool_],
+        codes: NDArray[np.uint16],
+        rows: NDArray[np.int32],
+        base: int,
+    ) -> Candidates:
+        n, layout = len(codes), self.layout
         offsets = np.zeros(n + 1, np.int64)
-        out = self._room
+        expected = int(1.1 * n * self._n_found / self._n_tried)
+        out = self.rooms.take(max(self._room, expected), np.uint32)
         reached = 0
         while True:
             reached = kernels.match(
                 self.plan.coding,
-                self.checks,
-                self.tables,
+                layout.stream,
+                layout.keys,
+                layout.entries,
+                is_skipped,
+                layout.column_keys,
+                layout.columns,
                 codes,
-                kept,
-                order,
+                rows,
                 reached,
+                base,
                 out,
                 offsets,
             )
             if reached == n:
-                return Candidates(order, offsets, out[: offsets[-1]], is_sorted)
-            grown = np.empty(2 * len(out) + self.table.n_conjunctions, np.uint32)
+                self._room = max(self._room, min(len(out), 2 * len(self.ids)))
+                return Candidates(offsets, out[: offsets[-1]])
+            grown = self.rooms.take(2 * len(out) + len(self.ids), np.uint32)
             grown[: offsets[reached]] = out[: offsets[reached]]
-            self._room = out = grown
+            out = grown
 
-    def keeps_order(self, n_events: int) -> bool:
-        """Whether the next batch, of this size, is matched in its own order."""
-        is_many = self._n_found > _SORT_TO * self._n_tried
-        return n_events < _SORT_FROM or is_many or not len(self._sort_prefix)
+    def _find_in_groups(self, cells: NDArray[np.int32], base: int) -> Candidates:
+        n, layout = cells.shape[1], self.layout
+        order, place = np.empty(n, np.int32), np.empty(n, np.int32)
+        prefix_of = np.empty(n, np.int64)
+        coding, keys = self.plan.coding, layout.keys
+        row_kernels.sort_events(coding, keys, layout.grouped, cells, order, place, prefix_of)
+        codes, rows = self._to_rows(cells, place)
+        room = 4 * n
+        while True:
+            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
+            n_pairs = kernels.match_groups(
+                coding,
+                layout.stream,
+                keys,
+                layout.entries,
+                layout.slots,
+                layout.grouped,
+                _GROUP_COSTS,
+                codes,
+                rows,
+                order,
+                prefix_of,
+                *pairs,
+            )
+            if n_pairs >= 0:
+                return _spread(pairs, n_pairs, n, base)
+            room *= 4
 
-    def _choose_order(self) -> NDArray[np.int64]:
-        """Choose the attributes to order a batch by: the prefix of the largest family."""
-        sizes = np.bincount(self.plan.family, minlength=len(self.plan.prefixes))
-        prefix = self.plan.prefixes[int(sizes.argmax())] if len(sizes) else ()
-        n_digits = self.plan.coding.n_digits[list(prefix)] + 1
-        if np.prod(n_digits.astype(float)) > _MAX_SORT_KEYS:
-            return np.empty(0, np.int64)
-        return np.array(prefix, np.int64)
+    def _find_by_member(self, cells: NDArray[np.int32], base: int) -> Candidates:
+        n, layout = cells.shape[1], self.layout
+        room = 4 * n
+        while True:
+            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
+            n_pairs = kernels.match_members(
+                self.plan.coding,
+                layout.stream,
+                layout.keys,
+                layout.entries,
+                self._by_member,
+                cells,
+                _MEMBER_EVENTS,
+                *pairs,
+            )
+            if n_pairs >= 0:
+                return _spread(pairs, n_pairs, n, base)
+            room *= 4
 
-    def match_one(self, event: Mapping[str, object]) -> NDArray[np.int64]:
+    def _find_in_bitmaps(self, cells: NDArray[np.int32], base: int) -> Candidates:
+        n, layout = cells.shape[1], self.layout
+        bands = np.empty(cells.shape, np.uint8)
+        rows = np.ascontiguousarray(cells.T)
+        row_kernels.to_bands(self.plan.coding.n_cells, cells, bands)
+        offsets = np.zeros(n + 1, np.int64)
+        expected = int(1.1 * n * self._n_found / self._n_tried)
+        out = self.rooms.take(max(1024, expected), np.uint32)
+        room = 1 << 16
+        for first in range(0, n, _BITMAP_EVENTS):
+            last = min(first + _BITMAP_EVENTS, n)
+            while True:
+                pairs = self.rooms.take(room, np.int32), self.rooms.take(room, np.uint32)
+                n_pairs = bitmap_kernels.match_bitmaps(
+                    layout.bitmaps, bands, rows, first, last, *pairs
+                )
+                if n_pairs >= 0:
+                    break
+                room *= 4
+            n_pairs = kernels.close_pairs(layout.stream, rows, *pairs, n_pairs)
+            n_before = int(offsets[first])
+            if n_before + n_pairs > len(out):
+                grown = self.rooms.take(2 * (n_before + n_pairs), np.uint32)
+                grown[:n_before] = out[:n_before]
+                out = grown
+            row_kernels.spread(*pairs, n_pairs, first, last, base, offsets, out)
+        return Candidates(offsets, out[: offsets[-1]])
+
+    def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the ids (perhaps repeated) that one event matches."""
         values = [read_value(event, name) for name in self.space.attributes]
         row = [self.space.encode_value(at, value) for at, value in enumerate(values)]
@@ -133,12 +263,12 @@ class Segment:
         if len(self._patterned):
             by_name = dict(zip(self.space.attributes, values, strict=True))
             found = found[[self._fits(c, by_name) for c in found.tolist()]]
-        return self.table.subscription[found]
+        return self.ids[found]
 
     def _check_patterns(self, events: EventBatch, given: Candidates) -> Candidates:
         """Drop the candidates whose LIKE patterns do not fit; each string is tried once."""
         keep = np.ones(len(given.found), np.bool_)
-        row = np.repeat(given.order, np.diff(given.offsets))
+        row = np.repeat(np.arange(len(events)), np.diff(given.offsets))
         known: dict[tuple[int, str], bool] = {}
         strings: dict[int, list[str | None]] = {}
         for at in np.flatnonzero(np.isin(given.found, self._patterned)).tolist():
@@ -150,10 +280,9 @@ class Segment:
                 if (pattern, text) not in known:
                     known[pattern, text] = self.table.patterns[pattern].matches(text)
                 keep[at] &= known[pattern, text] is not negated
-        place = np.repeat(np.arange(len(given.order)), np.diff(given.offsets))
-        counts = np.bincount(place[keep], minlength=len(given.order))
+        counts = np.bincount(row[keep], minlength=len(events))
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Candidates(given.order, offsets, given.found[keep], given.is_sorted)
+        return Candidates(offsets, given.found[keep])
 
     def _patterns_of(self, conjunction: int) -> list[tuple[int, int, bool]]:
         table = self.table
@@ -180,6 +309,10 @@ class Segment:
         first, last = np.searchsorted(self.table.subscription, [dense, dense + 1])
         lines = []
         for c in range(first, last):
+            if self.plan.family[c] < 0:
+                n = np.count_nonzero(self.plan.family < 0)
+                lines.append(f"kept in bitmaps with {n} conjunctions in all: most events come near")
+                continue
             prefix = self.plan.prefixes[self.plan.family[c]]
             member = int(self.plan.member[c])
             names = [self.table.attributes[a] for a in (*prefix, *([member] * (member >= 0)))]
@@ -195,23 +328,45 @@ class Segment:
     @property
     def nbytes(self) -> int:
         """Bytes held by the index and the table it was built from."""
-        tables = sum(array.nbytes for array in self.tables)
         coding = sum(array.nbytes for array in self.plan.coding)
-        return int(tables + coding + self.table.nbytes + self.space.nbytes)
+        return int(self.layout.nbytes + coding + self.table.nbytes + self.space.nbytes)
 
     def check(self) -> None:
         """Verify the invariants of the index."""
-        starts, low, high = self.space.range_start, self.space.range_low, self.space.range_high
-        assert np.all(low < high), "a range of cells is empty"
-        inner = np.ones(len(low), np.bool_)
-        inner[starts[:-1][starts[:-1] < len(inner)]] = False
-        assert np.all(low[inner] >= high[np.flatnonzero(inner) - 1]), "ranges overlap"
-        clusters = self.tables.cluster_start.astype(np.int64)
-        assert np.all(np.diff(clusters) >= 0), "clusters are out of order"
-        numbers = (self.tables.entries[:, 1] >> np.uint64(32)) & np.uint64(kernels.NUMBER)
-        assert clusters[-1] == len(numbers), "entries without a cluster"
-        present = np.unique(numbers)
-        assert len(present) == self.table.n_conjunctions, "a conjunction is lost"
+        layout = self.layout
+        for keys, n in (
+            (layout.keys, len(layout.entries)),
+            (layout.column_keys, len(layout.columns.number)),
+        ):
+            start = keys.start.astype(np.int64)
+            assert np.all(np.diff(start) >= 0), "clusters are out of order"
+            assert start[-1] == n, "entries without a cluster"
+        in_entries = (layout.entries[:, 1] >> np.uint64(32)) & np.uint64(NUMBER)
+        in_bitmaps = layout.bitmaps.number[: np.count_nonzero(self.plan.family < 0)]
+        numbers = [in_entries, layout.columns.number, in_bitmaps & NUMBER]
+        present = np.unique(np.concatenate([part.astype(np.int64) for part in numbers]))
+        assert len(present) == len(self.ids), "a conjunction is lost"
+
+
+def join(a: Candidates, b: Candidates) -> Candidates:
+    """Join what two parts found, event by event."""
+    if not len(a.found) or not len(b.found):
+        return a if len(a.found) else b
+    offsets = a.offsets + b.offsets
+    found = np.empty(len(a.found) + len(b.found), np.uint32)
+    a_place = np.arange(len(a.found)) + np.repeat(b.offsets[:-1], np.diff(a.offsets))
+    b_place = np.arange(len(b.found)) + np.repeat(a.offsets[1:], np.diff(b.offsets))
+    found[a_place], found[b_place] = a.found, b.found
+    return Candidates(offsets, found)
+
+
+def _spread(
+    pairs: tuple[NDArray[np.int32], NDArray[np.uint32]], n_pairs: int, n_events: int, base: int
+) -> Candidates:
+    offsets = np.zeros(n_events + 1, np.int64)
+    out = np.empty(n_pairs, np.uint32)
+    row_kernels.spread(*pairs, n_pairs, 0, n_events, base, offsets, out)
+    return Candidates(offsets, out)
 
 
 def _first_of_run(ids: NDArray[np.int64]) -> int | None:
@@ -226,144 +381,3 @@ def _strings(events: EventBatch, attribute: str) -> list[str | None]:
         if part.line is Line.STRING:
             return part.values.to_pylist()  # type: ignore[no-any-return]
     return [None] * len(events)
-
-
-def _make_checks(conditions: Conditions) -> Checks:
-    n_words = 2 * len(conditions.attribute) + 2 * len(conditions.low)
-    checks = Checks(np.empty(len(conditions.start), np.int64), np.empty(n_words, np.int32))
-    kernels.write_checks(conditions, checks)
-    return checks
-
-
-def _build(conditions: Conditions, plan: Plan) -> Tables:
-    """Lay out the access tables of a plan."""
-    empty, n_keys = _empty_tables(conditions, plan)
-    counts = np.zeros(n_keys + 1, np.int64)
-    digits = np.zeros((MAX_PREFIX + 1, 2 * MAX_DIGITS), np.int64)
-    member_of = _member_numbers(empty, plan)
-    none = np.empty(0, np.uint32)
-    kernels.place(plan.coding, conditions, empty, plan.family, member_of, digits, counts, none)
-    cluster_start = np.cumsum(counts)
-    order = np.empty(cluster_start[-1], np.uint32)
-    if len(order):
-        kernels.place(
-            plan.coding,
-            conditions,
-            empty,
-            plan.family,
-            member_of,
-            digits,
-            cluster_start.copy(),
-            order,
-        )
-    tables = empty._replace(
-        cluster_start=cluster_start.astype(np.uint32),
-        entries=np.empty((len(order), 2), np.uint64),
-        reach=np.zeros(len(order), np.uint16),
-    )
-    kernels.fill_entries(
-        plan.coding,
-        conditions,
-        tables,
-        plan.selectivity,
-        plan.family,
-        member_of,
-        order,
-    )
-    _order_windows(tables, plan)
-    return tables
-
-
-def _order_windows(tables: Tables, plan: Plan) -> None:
-    """In tables with a window attribute, order the large clusters by their first lower bound."""
-    starts = tables.cluster_start.astype(np.int64)
-    has_window = np.zeros(len(starts) - 1, np.bool_)
-    for f, prefix in enumerate(plan.prefixes):
-        n_prefixes = int(np.prod(plan.coding.n_digits[list(prefix)], dtype=np.int64))
-        first, stride = int(tables.base[f]), int(tables.stride[f])
-        keys = has_window[first : first + n_prefixes * stride].reshape(n_prefixes, stride)
-        members = range(tables.member_start[f], tables.member_start[f + 1])
-        ends = [*tables.member_offset[members.start + 1 : members.stop].tolist(), stride]
-        for m, end in zip(members, ends, strict=True):
-            keys[:, tables.member_offset[m] : end] = tables.member_window[m] >= 0
-    sizes = np.diff(starts)
-    chosen = np.repeat(has_window & (sizes >= kernels.WINDOW_FROM), sizes)
-    if not chosen.any():
-        return
-    at = np.flatnonzero(chosen)
-    low = (tables.entries[at, 0] >> np.uint64(16)) & np.uint64(0xFFFF)
-    cluster = np.repeat(np.arange(len(sizes)), sizes)[at]
-    tables.entries[at] = tables.entries[at[np.lexsort((low, cluster))]]
-    kernels.fill_reach(tables.cluster_start, tables.entries, tables.reach)
-
-
-def _empty_tables(conditions: Conditions, plan: Plan) -> tuple[Tables, int]:
-    """Number the keys of a plan's tables; return the tables without entries, and how many keys."""
-    n_digits = plan.coding.n_digits
-    member_start, attributes, offsets, windows = [0], [], [], []
-    bases, strides = [], []
-    base = 0
-    for f, prefix in enumerate(plan.prefixes):
-        inside = plan.family == f
-        stride = 0
-        for member in np.unique(plan.member[inside]).tolist():
-            attributes.append(member)
-            offsets.append(stride)
-            windows.append(_window_attribute(conditions, plan, f, member))
-            stride += int(n_digits[member]) if member >= 0 else 1
-        member_start.append(len(attributes))
-        bases.append(base)
-        strides.append(stride)
-        base += stride * int(np.prod(n_digits[list(prefix)], dtype=np.int64))
-    tables = Tables(
-        prefix_start=np.cumsum([0, *(len(p) for p in plan.prefixes)]).astype(np.int64),
-        prefix=np.array([a for p in plan.prefixes for a in p], np.int64),
-        member_start=np.array(member_start, np.int64),
-        member_attribute=np.array(attributes, np.int64),
-        member_offset=np.array(offsets, np.int64),
-        member_digit=np.array([plan.coding.first[max(a, 0)] for a in attributes], np.int64),
-        member_window=np.array(windows, np.int64),
-        base=np.array(bases, np.int64),
-        stride=np.array(strides, np.int64),
-        cluster_start=np.zeros(1, np.uint32),
-        entries=np.empty((0, 2), np.uint64),
-        reach=np.empty(0, np.uint16),
-    )
-    return tables, base
-
-
-def _window_attribute(conditions: Conditions, plan: Plan, f: int, member: int) -> int:
-    """Choose the attribute by which a table's large clusters are ordered, or -1.
-
-    It is the one that most of the table's conjunctions have besides the key, as one range.
-    """
-    chosen = np.flatnonzero((plan.family == f) & (plan.member == member))
-    if len(chosen) < kernels.WINDOW_FROM:
-        return -1
-    chosen = chosen[:: max(len(chosen) // 1000, 1)]
-    votes: dict[int, int] = {}
-    key = (*plan.prefixes[f], member)
-    for c in chosen.tolist():
-        for i in range(conditions.start[c], conditions.start[c + 1]):
-            attribute = int(conditions.attribute[i])
-            is_single = conditions.range_start[i + 1] - conditions.range_start[i] == 1
-            is_key = attribute in key and bool(
-                plan.coding.is_point[attribute] and plan.coding.is_exact[attribute]
-            )
-            if is_single and not is_key and plan.selectivity[i] < 0.5:
-                votes[attribute] = votes.get(attribute, 0) + 1
-    if not votes:
-        return -1
-    winner = max(votes, key=votes.__getitem__)
-    return winner if votes[winner] > 0.9 * len(chosen) else -1
-
-
-def _member_numbers(tables: Tables, plan: Plan) -> NDArray[np.int32]:
-    """Return for each conjunction the number of its family's member."""
-    numbers = np.zeros(len(plan.family), np.int32)
-    for f in range(len(plan.prefixes)):
-        inside = np.flatnonzero(plan.family == f)
-        first, last = tables.member_start[f], tables.member_start[f + 1]
-        members = tables.member_attribute[first:last]
-        numbers[inside] = first + np.searchsorted(members, plan.member[inside])
-    return numbers

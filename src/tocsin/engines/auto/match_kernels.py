@@ -1,0 +1,724 @@
+"""Cells → matches, compiled: the conjunctions of a segment that events satisfy.
+
+Enters: the flat arrays of a segment (see `arrays`), and events as codes and cells. Leaves: for each
+event the numbers of the conjunctions that it satisfies, LIKE patterns apart. There are three ways
+here, each for its own part of a segment and batch:
+
+- `match`: event by event through the keys, entries and columns;
+- `match_groups`: events ordered by the prefix of a family; where enough of them share one, 64 at a
+  time against all its entries: a mask per code says which of the 64 have it or a lower one, so an
+  entry is decided for all of them by a few loads;
+- `match_members`: table by table, for families of many members of which an event has few.
+
+The last two write pairs of an event and a number, as those of `bitmap_kernels` do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.engines.auto.arrays import (
+    IS_OPEN,
+    NUMBER,
+    OPEN_AT_ENDS,
+    OPEN_AT_ENDS2,
+    Cells,
+    Clusters,
+    Codes,
+    Coding,
+    Columns,
+    Flags,
+    Integers,
+    Keys,
+    Numbers,
+    Scalar,
+    Slots,
+    Stream,
+    Words,
+)
+from tocsin.jit import LANES, emit_block, inlined, inner, kernel, lowest_bit, prefetch_row
+
+SCAN_FROM = 8
+"""From how many entries on a cluster is scanned by itself."""
+_IN_WORD = np.uint64(63)
+_LOW = np.uint64(0xFFFF0000)
+"""The bits of an entry's first word that hold the low of its first condition."""
+
+
+@inlined
+def _wide(words: Codes, n: Scalar) -> Scalar:
+    return np.int64(words[n]) | (np.int64(words[n + 1]) << 16)
+
+
+@inlined
+def _holds(words: Codes, n: Scalar, cells: Cells) -> Scalar:
+    """Whether an event's cells satisfy the conjunction that begins at a place of the stream."""
+    n_left = np.int64(words[n])
+    n += 1
+    for _ in range(n_left):
+        form, attribute = np.int64(words[n] >> 14), np.int64(words[n] & 0x3FFF)
+        n += 1
+        if form < 2:
+            cell = np.int64(cells[attribute])
+            if cell < np.int64(words[n]) or cell >= np.int64(words[n + form]) + (1 - form):
+                return False
+            n += 1 + form
+            continue
+        if form == 2:
+            cell = np.int64(cells[attribute])
+            if cell < _wide(words, n) or cell >= _wide(words, n + 2):
+                return False
+            n += 4
+            continue
+        attribute, count = _wide(words, n), _wide(words, n + 2)
+        n += 4
+        cell = np.int64(cells[attribute])
+        is_inside = False
+        for r in range(count):
+            if cell < _wide(words, n + 4 * r + 2):
+                is_inside = cell >= _wide(words, n + 4 * r)
+                break
+        if not is_inside:
+            return False
+        n += 4 * count
+    return True
+
+
+@inlined
+def _fill_row(codes: Codes, rows: Cells, event: Scalar, row: Cells) -> None:
+    """Write the cells of an event; `rows` is empty where codes are cells."""
+    for a in range(len(row)):
+        row[a] = rows[event, a] if len(rows) > 0 else codes[event, a]
+
+
+@inlined
+def _prefix_key(coding: Coding, keys: Keys, f: Scalar, row: Codes) -> Scalar:
+    """Return the number of a family's prefix that an event has, or -1."""
+    key = np.int64(0)
+    for p in range(keys.prefix_start[f], keys.prefix_start[f + 1]):
+        attribute = keys.prefix[p]
+        digit = np.int64(coding.digit[coding.first[attribute] + np.int64(row[attribute])])
+        if digit < 0:
+            return np.int64(-1)
+        key = key * coding.n_digits[attribute] + digit
+    return key
+
+
+@inlined
+def _find_members(
+    coding: Coding,
+    keys: Keys,
+    entries: Words,
+    f: Scalar,
+    prefix: Scalar,
+    row: Codes,
+    clusters: Clusters,
+    n: Scalar,
+) -> Scalar:
+    """Look an event up in the tables of a family; add the clusters found, return their number."""
+    key = keys.base[f] + prefix * keys.stride[f]
+    for m in range(keys.member_start[f], keys.member_start[f + 1]):
+        attribute = keys.member_attribute[m]
+        digit = np.int64(0)
+        if attribute >= 0:
+            digit = np.int64(coding.digit[keys.member_digit[m] + np.int64(row[attribute])])
+            if digit < 0:
+                continue
+        place = key + keys.member_offset[m] + digit
+        first = np.int64(keys.start[place])
+        last = np.int64(keys.start[place + 1])
+        clusters.start[n] = first
+        clusters.end[n] = last
+        clusters.member[n] = m
+        n += first < last
+        prefetch_row(entries, first)
+    return n
+
+
+@inlined
+def _check(word: Scalar, rest: Scalar, row: Codes) -> Any:
+    """Whether an entry's words hold for an event; and its number, marked when it is still open."""
+    width, width2 = np.uint16(word >> np.uint64(32)), np.uint16(rest >> np.uint64(16))
+    distance = np.uint16(row[word & np.uint64(0xFFFF)] - np.uint16(word >> np.uint64(16)))
+    distance2 = np.uint16(row[word >> np.uint64(48)] - np.uint16(rest))
+    number = np.uint32(rest >> np.uint64(32))
+    at_end = ((distance == 0) | (distance == width)) & ((number & OPEN_AT_ENDS) != 0)
+    at_end2 = ((distance2 == 0) | (distance2 == width2)) & ((number & OPEN_AT_ENDS2) != 0)
+    is_open = (number >= IS_OPEN) | at_end | at_end2
+    is_inside = (distance <= width) & (distance2 <= width2)
+    return is_inside, (number & NUMBER) | (np.uint32(is_open) << np.uint32(31)), is_open
+
+
+@inlined
+def _scan_large(
+    entries: Words, clusters: Clusters, n_clusters: Scalar, row: Codes, out: Any, n: Scalar
+) -> Any:
+    """Scan the large clusters; move the small ones up.
+
+    Returns the number of small ones, where the next match goes, and how many are still open.
+    """
+    n_small, n_open = np.int64(0), np.int64(0)
+    for k in range(n_clusters):
+        first, last = clusters.start[k], clusters.end[k]
+        clusters.start[n_small] = first
+        clusters.end[n_small] = last
+        if last - first < SCAN_FROM:
+            n_small += 1
+            continue
+        for i in range(first, last):
+            is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], row)
+            out[n] = number
+            n += is_inside
+            n_open += is_inside & is_open
+    return n_small, n, n_open
+
+
+@inlined
+def _scan_small(
+    entries: Words, clusters: Clusters, n_clusters: Scalar, row: Codes, out: Any, n: Scalar
+) -> Any:
+    """Scan small clusters in rounds, an entry of each: no branch depends on their sizes.
+
+    Returns where the next match goes, and how many are still open.
+    """
+    n_open = np.int64(0)
+    while n_clusters > 0:
+        n_left = np.int64(0)
+        for k in range(n_clusters):
+            i, last = clusters.start[k], clusters.end[k]
+            is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], row)
+            out[n] = number
+            n += is_inside
+            n_open += is_inside & is_open
+            clusters.start[n_left] = i + 1
+            clusters.end[n_left] = last
+            n_left += i + 1 < last
+        n_clusters = n_left
+    return n, n_open
+
+
+@inner
+def _close(
+    stream: Stream, cells: Cells, out: Numbers, first: Scalar, last: Scalar, base: Scalar
+) -> Scalar:
+    """Check the open ones among the conjunctions found for an event; keep those that hold."""
+    n = first
+    for i in range(first, last):
+        number = out[i]
+        holds = True
+        if number >= IS_OPEN:
+            number &= ~IS_OPEN
+            holds = _holds(stream.words, np.int64(stream.start[number - base]), cells)
+        out[n] = number
+        n += holds
+    return n
+
+
+@inlined
+def _window(columns: Columns, first: Scalar, last: Scalar, cell: Scalar) -> Any:
+    """Return the run of a cluster's columns that may hold for a cell of its window attribute."""
+    low, high = first, last
+    while low < high:
+        middle = (low + high) >> 1
+        if columns.low[middle] <= cell:
+            low = middle + 1
+        else:
+            high = middle
+    end = low
+    low, high = first, end
+    while low < high:
+        middle = (low + high) >> 1
+        if columns.reach[middle] <= cell:
+            low = middle + 1
+        else:
+            high = middle
+    return low, end
+
+
+@inlined
+def _find_windows(
+    coding: Coding,
+    keys: Keys,
+    columns: Columns,
+    entries: Words,
+    codes: Codes,
+    cells: Cells,
+    clusters: Clusters,
+) -> Any:
+    """Look an event up in the tables with columns; return how many windows, and their length."""
+    n, length = np.int64(0), np.int64(0)
+    for f in range(len(keys.base)):
+        prefix = _prefix_key(coding, keys, f, codes)
+        if prefix < 0:
+            continue
+        found = _find_members(coding, keys, entries, f, prefix, codes, clusters, n)
+        for k in range(n, found):
+            cell = np.uint32(cells[columns.window[clusters.member[k]]])
+            first, last = _window(columns, clusters.start[k], clusters.end[k], cell)
+            clusters.start[k] = first
+            clusters.end[k] = last
+            length += last - first
+        n = found
+    return n, length
+
+
+@inlined
+def _scan_windows(
+    columns: Columns, clusters: Clusters, n_windows: Scalar, row: Cells, base: Any, out: Any, n: Any
+) -> Scalar:
+    """Write what holds in the windows; return where the next match goes."""
+    for k in range(n_windows):
+        m = clusters.member[k]
+        cell = np.uint32(row[columns.window[m]])
+        other = np.uint32(0)
+        if columns.other[m] >= 0:
+            other = np.uint32(row[columns.other[m]])
+        i, last = clusters.start[k], clusters.end[k]
+        while i + LANES <= last:
+            n = emit_block(
+                columns.high,
+                columns.other_low,
+                columns.other_width,
+                columns.number,
+                i,
+                cell,
+                other,
+                base,
+                out,
+                n,
+            )
+            i += LANES
+        while i < last:
+            distance = np.uint32(other - columns.other_low[i])
+            out[n] = columns.number[i] + base
+            n += (columns.high[i] > cell) & (distance <= columns.other_width[i])
+            i += 1
+    return n
+
+
+@inlined
+def _make_clusters(n: Scalar) -> Any:
+    """Return room for n clusters."""
+    return Clusters(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64))
+
+
+@kernel
+def match(
+    coding: Coding,
+    stream: Stream,
+    keys: Keys,
+    entries: Words,
+    is_skipped: Flags,
+    column_keys: Keys,
+    columns: Columns,
+    codes: Codes,
+    rows: Cells,
+    first_event: int,
+    base: int,
+    out: Numbers,
+    offsets: Integers,
+) -> Any:
+    """Write what events satisfy, each number plus a base; return how many events were done.
+
+    `is_skipped` are families that are looked after elsewhere. Events are taken from `first_event`
+    on; `offsets[first_event]` says where to write. An event is either done whole or not at all.
+    `rows` is empty where codes are cells and there are no columns.
+    """
+    room = len(keys.member_attribute) + len(column_keys.member_attribute) + 1
+    clusters = _make_clusters(room)
+    windows = _make_clusters(room)
+    row = np.empty(codes.shape[1], np.int32)
+    start = np.uint32(base)
+    n = offsets[first_event]
+    has_columns = len(column_keys.base) > 0
+    for event in range(first_event, len(codes)):
+        found = codes[event]
+        n_clusters, n_windows, length = np.int64(0), np.int64(0), np.int64(LANES)
+        for f in range(len(keys.base)):
+            if is_skipped[f]:
+                continue
+            prefix = _prefix_key(coding, keys, f, found)
+            if prefix >= 0:
+                n_clusters = _find_members(
+                    coding, keys, entries, f, prefix, found, clusters, n_clusters
+                )
+        if has_columns:
+            _fill_row(codes, rows, event, row)
+            n_windows, more = _find_windows(
+                coding, column_keys, columns, entries, found, row, windows
+            )
+            length += more
+        for k in range(n_clusters):
+            length += clusters.end[k] - clusters.start[k]
+        if n + length > len(out):
+            return event
+        n_small, n, n_open = _scan_large(entries, clusters, n_clusters, found, out, n)
+        n, more_open = _scan_small(entries, clusters, n_small, found, out, n)
+        if start:
+            for i in range(offsets[event], n):
+                out[i] += start
+        if n_open + more_open:
+            if not has_columns:
+                _fill_row(codes, rows, event, row)
+            n = _close(stream, row, out, offsets[event], n, start)
+        n = _scan_windows(columns, windows, n_windows, row, start, out, n)
+        offsets[event + 1] = n
+    return len(codes)
+
+
+@inlined
+def _cell_code(coding: Coding, a: Scalar, cell: Scalar) -> Scalar:
+    """Return the code of a cell."""
+    if coding.is_exact[a] or cell < 2:
+        return cell
+    return 2 + (cell - 2) * 65533 // (coding.n_cells[a] - 2)
+
+
+@inlined
+def _fill_masks(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, masks: Any) -> None:
+    """Write for each code of each attribute which of up to 64 events have a lower one.
+
+    The codes of attribute a start at `starts[a]`, with one place more than there are codes.
+    """
+    equal, below = masks
+    for event in range(first, last):
+        bit = np.uint64(1) << np.uint64(event - first)
+        for a in range(len(starts) - 1):
+            equal[starts[a] + np.uint32(codes[event, a])] |= bit
+    for a in range(len(starts) - 1):
+        lower = np.uint64(0)
+        for i in range(np.uint64(starts[a]), np.uint64(starts[a + 1])):
+            below[i] = lower
+            lower |= equal[i]
+            equal[i] = np.uint64(0)
+
+
+@inlined
+def _scan_masks(
+    stream: Stream,
+    entries: Words,
+    slots: Slots,
+    places: Any,
+    below: Words,
+    codes: Codes,
+    rows: Cells,
+    row: Cells,
+    order: Cells,
+    at: Scalar,
+    pairs: Any,
+    n: Scalar,
+) -> Scalar:
+    """Decide the entries of a prefix for up to 64 events, from the one at `at` on.
+
+    Returns where the next pair goes, or -1 when there is no room.
+    """
+    first, last = places
+    pair_event, pair_number = pairs
+    starts = slots.first
+    one = np.uint32(1)
+    for i in range(np.uint64(first), np.uint64(last)):
+        slot = slots.of_entry[i]
+        mask = below[slots.high[slot]] ^ below[slots.low[slot]]
+        word = entries[i, 0]
+        low = starts[word & np.uint64(0xFFFF)] + np.uint32(np.uint16(word >> np.uint64(16)))
+        width = np.uint32(np.uint16(word >> np.uint64(32)))
+        mask &= below[low + width + one] ^ below[low]
+        if mask == 0:
+            continue
+        rest = entries[i, 1]
+        low = starts[word >> np.uint64(48)] + np.uint32(np.uint16(rest))
+        width = np.uint32(np.uint16(rest >> np.uint64(16)))
+        mask &= below[low + width + one] ^ below[low]
+        number = np.uint32(rest >> np.uint64(32))
+        while mask:
+            event = at + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            holds = True
+            if number > NUMBER:
+                _fill_row(codes, rows, event, row)
+                holds = _holds(stream.words, np.int64(stream.start[number & NUMBER]), row)
+            if n == len(pair_event):
+                return np.int64(-1)
+            pair_event[n] = order[event]
+            pair_number[n] = number & NUMBER
+            n += holds
+    return n
+
+
+@inlined
+def _scan_entries(
+    stream: Stream,
+    entries: Words,
+    clusters: Clusters,
+    n_clusters: Scalar,
+    codes: Codes,
+    rows: Cells,
+    row: Cells,
+    event: Scalar,
+    name: Scalar,
+    pairs: Any,
+    n: Scalar,
+) -> Scalar:
+    """Decide the entries of some clusters for one event, which is called `name` in pairs.
+
+    Returns where the next pair goes, or -1 when there is no room.
+    """
+    pair_event, pair_number = pairs
+    found = codes[event]
+    for k in range(n_clusters):
+        for i in range(clusters.start[k], clusters.end[k]):
+            is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], found)
+            if not is_inside:
+                continue
+            if is_open:
+                _fill_row(codes, rows, event, row)
+                is_inside = _holds(stream.words, np.int64(stream.start[number & NUMBER]), row)
+            if n == len(pair_event):
+                return np.int64(-1)
+            pair_event[n] = name
+            pair_number[n] = number & NUMBER
+            n += is_inside
+    return n
+
+
+@kernel
+def match_groups(
+    coding: Coding,
+    stream: Stream,
+    keys: Keys,
+    entries: Words,
+    slots: Slots,
+    f: int,
+    costs: NDArray[np.float64],
+    codes: Codes,
+    rows: Cells,
+    order: Cells,
+    prefix_of: Integers,
+    pair_event: Cells,
+    pair_number: Numbers,
+) -> Any:
+    """Write pairs for a family whose prefix orders the events; return how many, -1 if too many.
+
+    The k-th row of `codes` and `rows` is that of event `order[k]`, and `prefix_of[k]` its prefix.
+    `costs`: of a probe, of an entry against a mask, of a code in a mask, and of an attribute of an
+    event there. `slots` is empty where the codes are too many for masks.
+    """
+    pairs = (pair_event, pair_number)
+    n_members = keys.member_start[f + 1] - keys.member_start[f]
+    room = n_members + 1
+    clusters = _make_clusters(room)
+    n_codes = np.int64(0)
+    if len(slots.of_entry):
+        n_codes = np.int64(slots.first[len(slots.first) - 1])
+    masks = (np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64))
+    row = np.empty(codes.shape[1], np.int32)
+    n, at = np.int64(0), np.int64(0)
+    while at < len(order):
+        prefix, end = prefix_of[at], at + 1
+        while end < len(order) and prefix_of[end] == prefix:
+            end += 1
+        key = keys.base[f] + prefix * keys.stride[f]
+        first, last = np.int64(0), np.int64(0)
+        if prefix >= 0:
+            first, last = np.int64(keys.start[key]), np.int64(keys.start[key + keys.stride[f]])
+        per_block = (last - first) * costs[1] + n_codes * costs[2]
+        masked = ((end - at + 63) // 64) * per_block + (end - at) * codes.shape[1] * costs[3]
+        if first == last:
+            at = end
+        elif n_codes > 0 and masked < (end - at) * n_members * costs[0]:
+            while at < end and n >= 0:
+                stop = min(at + 64, end)
+                _fill_masks(codes, at, stop, slots.first, masks)
+                places = (first, last)
+                n = _scan_masks(
+                    stream, entries, slots, places, masks[1], codes, rows, row, order, at, pairs, n
+                )
+                at = stop
+        while at < end and n >= 0:
+            n_clusters = _find_members(
+                coding, keys, entries, np.int64(f), prefix, codes[at], clusters, np.int64(0)
+            )
+            n = _scan_entries(
+                stream, entries, clusters, n_clusters, codes, rows, row, at, order[at], pairs, n
+            )
+            at += 1
+        if n < 0:
+            return -1
+    return n
+
+
+@inlined
+def _fill_block(
+    coding: Coding, cells: Cells, first: Scalar, last: Scalar, codes: Codes, present: Words
+) -> None:
+    """Write the codes of some events, and as bits which attributes they have."""
+    for start in range(first, last, 256):
+        end = min(start + 256, last)
+        for event in range(start - first, end - first):
+            for a in range(codes.shape[1]):
+                codes[event, a] = 0
+            for word in range(present.shape[1]):
+                present[event, word] = np.uint64(0)
+        for a in range(len(cells)):
+            word, bit = a >> 6, np.uint64(1) << np.uint64(a & 63)
+            for event in range(start, end):
+                cell = np.int64(cells[a, event])
+                if cell > 0:
+                    codes[event - first, a] = _cell_code(coding, a, cell)
+                    present[event - first, word] |= bit
+
+
+@inlined
+def _find_member(
+    coding: Coding,
+    keys: Keys,
+    entries: Words,
+    f: Scalar,
+    m: Scalar,
+    cells: Cells,
+    first: Scalar,
+    last: Scalar,
+    found: Clusters,
+) -> Scalar:
+    """Look some events up in one table; write their clusters, return how many.
+
+    `found.member` are the events, counted from the first.
+    """
+    n = np.int64(0)
+    attribute = keys.member_attribute[m]
+    key = keys.base[f] + keys.member_offset[m]
+    skips_absent = attribute >= 0 and coding.digit[keys.member_digit[m]] < 0
+    for event in range(first, last):
+        digit = np.int64(0)
+        if attribute >= 0:
+            cell = np.int64(cells[attribute, event])
+            if cell == 0 and skips_absent:
+                continue
+            code = _cell_code(coding, attribute, cell)
+            digit = (code - 2) >> coding.shift[attribute]
+            if coding.is_point[attribute]:
+                digit = np.int64(coding.digit[keys.member_digit[m] + code])
+            if digit < 0:
+                continue
+        start, end = np.int64(keys.start[key + digit]), np.int64(keys.start[key + digit + 1])
+        found.member[n] = event - first
+        found.start[n] = start
+        found.end[n] = end
+        n += start < end
+        for i in range(start, min(end, start + 24), 4):
+            prefetch_row(entries, i)
+    return n
+
+
+@inlined
+def _sift(
+    entries: Words,
+    found: Clusters,
+    k: Scalar,
+    present: Words,
+    codes: Codes,
+    likely: Any,
+    n: Scalar,
+) -> Scalar:
+    """Add the entries of a cluster that ask for no attribute that its event lacks.
+
+    `likely` are entries and events; what their checks will need of the codes, which are flat, is
+    on its way. Returns how many are likely.
+    """
+    entry, name = likely
+    event = np.uint64(found.member[k])
+    row = event * np.uint64(len(codes) // len(present))
+    for i in range(np.uint64(found.start[k]), np.uint64(found.end[k])):
+        word, rest = entries[i, 0], entries[i, 1]
+        a, b = word & np.uint64(0xFFFF), word >> np.uint64(48)
+        lacks = ~present[event, a >> np.uint64(6)] >> (a & _IN_WORD)
+        lacks &= np.uint64((word & _LOW) > 0)
+        lacks_b = ~present[event, b >> np.uint64(6)] >> (b & _IN_WORD)
+        lacks_b &= np.uint64(np.uint16(rest) > 0)
+        if (lacks | lacks_b) & np.uint64(1):
+            continue
+        entry[n] = i
+        name[n] = event
+        n += 1
+        prefetch_row(codes, np.int64(row + a))
+        prefetch_row(codes, np.int64(row + b))
+    return n
+
+
+@kernel
+def match_members(
+    coding: Coding,
+    stream: Stream,
+    keys: Keys,
+    entries: Words,
+    f: int,
+    cells: Cells,
+    block: int,
+    pair_event: Cells,
+    pair_number: Numbers,
+) -> Any:
+    """Write pairs for a family without a prefix, member by member; return how many, or -1.
+
+    `cells` are by attribute; `block` events at a time, so that what is asked of them first, which
+    attributes they have, stays in the cache while the entries of all members pass.
+    """
+    found = _make_clusters(block)
+    likely = (np.empty(1024, np.int64), np.empty(1024, np.int64))
+    codes = np.empty((block, max(len(cells), 1)), np.uint16)
+    present = np.empty((block, (len(cells) >> 6) + 1), np.uint64)
+    flat, row = codes.reshape(-1), np.empty(len(cells), np.int32)
+    n_events = cells.shape[1]
+    n = np.int64(0)
+    for first in range(0, n_events, block):
+        last = min(first + block, n_events)
+        _fill_block(coding, cells, first, last, codes, present)
+        for m in range(keys.member_start[f], keys.member_start[f + 1]):
+            n_found = _find_member(coding, keys, entries, f, m, cells, first, last, found)
+            k = np.int64(0)
+            while k < n_found:
+                n_likely, size = np.int64(0), found.end[k] - found.start[k]
+                if size > len(likely[0]):
+                    likely = (np.empty(size, np.int64), np.empty(size, np.int64))
+                while k < n_found and n_likely + found.end[k] - found.start[k] <= len(likely[0]):
+                    n_likely = _sift(entries, found, k, present, flat, likely, n_likely)
+                    k += 1
+                for at in range(n_likely):
+                    i, event = likely[0][at], likely[1][at]
+                    is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], codes[event])
+                    if not is_inside:
+                        continue
+                    if is_open:
+                        for a in range(len(cells)):
+                            row[a] = cells[a, first + event]
+                        place = np.int64(stream.start[number & NUMBER])
+                        is_inside = _holds(stream.words, place, row)
+                    if n == len(pair_event):
+                        return -1
+                    pair_event[n] = first + event
+                    pair_number[n] = number & NUMBER
+                    n += is_inside
+    return n
+
+
+@kernel
+def close_pairs(
+    stream: Stream, rows: Cells, pair_event: Cells, pair_number: Numbers, n: int
+) -> Any:
+    """Check the open ones among n pairs; keep those that hold, return how many.
+
+    `rows` are cells by event.
+    """
+    n_kept = np.int64(0)
+    for i in range(n):
+        event, number = pair_event[i], pair_number[i]
+        holds = True
+        if number >= IS_OPEN:
+            number &= NUMBER
+            holds = _holds(stream.words, np.int64(stream.start[number]), rows[event])
+        pair_event[n_kept] = event
+        pair_number[n_kept] = number
+        n_kept += holds
+    return n_kept
