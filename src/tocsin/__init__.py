@@ -10,10 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tocsin.matcher import LoadReport, Matcher, warm_up
+    from tocsin.matcher import LoadReport, Matcher
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
     from tocsin.normalize import covers
+    from tocsin.warm import warm_up
 
 __version__ = "0.1.0"
 
@@ -24,7 +25,7 @@ _HOMES = {
     "Matcher": "tocsin.matcher",
     "Matches": "tocsin.matches",
     "covers": "tocsin.normalize",
-    "warm_up": "tocsin.matcher",
+    "warm_up": "tocsin.warm",
 }
 
 __all__ = [

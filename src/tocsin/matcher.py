@@ -298,25 +298,3 @@ def _to_list(ids: Any) -> list[SubscriptionId]:
     if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
         raise ArgumentError(f"ids must be a list of ids, not {ids!r}")
     return list(ids)
-
-
-def warm_up() -> None:
-    """Compile the kernels that a matcher uses, so that no later call has to wait for them.
-
-    It takes up to a minute once; after that they are kept on disk and take a second to load.
-    """
-    texts = [
-        "x = 1 AND s = 'a' AND y < 2.5",
-        "NOT (x = 1 AND y > 2.5)",
-        "x < 2 AND y > 1 OR s < 'b'",
-    ]
-    matcher = Matcher()
-    matcher.subscribe_many(pa.table({"id": range(len(texts)), "where": texts}))
-    events = pa.table({"x": [1, 10**9], "y": [0.5, 3.5], "s": ["a", "b"]})
-    matcher.match_batch(events)
-    for _ in range(40):
-        matcher.subscribe(len(matcher), "x = 1 AND y BETWEEN 0.1 AND 0.9")
-    matcher.match_batch(pa.concat_tables([events] * 1500))
-    matcher.unsubscribe(0)
-    matcher.match(events.to_pylist()[0])
-    matcher.match_batch(events)

@@ -31,6 +31,7 @@ def run() -> None:
     _match_odd(odd)
     many = tocsin.Matcher()
     _grow(many)
+    tocsin.warm_up()
 
 
 def _subscribe(matcher: Matcher) -> None:

@@ -132,20 +132,40 @@ class CellSpace:
     """The cells of every attribute that a conjunction table mentions."""
 
     def __init__(self, table: ConjunctionTable) -> None:
-        self.attributes = table.attributes
-        self.vocabulary = table.vocabulary
         found = _find_cuts(table)
-        self.lines: list[dict[Line, LineCells]] = found.lines
-        self.n_cells = np.array(
-            [
-                FIRST_CELL + sum(cells.n_cells for cells in by_line.values())
-                for by_line in self.lines
-            ],
-            np.int32,
-        )
+        self._set(table.attributes, table.vocabulary, found.lines)
         self.range_start, self.range_low, self.range_high = _condition_ranges(
             table, found, self.n_cells
         )
+
+    def _set(
+        self, attributes: tuple[str, ...], vocabulary: pa.Array, lines: list[dict[Line, LineCells]]
+    ) -> None:
+        self.attributes = attributes
+        self.vocabulary = vocabulary
+        self.lines = lines
+        self.n_cells = np.array(
+            [FIRST_CELL + sum(cells.n_cells for cells in by_line.values()) for by_line in lines],
+            np.int32,
+        )
+
+    @classmethod
+    def from_lines(
+        cls,
+        attributes: tuple[str, ...],
+        vocabulary: pa.Array,
+        lines: list[dict[Line, LineCells]],
+    ) -> CellSpace:
+        """Make a space of given cuts, by attribute and line; it knows no conditions."""
+        space = cls.__new__(cls)
+        space._set(attributes, vocabulary, lines)
+        space.forget_conditions()
+        return space
+
+    def forget_conditions(self) -> None:
+        """Drop the ranges of the table's conditions, which take more room than the cuts."""
+        self.range_start = np.zeros(1, np.int64)
+        self.range_low = self.range_high = np.empty(0, np.int32)
 
     def encode(self, events: EventBatch) -> NDArray[np.int32]:
         """Return the cells of a batch: a row per attribute, a column per event."""
@@ -176,16 +196,8 @@ class CellSpace:
                 np.int32
             )
             np.copyto(cells, found, where=True if part.here is None else part.here)
-        elif part.values.dtype == np.float64:
-            kernels.search_numbers(
-                part.values, here, space.floats, *space.float_grid, space.base, cells
-            )
-        elif space.integer_table is not None:
-            kernels.look_up_integers(part.values, here, *space.integer_table, cells)
         else:
-            kernels.search_numbers(
-                part.values, here, space.integers, *space.integer_grid, space.base, cells
-            )
+            _encode_numbers(space, part.values, here, cells)
 
     def _encode_strings(self, space: LineCells, strings: pa.Array) -> NDArray[np.int32]:
         encoded = strings.dictionary_encode()
@@ -236,6 +248,19 @@ class CellSpace:
         )
         ranges = self.range_start.nbytes + self.range_low.nbytes + self.range_high.nbytes
         return int(cuts + ranges + self.vocabulary.nbytes)
+
+
+def _encode_numbers(
+    space: LineCells, given: NDArray[Any], here: NDArray[np.bool_], cells: NDArray[np.int32]
+) -> None:
+    values = given.view()
+    values.flags.writeable = False  # whatever they were: a kernel is compiled for either
+    if values.dtype == np.float64:
+        kernels.search_numbers(values, here, space.floats, *space.float_grid, space.base, cells)
+    elif space.integer_table is not None:
+        kernels.look_up_integers(values, here, *space.integer_table, cells)
+    else:
+        kernels.search_numbers(values, here, space.integers, *space.integer_grid, space.base, cells)
 
 
 def _string_buffers(strings: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

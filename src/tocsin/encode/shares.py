@@ -28,17 +28,25 @@ def measured_shares(space: CellSpace, cells: NDArray[np.int32]) -> list[NDArray[
     ]
 
 
-def guessed_shares(space: CellSpace, attribute: NDArray[np.int32]) -> list[NDArray[np.float64]]:
-    """Guess the shares from the conditions; `attribute` is that of each condition."""
-    counts = np.diff(space.range_start)
-    owner = np.repeat(attribute, counts)
-    is_single = space.range_high - space.range_low == 1
+def guessed_shares(
+    space: CellSpace,
+    attribute: NDArray[np.int32],
+    range_start: NDArray[np.int64],
+    low: NDArray[np.int32],
+    high: NDArray[np.int32],
+) -> list[NDArray[np.float64]]:
+    """Guess the shares from conditions: the attribute of each, and its ranges of cells."""
+    owner = np.repeat(attribute, np.diff(range_start))
+    is_single = high - low == 1
     n_attributes = len(space.n_cells)
     n_single = np.bincount(owner[is_single], minlength=n_attributes)
     is_point = 2 * n_single > np.bincount(owner, minlength=n_attributes)
     asked = [np.zeros(count, np.bool_) for count in space.n_cells.tolist()]
+    first = np.concatenate([[0], np.cumsum(space.n_cells)]).astype(np.int64)
+    marked = np.zeros(first[-1], np.bool_)
+    marked[first[owner[is_single]] + low[is_single]] = True
     for a in np.flatnonzero(is_point).tolist():
-        asked[a][space.range_low[is_single & (owner == a)]] = True
+        asked[a] = marked[first[a] : first[a + 1]]
     return [_even(asked[a]) if is_point[a] else _by_width(space, a) for a in range(n_attributes)]
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tocsin.engines.protocol import Engine, Expressions
 
 _NAMES = ("auto", "oracle")
+_OPTIONS: dict[str, dict[str, type]] = {"auto": {"merges": bool}}
+"""The options of each engine, with their types."""
 
 
 def names() -> tuple[str, ...]:
@@ -24,12 +26,23 @@ def make(name: str, expressions: Expressions, options: dict[str, object]) -> Eng
     """Make an engine by its name."""
     if name not in _NAMES:
         raise UnknownEngineError(name, _NAMES)
-    if options:
-        raise ArgumentError(f"engine {name!r} has no option {', '.join(sorted(options))}")
+    _check_options(name, options)
     if name == "oracle":
         from tocsin.engines.oracle import OracleEngine
 
         return OracleEngine(expressions)
     from tocsin.engines.auto import AutoEngine
 
-    return AutoEngine()
+    return AutoEngine(**options)  # type: ignore[arg-type]
+
+
+def _check_options(name: str, options: dict[str, object]) -> None:
+    known = _OPTIONS.get(name, {})
+    unknown = sorted(options.keys() - known.keys())
+    if unknown:
+        raise ArgumentError(f"engine {name!r} has no option {', '.join(unknown)}")
+    for option, value in options.items():
+        if not isinstance(value, known[option]) or (
+            isinstance(value, bool) and known[option] is not bool
+        ):
+            raise ArgumentError(f"option {option} of engine {name!r} cannot be {value!r}")

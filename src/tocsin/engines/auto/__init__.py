@@ -1,141 +1,290 @@
 """The `auto` engine: cells, access tables chosen by a cost model, exact checks.
 
-Enters and leaves: see `engines.protocol`. Subscriptions arrive in segments, which are merged by
-size: a merge costs each subscription a logarithmic number of rebuilds, and plans anew. Deleted ones
-are marked, and dropped at the next merge.
+Enters and leaves: see `engines.protocol`. What arrives is pending until the next match, which
+indexes it as a segment of its own. Segments are merged by size: a merge costs each subscription a
+logarithmic number of rebuilds, and plans anew. Large merges are made by a thread of their own while
+events go on being matched against the segments as they were. What is deleted gets a time of death,
+and is dropped at the next merge.
+
+A match takes a `Version`: the segments, and the time. Nothing in it ever changes but for times of
+death, and those that come later than its own time it does not see. So readers need no lock but to
+take their version, and see either all of a change or nothing.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.auto import row_kernels
+from tocsin.engines.auto.content import Content, from_table, merged
+from tocsin.engines.auto.report import explain_subscription
+from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.auto.segment import Candidates, Segment, join
 from tocsin.engines.protocol import Found
 from tocsin.normalize.table import ConjunctionTable, stack, take
 
 _SAMPLE = 10_000
 """How many events `profile` keeps."""
+_ALIVE = np.uint32(0xFFFFFFFF)
+_SOON = 20_000
+"""Merges of fewer conjunctions are made at once, others by the thread."""
+
+
+@dataclass(eq=False)
+class _Held:
+    """A segment, and how many of its subscriptions are dead: as many or more."""
+
+    segment: Segment
+    n_dead: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.segment.n_subscriptions
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a match sees: segments, each with whether any of it is dead, and the time."""
+
+    segments: tuple[tuple[Segment, bool], ...]
+    died_at: NDArray[np.uint32]
+    time: int
 
 
 class AutoEngine:
-    """Segments, merged by size, and marks on what was deleted."""
+    """Segments, merged by size, and times of death.
 
-    def __init__(self) -> None:
+    Without `merges` each flush is a segment of its own until `merge` is called.
+    """
+
+    def __init__(self, *, merges: bool = True) -> None:
+        self._merges = merges
         self._pending: list[ConjunctionTable] = []
-        self._segments: list[Segment] = []
+        self._held: list[_Held] = []
         self._sample: EventBatch | None = None
-        self._died_at = np.zeros(1024, np.uint32)
-        self._last_event = np.full(1024, -1, np.int64)
-        self._stamp = 0
-        self._n_deleted = 0
+        self._died_at = np.full(1024, _ALIVE, np.uint32)
+        self._time = 0
+        self._rooms = Rooms()
+        self._lock = threading.RLock()
+        self._merger: threading.Thread | None = None
+        self._busy: list[_Held] = []
+        self._failure: Exception | None = None
+        self._seen = threading.local()
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
         """Take in subscriptions; they are indexed at the next match."""
-        highest = int(ids[-1]) if len(ids) else -1
-        if highest >= len(self._died_at):
-            room = max(highest + 1, 2 * len(self._died_at))
-            self._died_at = np.concatenate([self._died_at, np.zeros(room, np.uint32)])
-            self._last_event = np.concatenate([self._last_event, np.full(room, -1, np.int64)])
-        self._died_at[ids] = 0xFFFFFFFF
-        self._pending.append(table)
+        with self._lock:
+            highest = int(ids[-1]) if len(ids) else -1
+            if highest >= len(self._died_at):
+                room = max(highest + 1, 2 * len(self._died_at)) - len(self._died_at)
+                self._died_at = np.concatenate([self._died_at, np.full(room, _ALIVE, np.uint32)])
+            self._pending.append(table)
+            self._time += 1
 
     def delete(self, ids: NDArray[np.int64]) -> None:
-        """Mark subscriptions as gone."""
-        self._died_at[ids] = 0
-        self._n_deleted += len(ids)
+        """Let subscriptions die."""
+        with self._lock:
+            self._time += 1
+            self._died_at[ids] = self._time
+            if self._held:
+                firsts = np.array([held.segment.ids[0] for held in self._held])
+                for at, n in enumerate(
+                    np.bincount(np.searchsorted(firsts, ids, side="right"), minlength=1)[1:]
+                ):
+                    self._held[at].n_dead += int(n)
 
     def profile(self, events: EventBatch) -> None:
         """Keep a sample of events; segments built from now on are planned for such events."""
-        self._sample = events.sample(_SAMPLE) if len(events) else None
+        with self._lock:
+            self._sample = events.sample(_SAMPLE) if len(events) else None
+
+    def version(self) -> Version:
+        """Index what arrived, and return what a match is to see."""
+        with self._lock:
+            self._flush()
+            held = tuple((held.segment, held.n_dead > 0) for held in self._held)
+            return Version(held, self._died_at, self._time)
 
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
-        self._flush()
+        version = self.version()
         found = Candidates(np.zeros(len(events) + 1, np.int64), np.empty(0, np.uint32))
-        for segment in self._segments:
-            found = join(found, self._match_segment(segment, events))
+        for segment, has_dead in version.segments:
+            found = join(found, self._match_segment(version, segment, has_dead, events))
         return Found(found.offsets, found.found.view(np.int32))
 
-    def _match_segment(self, segment: Segment, events: EventBatch) -> Candidates:
-        is_plain = segment.first_id is not None and not self._n_deleted and not segment.is_patterned
-        found = segment.candidates(events, segment.first_id or 0 if is_plain else 0)
-        if is_plain:
-            return found
+    def _match_segment(
+        self, version: Version, segment: Segment, has_dead: bool, events: EventBatch
+    ) -> Candidates:
+        if segment.first_id is not None and not has_dead and not segment.is_patterned:
+            return segment.candidates(events, segment.first_id)
+        found = segment.candidates(events)
         ends = np.zeros(len(events) + 1, np.int64)
+        last_event, stamp = self._take_stamps(segment, len(version.died_at), len(events))
         row_kernels.to_ids(
             found.offsets,
             found.found,
             segment.ids,
-            self._died_at,
-            0,
-            self._last_event,
-            self._stamp,
+            version.died_at,
+            version.time,
+            last_event,
+            stamp,
             segment.has_siblings,
             ends[1:],
         )
-        self._stamp += len(events)
         return Candidates(ends, found.found[: ends[-1]])
+
+    def _take_stamps(
+        self, segment: Segment, n_ids: int, n_events: int
+    ) -> tuple[NDArray[np.int64], int]:
+        """Return this thread's notes of the event that each id was last seen in, and a number.
+
+        The events of the match that asks are numbered from there on.
+        """
+        if not segment.has_siblings:
+            return np.empty(0, np.int64), 0
+        notes = getattr(self._seen, "notes", None)
+        if notes is None or len(notes) < n_ids:
+            self._seen.notes = notes = np.full(n_ids, -1, np.int64)
+            self._seen.stamp = 0
+        stamp: int = self._seen.stamp
+        self._seen.stamp += n_events
+        return notes, stamp
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event against every segment."""
-        self._flush()
+        version = self.version()
         found: dict[int, None] = {}
-        for segment in self._segments:
+        for segment, _ in version.segments:
             ids = segment.match_one(event)
-            found.update(dict.fromkeys(ids[self._died_at[ids] > 0].tolist()))
+            found.update(dict.fromkeys(ids[version.died_at[ids] > version.time].tolist()))
         return list(found)
 
     def _flush(self) -> None:
-        """Index what arrived; merge segments until each is twice the size of the next."""
+        """Index what arrived, and see to merges."""
         if self._pending:
-            table = stack(
-                self._pending,
-                [0] * len(self._pending),
-                sum(table.n_subscriptions for table in self._pending),
-            )
-            self._pending.clear()
-            self._segments.append(Segment(table, self._sample))
-        n_held = sum(segment.n_subscriptions for segment in self._segments)
-        if self._n_deleted > max(n_held // 2, 1024):
-            self._merge(len(self._segments))
-            self._n_deleted = 0
-        while len(self._segments) > 1 and (
-            self._segments[-2].n_subscriptions < 2 * self._segments[-1].n_subscriptions
-        ):
-            self._merge(2)
+            tables = self._pending
+            self._pending = []
+            table = stack(tables, [0] * len(tables), sum(t.n_subscriptions for t in tables))
+            live = self._died_at[table.subscription] == _ALIVE
+            if not live.all():
+                table = take(table, np.flatnonzero(live))
+            if table.n_conjunctions:
+                self._held.append(_Held(self._build(from_table(table))))
+        if self._merges:
+            self._merge_small()
+            self._start_merger(self._due())
 
-    def _merge(self, n: int) -> None:
-        tables = []
-        for segment in self._segments[len(self._segments) - n :]:
-            live = np.flatnonzero(self._died_at[segment.table.subscription] > 0)
-            table = take(segment.table, live)
-            held = np.count_nonzero(np.diff(table.subscription, prepend=-1))
-            tables.append(replace(table, n_subscriptions=int(held)))
-        del self._segments[len(self._segments) - n :]
-        total = sum(table.n_subscriptions for table in tables)
-        self._segments.append(Segment(stack(tables, [0] * n, total), self._sample))
+    def _build(self, content: Content) -> Segment:
+        return Segment.build(content, self._sample, rooms=self._rooms)
+
+    def _merge_small(self) -> None:
+        """Merge the last segments while they are small and each not twice the size of the next."""
+        while len(self._held) > 1 and self._held[-2] not in self._busy:
+            last = self._held[-2:]
+            if last[0].size >= 2 * last[1].size or last[0].size + last[1].size > _SOON:
+                return
+            self._replace(last, self._merged(last))
+
+    def _due(self) -> list[_Held]:
+        """Return the neighbouring segments that should be merged next, if any."""
+        held = self._held
+        first, size = len(held) - 1, held[-1].size if held else 0
+        while first > 0 and held[first - 1].size < 2 * size:
+            first -= 1
+            size += held[first].size
+        if first < len(held) - 1:
+            return held[first:]
+        return next(([h] for h in held if h.n_dead > max(h.size // 2, 1024)), [])
+
+    def _start_merger(self, due: list[_Held]) -> None:
+        """Merge some segments in a thread of its own, unless it is busy."""
+        if due and self._merger is None:
+            self._busy = due
+            self._merger = threading.Thread(target=self._merge_apart, daemon=True)
+            self._merger.start()
+
+    def _merge_apart(self) -> None:
+        """Merge the busy segments, and go on as long as a merge is due."""
+        while True:
+            segment, failure = None, None
+            try:
+                segment = self._merged(self._busy)
+            except Exception as error:
+                failure = error
+            with self._lock:
+                if failure is None:
+                    self._replace(self._busy, segment)
+                self._failure = failure
+                self._busy = [] if failure or not self._merges else self._due()
+                if not self._busy:
+                    self._merger = None
+                    return
+
+    def _merged(self, held: list[_Held]) -> Segment | None:
+        """Build one segment of what lives in several, planned for the events as they now are."""
+        segments = [h.segment for h in held]
+        kept = [self._died_at[segment.ids] == _ALIVE for segment in segments]
+        content = merged(segments, kept)
+        return self._build(content) if len(content.ids) else None
+
+    def _replace(self, old: list[_Held], segment: Segment | None) -> None:
+        """Put a segment in the place of those it was merged from."""
+        at = self._held.index(old[0])
+        new = []
+        if segment is not None:
+            new = [_Held(segment, self._count_dead(segment))]
+        self._held[at : at + len(old)] = new
+
+    def _count_dead(self, segment: Segment) -> int:
+        """Count the subscriptions of a segment that are dead."""
+        return len(np.unique(segment.ids[self._died_at[segment.ids] != _ALIVE]))
+
+    def merge(self) -> None:
+        """Index all there is as one segment, planned for the events as they now are."""
+        while True:
+            with self._lock:
+                self._flush()
+                merger = self._merger
+                if merger is None:
+                    self._start_merger(list(self._held))
+                    merger = self._merger
+                    break
+            merger.join()
+        if merger is not None:
+            merger.join()
+        if self._failure is not None:
+            raise self._failure
 
     def explain(self, dense: int) -> str:
-        """Say where a subscription is kept."""
-        self._flush()
-        lines = [line for segment in self._segments for line in segment.explain(dense)]
+        """Say where a subscription is kept, and what the tables are."""
+        segments = [segment for segment, _ in self.version().segments]
+        lines = [line for segment in segments for line in explain_subscription(segment, dense)]
         return "\n".join(lines) if lines else "not kept: it can never match"
 
     def check(self) -> None:
         """Verify the invariants of every segment."""
-        self._flush()
-        for segment in self._segments:
+        version = self.version()
+        for segment, _ in version.segments:
             segment.check()
+        with self._lock:
+            for held in self._held:
+                assert held.n_dead >= self._count_dead(held.segment), "the dead are miscounted"
+            firsts = [int(held.segment.ids[0]) for held in self._held]
+            lasts = [int(held.segment.ids[-1]) for held in self._held]
+            assert all(a < b for a, b in zip(lasts, firsts[1:], strict=False)), "ids are mixed"
+        if self._failure is not None:
+            raise self._failure
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the segments."""
-        return sum(segment.nbytes for segment in self._segments) + sum(
-            table.nbytes for table in self._pending
-        )
+        """Bytes held by the segments, and by the times of death."""
+        with self._lock:
+            held = sum(held.segment.nbytes for held in self._held)
+            return held + sum(table.nbytes for table in self._pending) + self._died_at.nbytes

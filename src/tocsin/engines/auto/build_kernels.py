@@ -590,3 +590,17 @@ def read_stream(stream: Stream, chosen: Numbers, conditions: Conditions) -> Any:
         if has_room:
             conditions.start[at + 1] = n_conditions
     return n_conditions, n_ranges
+
+
+@kernel
+def move_cells(
+    conditions: Conditions, attribute: Cells, first: Integers, low: Cells, high: Cells, end: Cells
+) -> None:
+    """Renumber the attributes and cells of conditions in place, see `encode.joined.Moved`."""
+    for i in range(len(conditions.attribute)):
+        a = conditions.attribute[i]
+        for r in range(conditions.range_start[i], conditions.range_start[i + 1]):
+            is_present = conditions.low[r] == 1
+            conditions.high[r] = end[a] if is_present else high[first[a] + conditions.high[r]]
+            conditions.low[r] = low[first[a] + conditions.low[r]]
+        conditions.attribute[i] = attribute[a]

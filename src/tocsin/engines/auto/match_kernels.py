@@ -139,6 +139,20 @@ def _find_members(
 
 
 @inlined
+def _find_clusters(
+    coding: Coding, keys: Keys, entries: Words, is_skipped: Flags, row: Codes, clusters: Clusters
+) -> Scalar:
+    """Look an event up in all families but some; return how many clusters it finds."""
+    n = np.int64(0)
+    for f in range(len(keys.base)):
+        if not is_skipped[f]:
+            prefix = _prefix_key(coding, keys, f, row)
+            if prefix >= 0:
+                n = _find_members(coding, keys, entries, f, prefix, row, clusters, n)
+    return n
+
+
+@inlined
 def _check(word: Scalar, rest: Scalar, row: Codes) -> Any:
     """Whether an entry's words hold for an event; and its number, marked when it is still open."""
     width, width2 = np.uint16(word >> np.uint64(32)), np.uint16(rest >> np.uint64(16))
@@ -336,15 +350,8 @@ def match(
     has_columns = len(column_keys.base) > 0
     for event in range(first_event, len(codes)):
         found = codes[event]
-        n_clusters, n_windows, length = np.int64(0), np.int64(0), np.int64(LANES)
-        for f in range(len(keys.base)):
-            if is_skipped[f]:
-                continue
-            prefix = _prefix_key(coding, keys, f, found)
-            if prefix >= 0:
-                n_clusters = _find_members(
-                    coding, keys, entries, f, prefix, found, clusters, n_clusters
-                )
+        n_windows, length = np.int64(0), np.int64(LANES)
+        n_clusters = _find_clusters(coding, keys, entries, is_skipped, found, clusters)
         if has_columns:
             _fill_row(codes, rows, event, row)
             n_windows, more = _find_windows(
@@ -484,6 +491,24 @@ def _scan_entries(
     return n
 
 
+@inlined
+def _end_of_run(numbers: Integers, start: Scalar) -> Scalar:
+    """Return where the run of one number ends."""
+    end = start + 1
+    while end < len(numbers) and numbers[end] == numbers[start]:
+        end += 1
+    return end
+
+
+@inlined
+def _cost_of_masks(
+    n_events: Scalar, n_entries: Scalar, n_codes: Scalar, n_attributes: Scalar, costs: Any
+) -> Scalar:
+    """Return what it costs to meet a group of events with entries by masks."""
+    per_block = n_entries * costs[1] + n_codes * costs[2]
+    return ((n_events + 63) // 64) * per_block + n_events * n_attributes * costs[3]
+
+
 @kernel
 def match_groups(
     coding: Coding,
@@ -508,8 +533,7 @@ def match_groups(
     """
     pairs = (pair_event, pair_number)
     n_members = keys.member_start[f + 1] - keys.member_start[f]
-    room = n_members + 1
-    clusters = _make_clusters(room)
+    clusters = _make_clusters(n_members + 1)
     n_codes = np.int64(0)
     if len(slots.of_entry):
         n_codes = np.int64(slots.first[len(slots.first) - 1])
@@ -517,24 +541,21 @@ def match_groups(
     row = np.empty(codes.shape[1], np.int32)
     n, at = np.int64(0), np.int64(0)
     while at < len(order):
-        prefix, end = prefix_of[at], at + 1
-        while end < len(order) and prefix_of[end] == prefix:
-            end += 1
+        prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
         key = keys.base[f] + prefix * keys.stride[f]
         first, last = np.int64(0), np.int64(0)
         if prefix >= 0:
             first, last = np.int64(keys.start[key]), np.int64(keys.start[key + keys.stride[f]])
-        per_block = (last - first) * costs[1] + n_codes * costs[2]
-        masked = ((end - at + 63) // 64) * per_block + (end - at) * codes.shape[1] * costs[3]
+        masked = _cost_of_masks(end - at, last - first, n_codes, codes.shape[1], costs)
         if first == last:
             at = end
         elif n_codes > 0 and masked < (end - at) * n_members * costs[0]:
             while at < end and n >= 0:
                 stop = min(at + 64, end)
                 _fill_masks(codes, at, stop, slots.first, masks)
-                places = (first, last)
+                here = (first, last)
                 n = _scan_masks(
-                    stream, entries, slots, places, masks[1], codes, rows, row, order, at, pairs, n
+                    stream, entries, slots, here, masks[1], codes, rows, row, order, at, pairs, n
                 )
                 at = stop
         while at < end and n >= 0:

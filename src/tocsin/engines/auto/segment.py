@@ -18,12 +18,12 @@ from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.shares import guessed_shares, measured_shares
 from tocsin.engines.auto import bitmap_kernels, row_kernels
 from tocsin.engines.auto import match_kernels as kernels
-from tocsin.engines.auto.arrays import NUMBER, Conditions
-from tocsin.engines.auto.layout import lay_out
+from tocsin.engines.auto.arrays import NUMBER, Coding
+from tocsin.engines.auto.content import Content, PatternTable
+from tocsin.engines.auto.layout import Layout, lay_out, read_stream
 from tocsin.engines.auto.plan import Costs, make_plan
 from tocsin.engines.auto.rooms import Rooms
 from tocsin.normalize.lines import Line
-from tocsin.normalize.table import ConjunctionTable
 
 _GROUP_FROM = 2048
 """From how many events on a batch is ordered before it is matched."""
@@ -47,45 +47,53 @@ class Candidates(NamedTuple):
 
 
 class Segment:
-    """The index of some subscriptions; never changed once built."""
+    """The index of some subscriptions; never changed once built. `ids` are by conjunction."""
 
     def __init__(
         self,
-        table: ConjunctionTable,
-        sample: EventBatch | None = None,
-        costs: Costs | None = None,
+        space: CellSpace,
+        ids: NDArray[np.int32],
+        patterns: PatternTable,
+        coding: Coding,
+        prefixes: tuple[tuple[int, ...], ...],
+        layout: Layout,
         rooms: Rooms | None = None,
     ) -> None:
-        self.table = table
+        self.space = space
+        self.ids = ids
+        self.patterns = patterns
+        self.coding = coding
+        self.prefixes = prefixes
+        self.layout = layout
         self.rooms = rooms or Rooms()
-        self.space = space = CellSpace(table)
-        self.n_subscriptions = table.n_subscriptions
-        self.has_siblings = bool(np.any(table.subscription[1:] == table.subscription[:-1]))
-        self.ids = table.subscription.astype(np.int32)
-        self.first_id = _first_of_run(table.subscription)
-        shares = (
-            guessed_shares(space, table.attribute)
-            if sample is None
-            else measured_shares(space, space.encode(sample))
-        )
-        conditions = Conditions(
-            table.condition_start,
-            table.attribute,
-            space.range_start,
-            space.range_low,
-            space.range_high,
-        )
-        self.plan = make_plan(conditions, space.n_cells, shares, costs or Costs())
-        self._patterned = np.unique(
-            np.searchsorted(table.condition_start, table.pattern_condition, side="right") - 1
-        )
-        self.layout = lay_out(conditions, self.plan)
-        self._needs_rows = (
-            not self.plan.coding.is_exact.all() or len(self.layout.columns.window) > 0
-        )
+        is_new = ids[1:] != ids[:-1]
+        self.has_siblings = not is_new.all()
+        self.n_subscriptions = int(np.count_nonzero(is_new)) + min(len(ids), 1)
+        self.first_id = _first_of_run(ids)
+        self._patterned = np.unique(patterns.conjunction)
+        has_columns = len(layout.columns.window) > 0
+        self._needs_rows = has_columns or not coding.is_exact.all()
         self._by_member = self._choose_by_member()
         self._n_found, self._n_tried = 0, 1
         self._room = 1024
+
+    @classmethod
+    def build(
+        cls,
+        content: Content,
+        sample: EventBatch | None = None,
+        costs: Costs | None = None,
+        rooms: Rooms | None = None,
+    ) -> Segment:
+        """Plan and lay out some conjunctions for events like a sample, or as it can be guessed."""
+        space, conditions = content.space, content.conditions
+        if sample is None:
+            shares = guessed_shares(space, *conditions[1:])
+        else:
+            shares = measured_shares(space, space.encode(sample))
+        plan = make_plan(conditions, space.n_cells, shares, costs or Costs())
+        layout = lay_out(conditions, plan)
+        return cls(space, content.ids, content.patterns, plan.coding, plan.prefixes, layout, rooms)
 
     def _choose_by_member(self) -> int:
         """Choose the family that is met member by member: one of many, without a prefix; or -1."""
@@ -137,7 +145,7 @@ class Segment:
         if not n_attributes:
             codes[:] = 0
         rows = np.empty((n if self._needs_rows else 0, codes.shape[1]), np.int32)
-        row_kernels.to_rows(self.plan.coding, cells, place, codes, rows)
+        row_kernels.to_rows(self.coding, cells, place, codes, rows)
         return codes, rows
 
     def groups(self, n_events: int) -> bool:
@@ -159,7 +167,7 @@ class Segment:
         reached = 0
         while True:
             reached = kernels.match(
-                self.plan.coding,
+                self.coding,
                 layout.stream,
                 layout.keys,
                 layout.entries,
@@ -184,7 +192,7 @@ class Segment:
         n, layout = cells.shape[1], self.layout
         order, place = np.empty(n, np.int32), np.empty(n, np.int32)
         prefix_of = np.empty(n, np.int64)
-        coding, keys = self.plan.coding, layout.keys
+        coding, keys = self.coding, layout.keys
         row_kernels.sort_events(coding, keys, layout.grouped, cells, order, place, prefix_of)
         codes, rows = self._to_rows(cells, place)
         room = 4 * n
@@ -214,7 +222,7 @@ class Segment:
         while True:
             pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
             n_pairs = kernels.match_members(
-                self.plan.coding,
+                self.coding,
                 layout.stream,
                 layout.keys,
                 layout.entries,
@@ -231,7 +239,7 @@ class Segment:
         n, layout = cells.shape[1], self.layout
         bands = np.empty(cells.shape, np.uint8)
         rows = np.ascontiguousarray(cells.T)
-        row_kernels.to_bands(self.plan.coding.n_cells, cells, bands)
+        row_kernels.to_bands(self.coding.n_cells, cells, bands)
         offsets = np.zeros(n + 1, np.int64)
         expected = int(1.1 * n * self._n_found / self._n_tried)
         out = self.rooms.take(max(1024, expected), np.uint32)
@@ -274,62 +282,39 @@ class Segment:
         for at in np.flatnonzero(np.isin(given.found, self._patterned)).tolist():
             for attribute, pattern, negated in self._patterns_of(int(given.found[at])):
                 if attribute not in strings:
-                    strings[attribute] = _strings(events, self.table.attributes[attribute])
+                    strings[attribute] = _strings(events, self.space.attributes[attribute])
                 text = strings[attribute][row[at]]
                 assert text is not None, "a pattern's condition holds on strings only"
                 if (pattern, text) not in known:
-                    known[pattern, text] = self.table.patterns[pattern].matches(text)
+                    known[pattern, text] = self.patterns.patterns[pattern].matches(text)
                 keep[at] &= known[pattern, text] is not negated
         counts = np.bincount(row[keep], minlength=len(events))
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return Candidates(offsets, given.found[keep])
 
     def _patterns_of(self, conjunction: int) -> list[tuple[int, int, bool]]:
-        table = self.table
-        first, last = table.condition_start[conjunction], table.condition_start[conjunction + 1]
-        low, high = np.searchsorted(table.pattern_condition, [first, last])
+        """Return the attribute, number and negation of each pattern of a conjunction."""
+        table = self.patterns
+        low, high = np.searchsorted(table.conjunction, [conjunction, conjunction + 1])
         return [
-            (
-                int(table.attribute[table.pattern_condition[i]]),
-                int(table.pattern_id[i]),
-                bool(table.pattern_negated[i]),
-            )
+            (int(table.attribute[i]), int(table.number[i]), bool(table.negated[i]))
             for i in range(low, high)
         ]
 
     def _fits(self, conjunction: int, values: Mapping[str, object]) -> bool:
         return all(
-            self.table.patterns[pattern].matches(str(values[self.table.attributes[attribute]]))
+            self.patterns.patterns[pattern].matches(str(values[self.space.attributes[attribute]]))
             is not negated
             for attribute, pattern, negated in self._patterns_of(conjunction)
         )
 
-    def explain(self, dense: int) -> list[str]:
-        """Say under which key each conjunction of a subscription is kept."""
-        first, last = np.searchsorted(self.table.subscription, [dense, dense + 1])
-        lines = []
-        for c in range(first, last):
-            if self.plan.family[c] < 0:
-                n = np.count_nonzero(self.plan.family < 0)
-                lines.append(f"kept in bitmaps with {n} conjunctions in all: most events come near")
-                continue
-            prefix = self.plan.prefixes[self.plan.family[c]]
-            member = int(self.plan.member[c])
-            names = [self.table.attributes[a] for a in (*prefix, *([member] * (member >= 0)))]
-            if not names:
-                lines.append("tried on every event: no condition is selective enough")
-                continue
-            n = np.count_nonzero(
-                (self.plan.family == self.plan.family[c]) & (self.plan.member == member)
-            )
-            lines.append(f"kept under ({', '.join(names)}) with {n} conjunctions in all")
-        return lines
-
     @property
     def nbytes(self) -> int:
-        """Bytes held by the index and the table it was built from."""
-        coding = sum(array.nbytes for array in self.plan.coding)
-        return int(self.layout.nbytes + coding + self.table.nbytes + self.space.nbytes)
+        """Bytes held by the index."""
+        coding = sum(array.nbytes for array in self.coding)
+        patterns = sum(array.nbytes for array in self.patterns[1:])
+        ids = 0 if self.first_id is not None else self.ids.nbytes
+        return int(self.layout.nbytes + coding + patterns + ids + self.space.nbytes)
 
     def check(self) -> None:
         """Verify the invariants of the index."""
@@ -342,10 +327,17 @@ class Segment:
             assert np.all(np.diff(start) >= 0), "clusters are out of order"
             assert start[-1] == n, "entries without a cluster"
         in_entries = (layout.entries[:, 1] >> np.uint64(32)) & np.uint64(NUMBER)
-        in_bitmaps = layout.bitmaps.number[: np.count_nonzero(self.plan.family < 0)]
+        in_bitmaps = layout.bitmaps.number
         numbers = [in_entries, layout.columns.number, in_bitmaps & NUMBER]
         present = np.unique(np.concatenate([part.astype(np.int64) for part in numbers]))
         assert len(present) == len(self.ids), "a conjunction is lost"
+        conditions = read_stream(layout.stream, np.arange(len(self.ids), dtype=np.uint32))
+        low, high = conditions.low, conditions.high
+        starts = conditions.range_start[:-1][np.diff(conditions.range_start) > 0]
+        assert np.all(low < high), "a range of cells is empty"
+        inner = np.ones(len(low), np.bool_)
+        inner[starts] = False
+        assert np.all(low[inner] >= high[np.flatnonzero(inner) - 1]), "ranges overlap"
 
 
 def join(a: Candidates, b: Candidates) -> Candidates:
@@ -369,7 +361,7 @@ def _spread(
     return Candidates(offsets, out)
 
 
-def _first_of_run(ids: NDArray[np.int64]) -> int | None:
+def _first_of_run(ids: NDArray[np.int32]) -> int | None:
     """Return the first of ids that follow each other without a gap, else None."""
     if not len(ids) or ids[-1] - ids[0] != len(ids) - 1 or np.any(np.diff(ids) != 1):
         return None

@@ -1,0 +1,134 @@
+"""What a segment is built of: cells, conditions as ranges of them, ids, and LIKE patterns.
+
+Enters: a conjunction table, or segments to be merged. Leaves: a `Content`. A merge reads the
+streams of the segments and renumbers their cells; no table is kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.encode.cells import CellSpace
+from tocsin.encode.joined import join_spaces
+from tocsin.engines.auto import build_kernels as kernels
+from tocsin.engines.auto.arrays import Conditions
+from tocsin.engines.auto.layout import Layout, read_stream
+from tocsin.normalize.patterns import Pattern
+from tocsin.normalize.table import ConjunctionTable
+
+
+class PatternTable(NamedTuple):
+    """The LIKE patterns of conjunctions, in their order: `patterns[number[i]]` of an attribute."""
+
+    patterns: tuple[Pattern, ...]
+    conjunction: NDArray[np.int64]
+    attribute: NDArray[np.int32]
+    number: NDArray[np.int32]
+    negated: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Content:
+    """The conjunctions of a segment before it is laid out; `ids` are those of subscriptions."""
+
+    space: CellSpace
+    conditions: Conditions
+    ids: NDArray[np.int32]
+    patterns: PatternTable
+
+
+def from_table(table: ConjunctionTable) -> Content:
+    """Take a conjunction table; its subscription numbers are the ids."""
+    space = CellSpace(table)
+    conditions = Conditions(
+        table.condition_start,
+        table.attribute,
+        space.range_start,
+        space.range_low,
+        space.range_high,
+    )
+    space.forget_conditions()
+    owner = np.searchsorted(table.condition_start, table.pattern_condition, side="right") - 1
+    patterns = PatternTable(
+        table.patterns,
+        owner.astype(np.int64),
+        table.attribute[table.pattern_condition],
+        table.pattern_id,
+        table.pattern_negated,
+    )
+    return Content(space, conditions, table.subscription.astype(np.int32), patterns)
+
+
+class Indexed(Protocol):
+    """What a merge needs of a segment."""
+
+    space: CellSpace
+    ids: NDArray[np.int32]
+    patterns: PatternTable
+    layout: Layout
+
+
+def merged(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) -> Content:
+    """Take the kept conjunctions of several segments, one after the other."""
+    space, moves = join_spaces([segment.space for segment in segments])
+    chosen = [np.flatnonzero(kept).astype(np.uint32) for kept in is_kept]
+    parts = []
+    for segment, which, move in zip(segments, chosen, moves, strict=True):
+        conditions = read_stream(segment.layout.stream, which)
+        kernels.move_cells(conditions, *move)
+        parts.append(conditions)
+    return Content(
+        space,
+        _concatenate(parts),
+        np.concatenate([s.ids[which] for s, which in zip(segments, chosen, strict=True)]),
+        _merge_patterns(
+            [s.patterns for s in segments], is_kept, [move.attribute for move in moves]
+        ),
+    )
+
+
+def _concatenate(parts: Sequence[Conditions]) -> Conditions:
+    def starts(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+        before = np.cumsum([0, *(array[-1] for array in arrays)])
+        tails = [array[1:] + b for array, b in zip(arrays, before, strict=False)]
+        return np.concatenate([np.zeros(1, np.int64), *tails])
+
+    return Conditions(
+        starts([part.start for part in parts]),
+        np.concatenate([part.attribute for part in parts]),
+        starts([part.range_start for part in parts]),
+        np.concatenate([part.low for part in parts]),
+        np.concatenate([part.high for part in parts]),
+    )
+
+
+def _merge_patterns(
+    tables: Sequence[PatternTable],
+    is_kept: Sequence[NDArray[np.bool_]],
+    attributes: Sequence[NDArray[np.int32]],
+) -> PatternTable:
+    patterns = tuple(dict.fromkeys(p for table in tables for p in table.patterns))
+    numbers = {pattern: at for at, pattern in enumerate(patterns)}
+    conjunction, attribute, number, negated = [], [], [], []
+    n_before = 0
+    for table, kept, moved in zip(tables, is_kept, attributes, strict=True):
+        chosen = kept[table.conjunction]
+        new = n_before + np.cumsum(kept) - 1
+        renumbered = np.array([numbers[p] for p in table.patterns], np.int32)
+        conjunction.append(new[table.conjunction[chosen]])
+        attribute.append(moved[table.attribute[chosen]])
+        number.append(renumbered[table.number[chosen]])
+        negated.append(table.negated[chosen])
+        n_before += int(np.count_nonzero(kept))
+    return PatternTable(
+        patterns,
+        np.concatenate(conjunction).astype(np.int64),
+        np.concatenate(attribute).astype(np.int32),
+        np.concatenate(number).astype(np.int32),
+        np.concatenate(negated).astype(np.uint8),
+    )

@@ -1,0 +1,54 @@
+"""Compiling ahead: every kernel that a matcher uses, on subscriptions made for it.
+
+Enters: nothing. Leaves: kernels compiled, and kept on disk for the next process.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tocsin.matcher import Matcher
+
+
+def warm_up() -> None:
+    """Compile the kernels that a matcher uses, so that no later call has to wait for them.
+
+    It takes up to a minute once; after that they are kept on disk and take a second to load.
+    """
+    _warm_changes()
+    n = 3000
+    group = [
+        f"a = {i % 7} AND b = {i // 7 % 7} AND c{i % 3} = {i % 11} AND d = 1" for i in range(n)
+    ]
+    names = ("a", "b", "c0", "c1", "c2", "d")
+    _match(group, pa.table({name: [i % 7 for i in range(n)] for name in names}))
+    wide = [f"w{i % 70} = {i} AND w{(i + 1) % 70} > 3" for i in range(700)]
+    wide += [f"v > {i}" for i in range(800)]
+    _match(wide, pa.table({f"w{i}": [float(i)] * 100 for i in range(70)} | {"v": [400.5] * 100}))
+    windows = [f"s = 'x{i % 9}' AND p BETWEEN {i / 10} AND {i / 10 + 5}" for i in range(1000)]
+    _match(windows, pa.table({"s": ["x1", "x2"], "p": [3.5, 70.0]}))
+
+
+def _match(texts: list[str], events: pa.Table) -> None:
+    matcher = Matcher()
+    matcher.subscribe_many(pa.table({"id": range(len(texts)), "where": texts}))
+    matcher.match_batch(events)
+
+
+def _warm_changes() -> None:
+    """Compile what single subscriptions, removals and merges use."""
+    texts = [
+        "x = 1 AND s = 'a' AND y < 2.5",
+        "NOT (x = 1 AND y > 2.5)",
+        "x < 2 AND y > 1 OR s < 'b'",
+    ]
+    matcher = Matcher()
+    matcher.subscribe_many(pa.table({"id": range(len(texts)), "where": texts}))
+    events = pa.table({"x": [1, 10**9], "y": [0.5, 3.5], "s": ["a", "b"]})
+    matcher.match_batch(events)
+    for _ in range(4):
+        matcher.subscribe(len(matcher), "x = 1 AND y BETWEEN 0.1 AND 0.9")
+        matcher.match_batch(events)
+    matcher.unsubscribe(0)
+    matcher.match(events.to_pylist()[0])
+    matcher.match_batch(events)
