@@ -197,7 +197,7 @@ def bench_match(
     as_json: AsJson = False,
 ) -> int:
     """Time how many events a second are matched, against DuckDB."""
-    from tocsin.bench.match import Setting
+    from tocsin.bench.load import Setting
     from tocsin.cli.bench import run_match
 
     setting = Setting(

@@ -10,7 +10,7 @@ import typer
 from tocsin.cli.console import OK, Progress
 
 if TYPE_CHECKING:
-    from tocsin.bench.match import Setting
+    from tocsin.bench.load import Setting
 
 
 def run_parse(subscriptions: int, seed: int, repeats: int, as_json: bool) -> int:
