@@ -54,6 +54,13 @@ class AutoEngine:
         """Keep a sample of events; segments built from now on are planned for such events."""
         self._sample = events.sample(_SAMPLE) if len(events) else None
 
+    def merge(self) -> None:
+        """Make one segment of all, planned for the events last profiled."""
+        self._flush()
+        if self._segments:
+            self._merge(len(self._segments))
+            self._n_deleted = 0
+
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
         self._flush()
