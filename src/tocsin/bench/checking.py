@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.bench.probes import probes
-from tocsin.model import SubscriptionId
+from tocsin.bench.probes import Event, probes
+from tocsin.model import EventType, SubscriptionId
 from tocsin.workloads import Workload
 
 Answers = Sequence[list[SubscriptionId]]
@@ -40,23 +40,46 @@ def check(
     satisfied = [None] * n_events + random.choice(n, min(_CHECKED, n), replace=False).tolist()
     samples = plain.to_pylist()
     for number in satisfied[n_events:]:
-        rows = chosen.subscription_rows(1, seed, first=number).to_pylist()
-        samples.append(samples[number % n_events] | next(probes(rows, chosen.event_type)))
+        rows = chosen.subscription_rows(1, seed, first=number)
+        samples.append(made_for(rows, chosen.event_type, samples[number % n_events]))
     table = pa.Table.from_pylist(samples, schema=events.schema)
     predicates = Predicates.of(chosen.subscription_rows(n, seed))
     counts = [
-        _check_event(event, found, number, predicates)
+        check_event(event, found, number, predicates)
         for event, found, number in zip(samples, answer(table), satisfied, strict=True)
     ]
     return table, np.array(counts, np.int64)
 
 
-def _check_event(
+def made_for(rows: pa.Table, event_type: EventType, event: Event) -> Event:
+    """Return an event changed so that it satisfies the subscription of some predicate rows."""
+    return event | next(probes(rows.to_pylist(), event_type))
+
+
+def check_same(found: Answers, expected: Answers, events: Sequence[Event]) -> None:
+    """Compare the answers of two matchers, event by event."""
+    for event, some, others in zip(events, found, expected, strict=True):
+        if len(set(some)) != len(some):
+            raise AssertionError(f"a subscription is found twice: {event}")
+        wrong = set(some).symmetric_difference(others)
+        if wrong:
+            some_wrong = sorted(wrong, key=str)[:5]
+            raise AssertionError(
+                f"{len(some)} matches, and {len(others)} by a matcher built anew, which differ "
+                f"about {some_wrong}: {event}"
+            )
+
+
+def check_event(
     event: Mapping[str, object],
     found: list[SubscriptionId],
     satisfied: int | None,
     predicates: Predicates,
 ) -> int:
+    """Compare an answer with NumPy's; return how many match.
+
+    The event was made to satisfy the subscription `satisfied`, if one is given.
+    """
     expected = predicates.matches(event)
     if satisfied is not None and satisfied not in expected:
         raise AssertionError(f"an event made for subscription {satisfied} does not satisfy it")
