@@ -24,7 +24,7 @@ We replace a part at once, match, and go on; time for changes stands beside the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -149,7 +149,7 @@ def run(adapt: Adapt, progress: Progress | None = None) -> dict[str, Any]:
     steps = Steps(progress, 4 * _PLATEAU + adapt.parts + 3)
     with one_core():
         steps.start("compile")
-        _follow(_small(adapt), before, after, Steps(None, 0))
+        _rehearse(adapt, before, after)
         steps.finish()
         matcher, fresh, curve, spent = _follow(adapt, before, after, steps)
         steps.start("check")
@@ -158,16 +158,17 @@ def run(adapt: Adapt, progress: Progress | None = None) -> dict[str, Any]:
     return _figures(adapt, curve, spent, checked)
 
 
-def _small(adapt: Adapt) -> Adapt:
-    return Adapt(
-        adapt.scenario,
-        min(adapt.subscriptions, _FEW),
-        min(adapt.events, _FEW),
-        min(adapt.parts, 2),
-        adapt.engine,
-        adapt.seed,
-        1,
-    )
+def _rehearse(adapt: Adapt, before: Side, after: Side) -> None:
+    """Go through all calls on a small matcher, so that the kernels are compiled."""
+    n = min(adapt.subscriptions, _FEW)
+    small = replace(adapt, subscriptions=n, events=min(adapt.events, _FEW))
+    matcher, events = _load(small, before, 0), after.events(small.events, adapt.seed)
+    matcher.match_batch(events)
+    matcher.unsubscribe_many(range(n // 2))
+    matcher.subscribe_rows(after.rows(n, adapt.seed, first=n))
+    matcher.match_batch(events)
+    _adapt(matcher, after, small)
+    matcher.match_batch(events)
 
 
 def _load(adapt: Adapt, side: Side, first: int) -> Matcher:

@@ -141,8 +141,8 @@ def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
     chosen = workload(churn.workload)
     check_setting(churn.setting)
-    if not (churn.rate > 0 and churn.seconds > 0 and churn.chunk > 0):
-        raise ArgumentError("rate, seconds and chunk must be positive")
+    if not all(each > 0 for each in (churn.rate, churn.seconds, churn.batch, churn.chunk)):
+        raise ArgumentError("rate, seconds, batch and chunk must be positive")
     steps = Steps(progress, 6)
     with one_core():
         steps.start("generate")

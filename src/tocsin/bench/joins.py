@@ -307,7 +307,7 @@ def _ranges_keyed(chosen: Ranges) -> Formulation:
                     JOIN u ON u.w = h.r + s.a AND u.v BETWEEN s.l AND s.h
                     GROUP BY h.r, h.id HAVING count(*) = {n_left})"""
     query = f"WITH {', '.join(steps)} SELECT count(*) FROM {last}"
-    how = ("one attribute and a bucket" if n_keys == 1 else "two attributes and buckets") + " of it"
+    how = "one attribute and a bucket of it" if n_keys == 1 else "two attributes and their buckets"
     prepare = _ranges_tables(chosen, n_keys, n_joined, scale)
     copies = int(chosen.width * scale + 1) ** n_keys
     return Formulation("keyed", "keyed", f"on {how}", query, prepare, copies)

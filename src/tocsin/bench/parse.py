@@ -19,7 +19,7 @@ compared with the one-by-one path on events on both sides of every bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def run(
     }
 
 
-def render(result: dict[str, Any]) -> str:
+def render(result: Mapping[str, Any]) -> str:
     """Return the figures as a plain table."""
     lines = [f"{'case':<12}{'workload':<10}{'units':>22}{'normal form/s':>16}{'whole call/s':>16}"]
     for case in result["cases"]:

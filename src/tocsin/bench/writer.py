@@ -3,7 +3,8 @@
 Enters: a matcher, new subscriptions, the ids that may be removed. Leaves: the changes made, how
 long each call took, which subscriptions are left. Changes are due at even intervals. Half of them
 subscribe, half unsubscribe; who goes is drawn at random from all who are there. A writer that is
-late does not wait between calls, and it stops when its time is up, whatever it has done by then.
+late does not wait between calls, and it stops when its time is up, whatever it has done by then;
+but not before one call of each kind.
 """
 
 from __future__ import annotations
@@ -90,10 +91,10 @@ class Writer:
         try:
             while not self._stopped.is_set():
                 now, due = time.perf_counter() - started, self.n_changes / rate
-                if max(now, due) >= seconds:
+                if max(now, due) >= seconds and self.removed:
                     self._stopped.wait(max(seconds - now, 0))
                     break
-                if due > now:
+                if now < due < seconds:
                     time.sleep(due - now)
                 else:
                     self.change()
