@@ -166,6 +166,7 @@ def test_every_workload_has_a_plain_join_at_any_size(name):
     assert {way.kind for way in joins.formulations(chosen, 10**9)} == {"plain"}
 
 
+@pytest.mark.slow
 def test_where_no_keyed_join_fits_in_memory_there_is_no_ratio_to_one(monkeypatch):
     monkeypatch.setattr(joins, "_MOST_ROWS", 499)
     announced = []
