@@ -251,6 +251,12 @@ class Matcher:
         with self._lock:
             self._engine.profile(batch)
 
+    def merge(self) -> None:
+        """Build the whole index anew, laid out for the events last profiled; returns when done."""
+        with self._lock:
+            self._expire()
+            self._engine.merge()
+
     def explain(self, id: SubscriptionId, event: Mapping[str, object] | None = None) -> str:
         """Say how a subscription is indexed, or, with an event, why it does or does not match."""
         with self._lock:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tocsin.bench import baselines, latency, match
-from tocsin.bench.match import Predicates, Setting
+from tocsin.bench import baselines, joins, latency, load, match
+from tocsin.bench.checking import Predicates, check
+from tocsin.bench.load import Setting
 from tocsin.cli.app import app
 from tocsin.errors import ArgumentError, TocsinError
 from tocsin.matcher import Matcher
@@ -21,8 +22,8 @@ from tocsin.workloads import names, workload
 SMALL = {"subscriptions": 500, "events": 50, "seed": 3, "repeats": 1}
 KEYS = (
     "workload engine subscriptions events matches matches_per_event load_s build_s match_s "
-    "events_per_s bytes_per_subscription peak_rss_mb baseline ratio machine versions "
-    "seed threads repeats timings"
+    "events_per_s bytes_per_subscription peak_rss_mb baseline ratio baseline_keyed ratio_keyed "
+    "machine versions seed threads repeats timings"
 ).split()
 
 
@@ -69,7 +70,10 @@ def result(announced):
 def test_the_result_has_the_promised_keys_and_is_ready_for_json(result):
     assert json.loads(json.dumps(result)) == result
     assert sorted(result) == sorted(KEYS)
-    assert set(result["baseline"]) == {"name", "events_per_s", "events"}
+    for name in ("baseline", "baseline_keyed"):
+        assert set(result[name]) == {"name", "events_per_s", "events", "join"}
+    assert result["baseline"]["join"].startswith("plain: on a0 and a1")
+    assert result["baseline_keyed"]["join"].startswith("keyed")
     assert {name: result[name] for name in SMALL} == SMALL
     assert result["versions"]["duckdb"]
 
@@ -81,31 +85,32 @@ def test_progress_goes_from_nothing_to_all(result, announced):
     assert {total for *_, total in announced} == {steps[-1]}
 
 
-def test_the_table_shows_the_rates_and_the_ratio(result):
+def test_the_table_shows_the_rates_and_the_ratios(result):
     table = match.render(result)
     assert f"{result['events_per_s']:,.0f}" in table
-    assert f"{result['baseline']['events_per_s']:,.0f}" in table
-    assert f"{result['ratio']:,}" in table
+    for name, ratio in (("baseline", "ratio"), ("baseline_keyed", "ratio_keyed")):
+        assert f"{result[name]['events_per_s']:,}" in table
+        assert f"{result[ratio]:,}" in table
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_workload_matches_as_duckdb_counts(name):
     result = match.run(small(name))
-    assert result["baseline"]["events"] == 50
-    assert set(result["timings"]["baseline"]["tried"]) == {
-        each.name for each in baselines.formulations(workload(name))
-    }
+    ways = joins.formulations(workload(name), SMALL["subscriptions"])
+    for kind, timing in (("plain", "baseline"), ("keyed", "baseline_keyed")):
+        assert result[timing]["events"] == 50
+        assert set(result["timings"][timing]["tried"]) == {w.name for w in ways if w.kind == kind}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["W0", "T"])
 def test_every_formulation_finds_a_subscription_by_an_event_made_for_it(name):
-    chosen, setting = workload(name), small(name)
+    chosen = workload(name)
     events = chosen.events(50, 3)
     matcher = Matcher(chosen.event_type, engine="oracle")
     matcher.subscribe_rows(chosen.subscription_rows(500, 3))
-    samples, counts = match.check(matcher.match_batch, chosen, setting, events)
+    samples, counts = check(matcher.match_batch, chosen, 500, 3, events)
     assert len(samples) == 20
     assert np.all(counts[10:] >= 1)
     database = baselines.DuckDB(chosen, 500, 3)
@@ -118,9 +123,10 @@ def test_every_formulation_finds_a_subscription_by_an_event_made_for_it(name):
 def test_texts_can_be_loaded_instead_of_rows_and_the_baseline_left_out():
     result = match.run(small("M", load="texts", baseline="none"))
     assert result["timings"]["load"] == "texts"
-    assert result["baseline"] == {"name": "none", "events_per_s": None, "events": 0}
-    assert result["ratio"] is None
-    assert "duckdb  " not in match.render(result)
+    nothing = {"name": "none", "events_per_s": None, "events": 0, "join": None}
+    assert result["baseline"] == nothing
+    assert result["baseline_keyed"] is result["ratio"] is result["ratio_keyed"] is None
+    assert "ratio" not in match.render(result)
 
 
 def test_several_threads_find_what_one_finds(result):
@@ -132,7 +138,7 @@ def test_several_threads_find_what_one_finds(result):
 
 @pytest.mark.parametrize("name", ["W0", "T", "M"])
 def test_an_engine_that_loses_a_match_is_caught(name, monkeypatch):
-    monkeypatch.setattr(match, "Matcher", Broken)
+    monkeypatch.setattr(load, "Matcher", Broken)
     with pytest.raises(AssertionError, match="matches instead of"):
         match.run(small(name, baseline="none"))
 
@@ -140,17 +146,43 @@ def test_an_engine_that_loses_a_match_is_caught(name, monkeypatch):
 @pytest.mark.parametrize("name", ["W0", "TW"])
 def test_an_engine_that_mistakes_a_subscription_for_another_is_caught(name, monkeypatch):
     monkeypatch.setattr(Broken, "gained", 1)
-    monkeypatch.setattr(match, "Matcher", Broken)
+    monkeypatch.setattr(load, "Matcher", Broken)
     with pytest.raises(AssertionError, match="wrong about"):
         match.run(small(name, baseline="none"))
 
 
 def test_an_engine_that_finds_nothing_is_caught_where_hardly_anything_matches(monkeypatch):
-    monkeypatch.setattr(match, "Matcher", Forgetful)
+    monkeypatch.setattr(load, "Matcher", Forgetful)
     with pytest.raises(AssertionError, match="0 matches instead of"):
         match.run(small("T", baseline="none"))
     with pytest.raises(AssertionError, match="matches instead of"):
         latency.run("W0", 500, 50)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_workload_has_a_plain_join_at_any_size(name):
+    chosen = workload(name)
+    assert {way.kind for way in joins.formulations(chosen, 1000)} == {"plain", "keyed"}
+    assert {way.kind for way in joins.formulations(chosen, 10**9)} == {"plain"}
+
+
+@pytest.mark.slow
+def test_where_no_keyed_join_fits_in_memory_there_is_no_ratio_to_one(monkeypatch):
+    monkeypatch.setattr(joins, "_MOST_ROWS", 499)
+    announced = []
+    result = match.run(small("M"), progress=lambda *step: announced.append(step))
+    assert result["baseline"]["events_per_s"] > 0
+    assert result["baseline_keyed"] is result["ratio_keyed"] is None
+    assert announced[-1][1] == announced[-1][2]
+
+
+def test_a_slow_join_is_timed_once_and_on_a_single_event(monkeypatch):
+    monkeypatch.setattr(baselines, "_ENOUGH_SECONDS", 0.0)
+    monkeypatch.setattr(baselines, "_MOST_SECONDS", 0.0)
+    result = match.run(small("M", repeats=3))
+    for name in ("baseline", "baseline_keyed"):
+        assert result[name]["events"] == 1
+        assert len(result["timings"][name]["all_seconds"]) == 1
 
 
 def test_a_baseline_that_counts_otherwise_is_an_error(monkeypatch):

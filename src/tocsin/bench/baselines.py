@@ -1,68 +1,43 @@
-"""The baseline: DuckDB matches the same events by the best batch join we could write.
+"""The baselines: DuckDB matches the same events by batch joins, in the same run.
 
 Enters: a workload, how many of its subscriptions, events. Leaves: how many pairs match, and how
-fast. DuckDB only counts the matches, while a matcher writes them. The tables of subscriptions,
-with columns and types chosen for the workload, are made beforehand and not timed; the query is,
-from the same Arrow events that the matcher takes.
+fast. There are two baselines, see `tocsin.bench.joins`: the best plain join, which a competent
+user writes, and the best keyed one, an index built by hand in SQL. What is fastest depends on the
+workload and the size, so every formulation is tried in every run.
 
-Which way to write the join is best depends on the workload and the size, so there are several, and
-the fastest in the run is the baseline:
-
-============ ====================================================================================
-plain        one join, as the conditions are written: a hash join on what all subscriptions
-             equate (T: on their first attribute, over unpivoted events; TW and G, where they have
-             nothing in common: all pairs), the rest as residual conditions
-keyed        a hash join on a key made of as many equalities as can be had, or of buckets of
-             ranges: a subscription stands under its keys, an event probes all it could have
-keyed, late  the same, but what is left to check is fetched by a second join with the events
-============ ====================================================================================
-
-IEJoin, DuckDB's join on inequalities, was slower by an order of magnitude on M.
+DuckDB only counts the matches, while a matcher writes them. The tables of subscriptions are made
+beforehand and not timed; the query is, from the same Arrow events that the matcher takes, on as
+many of them as take it some seconds. A join may be so slow that this is a single event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from tocsin.bench.joins import Formulation, Ints, Kind, formulations, subscriptions
 from tocsin.bench.timing import Timing, measure
 from tocsin.errors import ArgumentError
-from tocsin.workloads import Equalities, Market, Popularity, Ranges, Workload
-
-Ints = NDArray[np.int64]
+from tocsin.workloads import Workload
 
 _ENOUGH_SECONDS = 3.0
 """A query builds its hash tables anew each time; on few events that would be all it does."""
-_FIRST_EVENTS = 32
+_MOST_SECONDS = 30.0
+"""The repeats of one formulation take no longer, or there is one only."""
 _GROWTH = 16
 
 
 @dataclass(frozen=True)
-class Formulation:
-    """A way to write the join: statements that prepare it, and the query that counts matches.
-
-    The query finds its events in the view `events`.
-    """
-
-    name: str
-    query: str
-    prepare: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Measured:
-    """The fastest formulation: its name, how many events it was timed on, and the timing.
+    """The fastest formulation of a kind, how many events it was timed on, and the timing.
 
-    `tried` has the events a second of every formulation, each timed once.
+    `tried` has the events a second of every formulation of the kind, each timed once.
     """
 
-    name: str
+    formulation: Formulation
     events: int
     timing: Timing
     tried: dict[str, float]
@@ -71,6 +46,11 @@ class Measured:
     def events_per_s(self) -> float:
         """The rate of the median repeat."""
         return self.events / self.timing.median
+
+    @property
+    def join(self) -> str:
+        """The formulation in words."""
+        return f"{self.formulation.name}: {self.formulation.how}"
 
 
 class DuckDB:
@@ -81,7 +61,7 @@ class DuckDB:
             import duckdb
         except ImportError:
             raise ArgumentError("the baseline needs DuckDB: install tocsin[bench]") from None
-        self.formulations = formulations(chosen)
+        self.formulations = formulations(chosen, n)
         self._database = duckdb.connect(config={"threads": threads})
         self._database.register("given", subscriptions(chosen, n, seed))
         self._database.execute("CREATE TABLE subscriptions AS FROM given")
@@ -102,29 +82,41 @@ class DuckDB:
 
 
 def measure_best(
-    database: DuckDB, events: pa.Table, counts: Ints, repeats: int, done: Callable[[], None]
-) -> Measured:
-    """Time every formulation on as many events as take some seconds; return the fastest.
+    database: DuckDB,
+    kind: Kind,
+    timed: tuple[pa.Table, Ints],
+    repeats: int,
+    done: Callable[[], None],
+) -> Measured | None:
+    """Time every formulation of a kind; return the fastest, or None where there is none.
 
-    `counts` are the matches of each event; where DuckDB counts otherwise, AssertionError is raised.
+    `timed` are events and the matches of each; where DuckDB counts otherwise, AssertionError is
+    raised. `done` is called after each formulation, and after each repeat of the fastest.
     """
-    tried: dict[str, float] = {}
-    sizes: dict[str, int] = {}
-    for formulation in database.formulations:
-        sizes[formulation.name], seconds = _grow(database, formulation, events, counts)
-        tried[formulation.name] = round(sizes[formulation.name] / seconds, 1)
+    events, counts = timed
+    ways = [each for each in database.formulations if each.kind == kind]
+    grown: dict[str, tuple[int, float]] = {}
+    for way in ways:
+        grown[way.name] = _grow(database, way, events, counts)
         done()
-    best = max(database.formulations, key=lambda each: tried[each.name])
-    some = events.slice(0, sizes[best.name])
-    timing = measure(lambda: database.count(best, some), repeats, done)
-    return Measured(best.name, len(some), timing, tried)
+    if not ways:
+        return None
+    tried = {name: round(n / seconds, 2) for name, (n, seconds) in grown.items()}
+    best = max(ways, key=lambda each: tried[each.name])
+    n, seconds = grown[best.name]
+    some = events.slice(0, n)
+    affordable = max(1, min(repeats, int(_MOST_SECONDS / seconds)))
+    timing = measure(lambda: database.count(best, some), affordable, done)
+    for _ in range(repeats - affordable):
+        done()
+    return Measured(best, n, timing, tried)
 
 
 def _grow(
     database: DuckDB, formulation: Formulation, events: pa.Table, counts: Ints
 ) -> tuple[int, float]:
     """Take more and more events until the query takes long enough; return events and seconds."""
-    n = min(_FIRST_EVENTS, len(events))
+    n = 1
     while True:
         some = events.slice(0, n)
         started = perf_counter()
@@ -148,326 +140,3 @@ def _check_count(formulation: Formulation, found: int, counts: Ints) -> None:
         raise AssertionError(
             f"DuckDB ({formulation.name}) counts {found} matches, the matcher {counts.sum()}"
         )
-
-
-def formulations(chosen: Workload) -> list[Formulation]:
-    """Return the ways to write the join of a workload."""
-    if isinstance(chosen, Equalities):
-        return _equalities(chosen)
-    if isinstance(chosen, Ranges):
-        return [_ranges_plain(chosen), _ranges_keyed(chosen)]
-    if isinstance(chosen, Market):
-        return _market(chosen)
-    if isinstance(chosen, Popularity):
-        return _popularity(chosen)
-    raise ArgumentError(f"there is no baseline for workload {chosen.name}")
-
-
-def subscriptions(chosen: Workload, n: int, seed: int) -> pa.Table:
-    """Return the subscriptions with one line each, in columns that suit the joins."""
-    if isinstance(chosen, Equalities):
-        return _equalities_table(chosen, *_matrix(chosen, n, seed))
-    if isinstance(chosen, Ranges):
-        return _ranges_table(*_matrix(chosen, n, seed))
-    if isinstance(chosen, Market):
-        return _market_table(chosen, n, seed)
-    if isinstance(chosen, Popularity):
-        return _popularity_table(chosen, n, seed)
-    raise ArgumentError(f"there is no baseline for workload {chosen.name}")
-
-
-def _matrix(chosen: Workload, n: int, seed: int) -> tuple[Ints, NDArray[Any]]:
-    """Return attributes and values, a line for each subscription: all have as many predicates."""
-    rows = chosen.subscription_rows(n, seed)
-    return _attribute_codes(rows).reshape(n, -1), rows["value"].to_numpy().reshape(n, -1)
-
-
-def _attribute_codes(rows: pa.Table) -> Ints:
-    chunks = [chunk.indices.to_numpy() for chunk in rows["attribute"].chunks]
-    return np.concatenate(chunks).astype(np.int64)
-
-
-def _names(chosen: Workload) -> list[str]:
-    return list(chosen.event_type.attributes)
-
-
-def _listed(expressions: Iterable[str]) -> str:
-    return f"[{', '.join(expressions)}]"
-
-
-class _Words:
-    """Small values of many attributes packed in words, so that one mask tests many equalities."""
-
-    def __init__(self, attributes: Sequence[int], names: Sequence[str], n_values: int) -> None:
-        self.bits = n_values.bit_length()
-        per_word = 63 // self.bits
-        self.parts = [attributes[i : i + per_word] for i in range(0, len(attributes), per_word)]
-        self.of_events = [
-            " | ".join(f"({names[i]}::BIGINT << {self.bits * at})" for at, i in enumerate(part))
-            + f" AS w{word}"
-            for word, part in enumerate(self.parts)
-        ]
-        words = range(len(self.parts))
-        self.conditions = [f"e.w{word} & s.m{word} = s.w{word}" for word in words]
-        self.columns = [f"{letter}{word}" for word in words for letter in "mw"]
-
-    def of_subscriptions(self, attribute: Ints, value: Ints) -> dict[str, Ints]:
-        """Return a mask and a value for each word; value 0 stands for no predicate."""
-        columns: dict[str, Ints] = {}
-        for word, part in enumerate(self.parts):
-            shift = np.full(attribute.max(initial=0) + 1, -1)
-            shift[part] = np.arange(len(part)) * self.bits
-            mask, wanted = np.zeros((2, len(attribute)), np.int64)
-            for own, given in zip(attribute.T, value.T, strict=True):
-                here = (shift[own] >= 0) & (given > 0)
-                mask[here] |= (2**self.bits - 1) << shift[own[here]]
-                wanted[here] |= given[here] << shift[own[here]]
-            columns |= {f"m{word}": mask, f"w{word}": wanted}
-        return columns
-
-
-# W0, W1, W2: plain joins on the fixed equalities; a key is made of these and of the first free one.
-# An event has a key for every attribute that can be free.
-
-
-def _free_attributes(chosen: Equalities) -> list[int]:
-    fixed = {*chosen.equal, *chosen.less, *chosen.greater}
-    return [i for i in range(chosen.n_attributes) if i not in fixed]
-
-
-def _equalities_words(chosen: Equalities) -> _Words:
-    free = _free_attributes(chosen) if chosen.n_free > 1 else []
-    return _Words(free, _names(chosen), chosen.n_values)
-
-
-def _equalities_table(chosen: Equalities, attribute: Ints, value: Ints) -> pa.Table:
-    base, first = chosen.n_values + 1, value.shape[1] - chosen.n_free
-    prefix = np.zeros(len(value), np.int64)
-    for j in range(len(chosen.equal)):
-        prefix = prefix * base + value[:, j]
-    key = (prefix * chosen.n_attributes + attribute[:, first]) * base + value[:, first]
-    columns = {"p": prefix.astype(np.int32), "k": key.astype(np.int32)}
-    for j, i in enumerate((*chosen.less, *chosen.greater), len(chosen.equal)):
-        columns[f"c{i}"] = value[:, j].astype(np.int8)
-    for j in range(chosen.n_free):
-        columns[f"f{j}"] = attribute[:, first + j].astype(np.int8)
-        columns[f"v{j}"] = value[:, first + j].astype(np.int8)
-    others = attribute[:, first + 1 :], value[:, first + 1 :]
-    return pa.table(columns | _equalities_words(chosen).of_subscriptions(*others))
-
-
-def _equalities(chosen: Equalities) -> list[Formulation]:
-    names, base, words = _names(chosen), chosen.n_values + 1, _equalities_words(chosen)
-    compared = [(i, "<") for i in chosen.less] + [(i, ">") for i in chosen.greater]
-    ranges = [f"e.c{i} {op} s.c{i}" for i, op in compared]
-    range_columns = [f"{names[i]}::TINYINT AS c{i}" for i, _ in compared]
-    prefix = names[chosen.equal[0]]
-    for i in chosen.equal[1:]:
-        prefix = f"({prefix}) * {base} + {names[i]}"
-    values = _listed(f"{name}::TINYINT" for name in names)
-    plain = f"""
-        WITH e AS (SELECT {", ".join([f"({prefix})::INT AS p, {values} AS l", *range_columns])}
-                   FROM events)
-        SELECT count(*) FROM e JOIN subscriptions s ON e.p = s.p
-        WHERE {" AND ".join([*ranges, *(f"l[f{j} + 1] = v{j}" for j in range(chosen.n_free))])}"""
-    width = chosen.n_attributes
-    keys = _listed(
-        f"(({prefix}) * {width} + {i}) * {base} + {names[i]}" for i in _free_attributes(chosen)
-    )
-    tested = ", ".join([*range_columns, *words.of_events])
-    kept = ", ".join([*(f"s.c{i}" for i, _ in compared), *words.columns])
-    rest = " AND ".join([*ranges, *words.conditions])
-    keyed = f"""
-        WITH e AS (SELECT unnest({keys})::INT AS k, {tested} FROM events)
-        SELECT count(*) FROM e JOIN subscriptions s ON e.k = s.k WHERE {rest}"""
-    late = f"""
-        WITH n AS MATERIALIZED (SELECT row_number() OVER () AS r, * FROM events),
-             e AS (SELECT r, {tested} FROM n),
-             k AS (SELECT r, unnest({keys})::INT AS k FROM n),
-             s AS (SELECT r, {kept} FROM k JOIN subscriptions s ON k.k = s.k)
-        SELECT count(*) FROM s JOIN e ON s.r = e.r WHERE {rest}"""
-    return [
-        Formulation("plain", plain),
-        Formulation("keyed", keyed),
-        Formulation("keyed, late", late),
-    ]
-
-
-# T, TW: events unpivoted to one line for each value. A key is one attribute and a bucket of its
-# values; or two, where ranges are so wide that one would leave too much.
-
-_BUCKET_SPAN = 256
-"""More buckets than an attribute has."""
-
-
-def _ranges_table(attribute: Ints, bound: NDArray[np.float64]) -> pa.Table:
-    columns: dict[str, NDArray[Any]] = {"id": np.arange(len(bound), dtype=np.int32)}
-    for j in range(attribute.shape[1] // 2):
-        columns[f"a{j}"] = attribute[:, 2 * j].astype(np.int16)
-        columns[f"l{j}"], columns[f"h{j}"] = bound[:, 2 * j], bound[:, 2 * j + 1]
-    return pa.table(columns)
-
-
-def _unpivoted(chosen: Ranges, columns: str, kept: str = "") -> str:
-    """Return the expressions `e` (r, l: all values of an event) and `u` (a line for each value).
-
-    `r` is a multiple of the number of attributes, so that r + a names the value of attribute a.
-    `kept` is MATERIALIZED where the lists are used again.
-    """
-    width = chosen.n_attributes
-    return f"""
-        e AS {kept} (
-            SELECT (row_number() OVER () - 1) * {width} AS r, {_listed(_names(chosen))} AS l
-            FROM events),
-        u AS MATERIALIZED (
-            SELECT v, {columns}
-            FROM (SELECT r, unnest(l) AS v, unnest(range({width})) AS a FROM e)
-            WHERE v IS NOT NULL)"""
-
-
-def _ranges_plain(chosen: Ranges) -> Formulation:
-    inside = [f"e.l[s.a{j} + 1] BETWEEN s.l{j} AND s.h{j}" for j in range(chosen.n_ranges)]
-    if chosen.n_present == chosen.n_attributes:
-        query = f"""
-            SELECT count(*)
-            FROM (SELECT {_listed(_names(chosen))} AS l FROM events) e, subscriptions s
-            WHERE {" AND ".join(inside)}"""
-    else:
-        query = f"""
-            WITH {_unpivoted(chosen, "r, a::SMALLINT AS a", "MATERIALIZED")}
-            SELECT count(*)
-            FROM u JOIN subscriptions s ON u.a = s.a0 AND u.v BETWEEN s.l0 AND s.h0
-            JOIN e ON e.r = u.r
-            WHERE {" AND ".join(inside[1:])}"""
-    return Formulation("plain", query)
-
-
-def _ranges_keyed(chosen: Ranges) -> Formulation:
-    """Join on the key, then on one attribute after the other; the last of many by counting."""
-    n_keys = 1 if chosen.n_attributes > 100 else 2
-    n_joined = 2 if n_keys == 1 else chosen.n_ranges
-    scale = round((2 if n_keys == 1 else 3) / chosen.width)
-    bucket = f"floor(v * {scale})::INT"
-    if n_keys == 1:
-        u = f"(r + a)::INT AS w, (a * {_BUCKET_SPAN} + {bucket})::INT AS k"
-        r = f"u.w - u.w % {chosen.n_attributes}"
-        joined = "u JOIN keyed s ON s.k = u.k AND u.v BETWEEN l0 AND h0"
-    else:
-        u, r = f"(r + a)::INT AS w, r::INT AS r, a::INT AS a, {bucket} AS b", "u.r"
-        pair = f"(u.a * {chosen.n_attributes} + y.a) * {_BUCKET_SPAN} + u.b"
-        joined = f"""u JOIN u y ON y.r = u.r AND y.a > u.a
-            JOIN keyed s ON s.k = ({pair}) * {_BUCKET_SPAN} + y.b
-            AND u.v BETWEEN l0 AND h0 AND y.v BETWEEN l1 AND h1"""
-    steps = [_unpivoted(chosen, u), f"h{n_keys} AS (SELECT s.*, {r} AS r FROM {joined})"]
-    steps += [
-        f"""h{j + 1} AS (SELECT h.* FROM h{j} h JOIN u ON u.w = h.r + h.a{j}
-                         WHERE u.v BETWEEN h.l{j} AND h.h{j})"""
-        for j in range(n_keys, n_joined)
-    ]
-    last, n_left = f"h{n_joined}", chosen.n_ranges - n_joined
-    if n_left:
-        last = f"""(SELECT h.r, h.id FROM {last} h JOIN remaining s ON s.id = h.id
-                    JOIN u ON u.w = h.r + s.a AND u.v BETWEEN s.l AND s.h
-                    GROUP BY h.r, h.id HAVING count(*) = {n_left})"""
-    query = f"WITH {', '.join(steps)} SELECT count(*) FROM {last}"
-    return Formulation("keyed", query, _ranges_tables(chosen, n_keys, n_joined, scale))
-
-
-def _ranges_tables(chosen: Ranges, n_keys: int, n_joined: int, scale: int) -> tuple[str, ...]:
-    """Return the statements that make `keyed` and, for the ranges not joined, `remaining`."""
-
-    def buckets(j: int) -> str:
-        return f"unnest(range(floor(l{j} * {scale})::INT, floor(h{j} * {scale})::INT + 1))::INT"
-
-    key = f"SELECT *, a0::INT * {_BUCKET_SPAN} + {buckets(0)} AS k FROM subscriptions"
-    if n_keys == 2:
-        pair = f"a0::INT * {chosen.n_attributes} + a1"
-        first = f"SELECT *, ({pair}) * {_BUCKET_SPAN} + {buckets(0)} AS k0 FROM subscriptions"
-        key = f"SELECT * EXCLUDE k0, k0 * {_BUCKET_SPAN} + {buckets(1)} AS k FROM ({first})"
-    later = [f"{letter}{j}" for j in range(n_joined, chosen.n_ranges) for letter in "alh"]
-    if not later:
-        return (f"CREATE TABLE keyed AS {key}",)
-    parts = [
-        f"SELECT id, a{j} AS a, l{j} AS l, h{j} AS h FROM subscriptions"
-        for j in range(n_joined, chosen.n_ranges)
-    ]
-    return (
-        f"CREATE TABLE keyed AS SELECT * EXCLUDE ({', '.join(later)}) FROM ({key})",
-        f"CREATE TABLE remaining AS {' UNION ALL '.join(parts)}",
-    )
-
-
-# M: a key of the firm and a bucket of the price, half a per cent wide.
-
-_PRICE_STEP = 0.005
-
-
-def _market_table(chosen: Market, n: int, seed: int) -> pa.Table:
-    tables = chosen.subscription_params(n, seed)
-    columns = ["firm", "low", "high", "volume"]
-    volumes = [
-        t if "volume" in t.column_names else t.append_column("volume", pa.array([-1] * len(t)))
-        for t in tables
-    ]
-    return pa.concat_tables(t.select(columns) for t in volumes)
-
-
-def _market(chosen: Market) -> list[Formulation]:
-    firms = ", ".join(f"'{firm}'" for firm in chosen.firms)
-    coded = """SELECT firm::firms AS firm, low, high, volume::INT AS volume FROM subscriptions"""
-    event = "price, volume::INT AS volume, TRY_CAST(firm AS firms) AS firm"
-    inside = "e.price BETWEEN s.low AND s.high AND e.volume > s.volume"
-    plain = f"""
-        SELECT count(*) FROM (SELECT {event} FROM events) e
-        JOIN coded s ON e.firm = s.firm AND {inside}"""
-
-    def bucket(price: str) -> str:
-        return f"floor(ln({price}) / {_PRICE_STEP})::INT"
-
-    code = "enum_code(firm)::INT * 65536"
-    keyed = f"""
-        SELECT count(*)
-        FROM (SELECT *, {code} + {bucket("price")} AS k FROM (SELECT {event} FROM events)) e
-        JOIN keyed s ON e.k = s.k AND {inside}"""
-    buckets = f"unnest(range({bucket('low')}, {bucket('high')} + 1))::INT"
-    prepare = (f"CREATE TYPE firms AS ENUM ({firms})", f"CREATE TABLE coded AS {coded}")
-    to_keyed = f"CREATE TABLE keyed AS SELECT *, {code} + {buckets} AS k FROM coded"
-    return [Formulation("plain", plain, prepare), Formulation("keyed", keyed, (to_keyed,))]
-
-
-# G: a key of the values that a subscription tests among the first attributes, which are tested most
-# often; an event has a key for every subset of these.
-
-_KEY_ATTRIBUTES = 8
-
-
-def _popularity_words(chosen: Popularity) -> _Words:
-    return _Words(range(chosen.n_attributes), _names(chosen), chosen.n_values)
-
-
-def _popularity_table(chosen: Popularity, n: int, seed: int) -> pa.Table:
-    rows = chosen.subscription_rows(n, seed)
-    value = np.zeros((n, chosen.n_attributes), np.int64)
-    value[rows["id"].to_numpy(), _attribute_codes(rows)] = rows["value"].to_numpy()
-    attribute = np.broadcast_to(np.arange(chosen.n_attributes), value.shape)
-    return pa.table(_popularity_words(chosen).of_subscriptions(attribute, value))
-
-
-def _popularity(chosen: Popularity) -> list[Formulation]:
-    words = _popularity_words(chosen)
-    tested, rest = ", ".join(words.of_events), " AND ".join(words.conditions)
-    plain = f"""
-        SELECT count(*) FROM (SELECT {tested} FROM events) e, subscriptions s WHERE {rest}"""
-    one = 2**words.bits - 1
-    masks = [
-        sum(one << words.bits * i for i in range(_KEY_ATTRIBUTES) if subset >> i & 1)
-        for subset in range(2**_KEY_ATTRIBUTES)
-    ]
-    prepare = (
-        f"CREATE TABLE keyed AS SELECT *, w0 & {masks[-1]} AS k FROM subscriptions",
-        f"CREATE TABLE masks AS SELECT unnest({masks})::BIGINT AS mask",
-    )
-    keyed = f"""
-        WITH e AS (SELECT *, w0 & mask AS k FROM (SELECT {tested} FROM events), masks)
-        SELECT count(*) FROM e JOIN keyed s ON e.k = s.k WHERE {rest}"""
-    return [Formulation("plain", plain), Formulation("keyed", keyed, prepare)]

@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.bench.checking import Answers, check
+from tocsin.bench.load import Setting, load_matcher
 from tocsin.bench.machine import machine, one_core, peak_rss_mb, versions
-from tocsin.bench.match import Answers, Progress, Setting, Steps, check, load_matcher
+from tocsin.bench.steps import Progress, Steps
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.workloads import workload
@@ -51,7 +53,7 @@ def run(
         loaded = load_matcher(chosen, setting, steps)
         matcher = loaded.matcher
         steps.start("check a sample")
-        check(lambda some: _answers(matcher, some), chosen, setting, table)
+        check(lambda some: _answers(matcher, some), chosen, subscriptions, seed, table)
         steps.finish()
         steps.start("match")
         _time(matcher, mappings[:_WARM_UP])

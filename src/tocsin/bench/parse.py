@@ -19,7 +19,7 @@ compared with the one-by-one path on events on both sides of every bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from tocsin.bench.machine import machine, one_core, peak_rss_mb, versions
 from tocsin.bench.probes import Event, probes
+from tocsin.bench.steps import Progress, Steps
 from tocsin.bench.timing import measure
 from tocsin.errors import ArgumentError
 from tocsin.language import parse
@@ -40,9 +41,6 @@ from tocsin.normalize.bulk import normalize_template, normalize_texts
 from tocsin.normalize.fold import BulkForm
 from tocsin.normalize.rows import normalize_rows, read_rows
 from tocsin.workloads import Workload, workload
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, the steps done and the steps in all."""
 
 _SAMPLE = 200
 _LONG_SHARE = 10
@@ -82,7 +80,7 @@ def run(
     if subscriptions < _PARSED_SHARE or repeats < 1:
         raise ArgumentError(f"this takes at least {_PARSED_SHARE} subscriptions and one repeat")
     cases = _cases(subscriptions)
-    steps = _Steps(progress, len(cases) * (2 + 2 * repeats))
+    steps = Steps(progress, len(cases) * (2 + 2 * repeats))
     with one_core():
         results = [_run_case(case, seed, repeats, steps) for case in cases]
     return {
@@ -97,7 +95,7 @@ def run(
     }
 
 
-def render(result: dict[str, Any]) -> str:
+def render(result: Mapping[str, Any]) -> str:
     """Return the figures as a plain table."""
     lines = [f"{'case':<12}{'workload':<10}{'units':>22}{'normal form/s':>16}{'whole call/s':>16}"]
     for case in result["cases"]:
@@ -112,25 +110,6 @@ def render(result: dict[str, Any]) -> str:
         + ", ".join(f"{name} {number}" for name, number in used.items())
     )
     return "\n".join(lines)
-
-
-class _Steps:
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress = progress
-        self.done = 0
-        self.total = total
-
-    def start(self, what: str) -> None:
-        self.what = what
-        self.show()
-
-    def finish(self) -> None:
-        self.done += 1
-        self.show()
-
-    def show(self) -> None:
-        if self.progress:
-            self.progress(self.what, self.done, self.total)
 
 
 def _cases(n: int) -> list[_Case]:
@@ -192,7 +171,7 @@ def _make_rows(chosen: Workload, n: int, seed: int) -> tuple[list[_Part], int]:
     return [part], len(table)
 
 
-def _run_case(case: _Case, seed: int, repeats: int, steps: _Steps) -> dict[str, Any]:
+def _run_case(case: _Case, seed: int, repeats: int, steps: Steps) -> dict[str, Any]:
     label = f"{case.name} ({case.workload.name})"
     steps.start(f"{label}: generate")
     parts, n_units = case.make(case.workload, case.n, seed)

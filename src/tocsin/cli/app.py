@@ -49,6 +49,13 @@ class Baseline(StrEnum):
     NONE = "none"
 
 
+class Scenario(StrEnum):
+    """What changes."""
+
+    INTERESTS = "interests"
+    SKEW = "skew"
+
+
 class LoadForm(StrEnum):
     """The form in which subscriptions are loaded."""
 
@@ -69,6 +76,10 @@ Engine = Annotated[str, typer.Option(help="The matching algorithm: auto or oracl
 Seed = Annotated[int, typer.Option(min=0, help="The seed of the generated data.")]
 Workload = Annotated[str, typer.Option(help="W0, W1, W2, T, TW, M or G.")]
 Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
+Repeats = Annotated[int, typer.Option(min=1, help="How often each is timed.")]
+EventsOrNone = Annotated[
+    int | None, typer.Option(min=1, help="How many events; by default as suits the workload.")
+]
 
 
 def _show_version(wanted: bool) -> None:
@@ -171,7 +182,7 @@ def demo(
 def bench_parse(
     subscriptions: Annotated[int, typer.Option(min=1, help="How many texts.")] = 1_000_000,
     seed: Seed = 0,
-    repeats: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 3,
+    repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> int:
     """Time how subscriptions become normal forms: texts, templates and rows."""
@@ -185,19 +196,17 @@ def bench_parse(
 def bench_match(
     workload: Workload = "W0",
     subscriptions: Subscriptions = 100_000,
-    events: Annotated[
-        int | None, typer.Option(min=1, help="How many events; by default as suits the workload.")
-    ] = None,
+    events: EventsOrNone = None,
     engine: Engine = "auto",
     baseline: Annotated[Baseline, typer.Option(help="What to compare with.")] = Baseline.DUCKDB,
     threads: Annotated[int, typer.Option(min=1, help="Threads, each with a part of a batch.")] = 1,
     load: Annotated[LoadForm, typer.Option(help="The form of the load.")] = LoadForm.ROWS,
     seed: Seed = 0,
-    repeats: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 3,
+    repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> int:
-    """Time how many events a second are matched, against DuckDB."""
-    from tocsin.bench.match import Setting
+    """Time how many events a second are matched, against joins in DuckDB."""
+    from tocsin.bench.load import Setting
     from tocsin.cli.bench import run_match
 
     setting = Setting(
@@ -228,3 +237,86 @@ def bench_latency(
     from tocsin.cli.bench import run_latency
 
     return run_latency(workload, subscriptions, events, engine, seed, as_json)
+
+
+@bench_app.command("scale", epilog=_EXIT_CODES)
+@guarded
+def bench_scale(
+    workload: Workload = "W0",
+    subscriptions: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Numbers of subscriptions.")
+    ] = "100000,1000000,6000000",
+    events: EventsOrNone = None,
+    engine: Engine = "auto",
+    baseline: Annotated[Baseline, typer.Option(help="What to compare with.")] = Baseline.NONE,
+    seed: Seed = 0,
+    repeats: Repeats = 3,
+    as_json: AsJson = False,
+) -> int:
+    """Time matching with more and more subscriptions, each number in a process of its own."""
+    from tocsin.bench.load import Setting
+    from tocsin.cli.bench import run_scale
+
+    setting = Setting(
+        workload=workload,
+        events=events,
+        engine=engine,
+        baseline=baseline.value,
+        seed=seed,
+        repeats=repeats,
+    )
+    return run_scale(setting, subscriptions, as_json)
+
+
+@bench_app.command("churn", epilog=_EXIT_CODES)
+@guarded
+def bench_churn(
+    workload: Workload = "W0",
+    subscriptions: Subscriptions = 100_000,
+    rate: Annotated[int, typer.Option(min=1, help="How many changes a second.")] = 1000,
+    seconds: Annotated[float, typer.Option(min=0.01, help="For how long.")] = 60,
+    batch: Annotated[int, typer.Option(min=1, help="Events in a batch.")] = 10_000,
+    chunk: Annotated[
+        int,
+        typer.Option(min=1, help="Changes in a call; from 2 on by the calls that take many."),
+    ] = 1,
+    engine: Engine = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Time matching while a second thread subscribes and unsubscribes, half and half."""
+    from tocsin.bench.churn import Churn
+    from tocsin.cli.bench import run_churn
+
+    return run_churn(
+        Churn(workload, subscriptions, rate, seconds, batch, chunk, engine, seed), as_json
+    )
+
+
+@bench_app.command("adapt", epilog=_EXIT_CODES)
+@guarded
+def bench_adapt(
+    scenario: Annotated[
+        Scenario,
+        typer.Option(
+            help="interests: subscriptions turn to other attributes; "
+            "skew: an attribute that all test comes to have two values."
+        ),
+    ] = Scenario.INTERESTS,
+    subscriptions: Subscriptions = 100_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 200_000,
+    parts: Annotated[
+        int, typer.Option(min=1, help="In how many parts subscriptions are replaced.")
+    ] = 8,
+    engine: Engine = "auto",
+    seed: Seed = 0,
+    repeats: Repeats = 3,
+    as_json: AsJson = False,
+) -> int:
+    """Time matching before, during and after a change of what is asked for or published."""
+    from tocsin.bench.adapt import Adapt
+    from tocsin.cli.bench import run_adapt
+
+    return run_adapt(
+        Adapt(scenario.value, subscriptions, events, parts, engine, seed, repeats), as_json
+    )

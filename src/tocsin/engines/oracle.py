@@ -38,6 +38,9 @@ class OracleEngine:
     def profile(self, events: EventBatch) -> None:
         """There is nothing to learn: every expression is evaluated anyway."""
 
+    def merge(self) -> None:
+        """There is nothing to build."""
+
     def match_batch(self, events: EventBatch) -> Found:
         """Evaluate every expression on every event."""
         offsets = np.zeros(len(events) + 1, np.int64)

@@ -43,6 +43,9 @@ class Engine(Protocol):
     def profile(self, events: EventBatch) -> None:
         """Learn what events look like, for the next build."""
 
+    def merge(self) -> None:
+        """Plan and build everything anew, with what is known of events by now."""
+
     def match_batch(self, events: EventBatch) -> Found:
         """Return the subscriptions that each event matches."""
 
