@@ -111,13 +111,6 @@ class AutoEngine:
             held = tuple((held.segment, held.n_dead > 0) for held in self._held)
             return Version(held, self._died_at, self._time)
 
-    def merge(self) -> None:
-        """Make one segment of all, planned for the events last profiled."""
-        self._flush()
-        if self._segments:
-            self._merge(len(self._segments))
-            self._n_deleted = 0
-
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
         version = self.version()

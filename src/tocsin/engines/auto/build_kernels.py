@@ -273,7 +273,7 @@ def _pack(coding: Coding, conditions: Conditions, i: Scalar) -> Any:
     if i >= 0:
         attribute = np.int64(conditions.attribute[i])
     if i < 0 or attribute > 65535:
-        n_codes = coding.first[1] - coding.first[0]
+        n_codes = coding.first[1] if len(coding.first) > 1 else np.int64(1)
         return np.uint64(0), np.uint64(0), np.uint64(n_codes - 1), 2 if i < 0 else 0
     n_cells, is_exact = coding.n_cells[attribute], coding.is_exact[attribute]
     first, last = conditions.range_start[i], conditions.range_start[i + 1]
