@@ -10,7 +10,7 @@ What was opened from a file is never changed: it is one table, and what is new g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -23,7 +23,7 @@ from tocsin.model import SubscriptionId
 _EMPTY = int(kernels.EMPTY)
 _FEW_SLOTS = 64
 _MOST_FILLED = 0.75
-_FRESHLY_FILLED = 0.5
+_FRESHLY_FILLED = 0.6
 _NONE_SKIPPED = read_only(np.zeros(0, np.bool_))
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -31,7 +31,7 @@ IsLive: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
 def _new_slots(n_entries: int) -> NDArray[np.uint64]:
-    n_slots = max(int(n_entries / _FRESHLY_FILLED), _FEW_SLOTS)
+    n_slots = (int(n_entries / _FRESHLY_FILLED) + _FEW_SLOTS) // 8 * 8
     return np.full(n_slots, kernels.EMPTY, np.uint64)
 
 
@@ -57,7 +57,7 @@ class IdTable:
             kernels.put_numbers(ids.numbers, skipped, slots, repeated)
         else:
             assert ids.numbers is None, "a column that came as one has one kind"
-            kernels.put_texts(*ids.octets, skipped, slots, repeated)
+            kernels.put_texts(*ids.octets, ids.hashes(), skipped, slots, repeated)
         return slots, np.flatnonzero(repeated)
 
     def _put_few(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -107,19 +107,21 @@ class Directory:
         """Bytes of the tables."""
         return sum(table.slots.nbytes for table in self._tables)
 
-    def candidates(self, name: SubscriptionId, octets: bytes | None) -> Iterator[int]:
-        """Yield the dense ids that an id may have; `octets` are its bytes when it is a string."""
+    def candidates(self, name: SubscriptionId, octets: bytes | None) -> list[int]:
+        """Return the dense ids that an id may have; `octets` are its bytes when it is a string."""
         hashed = hash_text(octets) if octets is not None else hash_number(name)  # type: ignore[arg-type]
-        for table in reversed(self._tables):
+        found = []
+        for table in self._tables:
             view = table.view
             n_slots = len(view)
             place = hashed * n_slots >> 32
             while (entry := view[place]) != _EMPTY:
                 if entry >> 32 == hashed:
-                    yield entry & 0xFFFFFFFF
+                    found.append(entry & 0xFFFFFFFF)
                 place += 1
                 if place == n_slots:
                     place = 0
+        return found
 
     def pairs(self, asked: IdTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return places of a column and the dense ids that the ids there may have."""
@@ -142,7 +144,15 @@ class Directory:
         table.n_entries += len(ids)
 
     def add_table(self, added: IdTable, dense: NDArray[np.int64], n_added: int) -> None:
-        """Enter the distinct ids of a column; those whose dense id is -1 are left out."""
+        """Enter the distinct ids of a column; those whose dense id is -1 are left out.
+
+        The column's table may become the directory's own: it is empty then.
+        """
+        if not self._tables and n_added == len(added.ids):
+            slots, added.slots = added.slots, _new_slots(0)
+            kernels.shift(slots, int(dense[0]))
+            self._tables = [_Table(slots, n_added)]
+            return
         table = self._table_for(n_added)
         kernels.pour_numbered(read_only(added.slots), dense, table.slots)
         table.n_entries += n_added

@@ -83,12 +83,10 @@ class Ids:
         return len(self.texts) if self.numbers is None else len(self.numbers)  # type: ignore[arg-type]
 
     def __getitem__(self, at: int) -> SubscriptionId:
-        if self.texts is not None:
-            text = self.texts[at].as_py()
-            if text is not None or self.numbers is None:
-                return text  # type: ignore[no-any-return]
-        assert self.numbers is not None
-        return int(self.numbers[at])
+        if self._is_number(at):
+            return self._number_view[at]  # type: ignore[no-any-return]
+        data, starts = self._text_views
+        return str(data[starts[at] : starts[at + 1]], "utf-8")
 
     @property
     def nbytes(self) -> int:
@@ -102,21 +100,25 @@ class Ids:
         return text_octets(self.texts)
 
     @cached_property
-    def _views(self) -> tuple[memoryview, memoryview]:
+    def _number_view(self) -> memoryview:
+        return memoryview(self.numbers)  # type: ignore[arg-type]
+
+    @cached_property
+    def _text_views(self) -> tuple[memoryview, memoryview]:
         data, starts = self.octets
         return memoryview(data), memoryview(starts)  # type: ignore[arg-type]
 
     def is_at(self, at: int, name: SubscriptionId, octets: bytes | None) -> bool:
         """Whether an id stands at a place; `octets` are its bytes when it is a string."""
         if octets is None:
-            return self._is_number(at) and bool(self.numbers[at] == name)  # type: ignore[index]
-        if self.texts is None or (self.numbers is not None and not self.texts[at].is_valid):
+            return self._is_number(at) and self._number_view[at] == name  # type: ignore[no-any-return]
+        if self._is_number(at):
             return False
-        data, starts = self._views
+        data, starts = self._text_views
         return data[starts[at] : starts[at + 1]] == octets
 
     def _is_number(self, at: int) -> bool:
-        return self.numbers is not None and (self.texts is None or not self.texts[at].is_valid)
+        return self.texts is None or (self.numbers is not None and not self.texts[at].is_valid)
 
     def take(self, places: NDArray[np.int64]) -> Ids:
         """Return the ids at some places, in their order."""
