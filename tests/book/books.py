@@ -39,9 +39,9 @@ def write(parts: BookParts, folder: Path) -> None:
         np.save(folder / f"{name}.npy", array)
     for name, column in parts.columns.items():
         table = pa.table({"column": column})
-        with pa.OSFile(str(folder / f"{name}.arrow"), "wb") as file:
-            with pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table)
+        path = str(folder / f"{name}.arrow")
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
 
 
 def read(folder: Path) -> BookParts:

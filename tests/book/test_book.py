@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
 from tests.book.books import ONE, add_many, reopened
+
 from tocsin.book.blocks import NEVER, SINGLES
 from tocsin.book.directory import IdTable
 from tocsin.book.ids import FEW, Ids

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
 from tests.book.books import ONE, add_many, find_many
+
 from tocsin.book.directory import Directory, IdTable
 from tocsin.book.ids import FEW, Ids, hash_number, hash_text, to_octets
 from tocsin.model import INT64_MAX, INT64_MIN
@@ -73,7 +73,7 @@ def test_many_are_found_as_one_by_one() -> None:
     asked = [*range(0, 8000, 3)]
     texts = [f"{kind}{i}" for kind in ("s", "t", "") for i in range(0, 2000, 3)]
     for names in (asked, texts):
-        expected = [book.dense(name) for name in names]  # type: ignore[attr-defined]
+        expected = [book.dense(name) for name in names]
         assert find_many(book, names) == [-1 if d is None else d for d in expected]
         assert len([d for d in expected if d is not None]) > 100
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
 from tests.book.books import ONE, add_many, find_many, read, reopened, write
+
 from tocsin.book.directory import IdTable
 from tocsin.book.ids import Ids
 from tocsin.book.sources import OneSource, RuleSource, TemplateSource, read_params, write_params

@@ -72,9 +72,9 @@ def _hash_octets(data: NDArray[np.uint8], start: np.int64, end: np.int64) -> np.
             ^ _CRC[256 + np.uint32(data[at + 6])]
             ^ _CRC[np.uint32(data[at + 7])]
         )
-        at += 8
-    for at in range(at, end):
-        crc = _CRC[(crc ^ np.uint32(data[at])) & _OCTET] ^ (crc >> _EIGHT)
+        at += np.int64(8)
+    for last in range(at, end):
+        crc = _CRC[(crc ^ np.uint32(data[last])) & _OCTET] ^ (crc >> _EIGHT)
     return _mix(np.uint64(crc ^ _ALL_BITS) | np.uint64(end - start) << _HALF)
 
 

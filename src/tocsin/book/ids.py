@@ -84,7 +84,7 @@ class Ids:
 
     def __getitem__(self, at: int) -> SubscriptionId:
         if self._is_number(at):
-            return self._number_view[at]  # type: ignore[no-any-return]
+            return self._number_view[at]
         data, starts = self._text_views
         return str(data[starts[at] : starts[at + 1]], "utf-8")
 
@@ -111,7 +111,7 @@ class Ids:
     def is_at(self, at: int, name: SubscriptionId, octets: bytes | None) -> bool:
         """Whether an id stands at a place; `octets` are its bytes when it is a string."""
         if octets is None:
-            return self._is_number(at) and self._number_view[at] == name  # type: ignore[no-any-return]
+            return self._is_number(at) and self._number_view[at] == name
         if self._is_number(at):
             return False
         data, starts = self._text_views
