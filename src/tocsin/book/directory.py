@@ -148,9 +148,8 @@ class Directory:
 
         The column's table may become the directory's own: it is empty then.
         """
-        if not self._tables and n_added == len(added.ids):
+        if not self._tables and n_added == len(added.ids) and not dense[0]:  # places are dense ids
             slots, added.slots = added.slots, _new_slots(0)
-            kernels.shift(slots, int(dense[0]))
             self._tables = [_Table(slots, n_added)]
             return
         table = self._table_for(n_added)

@@ -239,14 +239,6 @@ def pour(given: NDArray[np.uint64], slots: NDArray[np.uint64]) -> None:
 
 
 @kernel
-def shift(slots: NDArray[np.uint64], by: int) -> None:
-    """Add to the number of every entry."""
-    for at in range(len(slots)):
-        if slots[at] != EMPTY:
-            slots[at] += np.uint64(by)
-
-
-@kernel
 def pour_numbered(
     given: NDArray[np.uint64], dense: NDArray[np.int64], slots: NDArray[np.uint64]
 ) -> None:
