@@ -198,18 +198,20 @@ def find_all(book: SubscriptionBook, ids: Ids | list[SubscriptionId]) -> NDArray
 
 def to_ids(asked: Any) -> Ids | list[SubscriptionId]:
     """Return a list or column of ids as a column of one kind, or as a list when it is none."""
-    if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
-        raise ArgumentError(f"ids must be a list of ids, not {asked!r}")
     if isinstance(asked, pa.Array | pa.ChunkedArray):
         if kind_of_type(asked.type) in (Kind.STRING, Kind.INTEGER) and not asked.null_count:
             try:
                 return _ids(asked)[0]
             except ArgumentError:
                 pass  # beyond 64 bits: refused one by one
-        return asked.to_pylist()  # type: ignore[no-any-return]
-    if isinstance(asked, np.ndarray) and asked.ndim == 1 and asked.dtype in _INTEGERS:
+    elif isinstance(asked, np.ndarray) and asked.ndim == 1 and asked.dtype in _INTEGERS:
         return Ids(asked.astype(np.int64))
-    names = asked.tolist() if hasattr(asked, "tolist") else list(asked)
+    for convert in ("to_pylist", "tolist"):  # Arrow; NumPy, pandas
+        if hasattr(asked, convert):
+            asked = getattr(asked, convert)()
+    if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
+        raise ArgumentError(f"ids must be a list of ids, not {asked!r}")
+    names = list(asked)
     if len(names) > FEW and set(map(type, names)) in ({int}, {str}):
         try:
             return Ids.of(names)
@@ -261,7 +263,9 @@ def _ids(column: ArrowColumn) -> tuple[Ids, NDArray[np.bool_] | None]:
     if array.null_count:
         missing = array.is_null().to_numpy(zero_copy_only=False)
         array = array.fill_null(0 if kind is Kind.INTEGER else "")
-    return (Ids(array.to_numpy()) if kind is Kind.INTEGER else Ids(None, array)), missing
+    if kind is Kind.STRING:
+        return Ids(None, array), missing
+    return Ids(array.to_numpy().copy()), missing  # it may be an array that its owner changes
 
 
 def _parameter(name: str, column: pa.ChunkedArray) -> pa.Array:

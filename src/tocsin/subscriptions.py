@@ -226,12 +226,6 @@ class SubscriptionBook:
         """Return a subscription's condition with its parameters bound."""
         return bind(*self.template(dense))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by columns of ids and by the directory; sources are not counted."""
-        blocks = sum(shelved.block.ids.nbytes for shelved in self._shelf)
-        return blocks + self._directory.nbytes
-
     # Writing and opening.
 
     def parts(self) -> BookParts:

@@ -102,11 +102,6 @@ class Directory:
         """How many entries there are, those of subscriptions that are gone among them."""
         return sum(table.n_entries for table in self._tables)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tables."""
-        return sum(table.slots.nbytes for table in self._tables)
-
     def candidates(self, name: SubscriptionId, octets: bytes | None) -> list[int]:
         """Return the dense ids that an id may have; `octets` are its bytes when it is a string."""
         hashed = hash_text(octets) if octets is not None else hash_number(name)  # type: ignore[arg-type]

@@ -88,11 +88,6 @@ class Ids:
         data, starts = self._text_views
         return str(data[starts[at] : starts[at + 1]], "utf-8")
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the column."""
-        return sum(part.nbytes for part in (self.numbers, self.texts) if part is not None)
-
     @cached_property
     def octets(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """The bytes of the texts, and where each starts."""
