@@ -70,8 +70,7 @@ class SubscriptionBook:
             return dense
         octets = octets_of(name)
         for dense in self._directory.candidates(name, octets):
-            found = self._shelf.find(dense)
-            if found is not None and found[0].block.ids.is_at(found[1], name, octets):
+            if self._shelf.is_named(dense, name, octets):
                 return dense
         return None
 
@@ -102,8 +101,8 @@ class SubscriptionBook:
         self._names.append(name)
         self._sources.append(source)
         self._recent[name] = dense
-        if until is not None:
-            self._until[dense] = max(min(until, NEVER), INT64_MIN)
+        if until is not None and until < NEVER:
+            self._until[dense] = max(until, INT64_MIN)
             self._ends.add(self._until[dense], dense)
             self._n_ending += 1
         if len(self._names) >= SINGLES:

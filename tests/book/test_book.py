@@ -193,6 +193,9 @@ def test_moments_far_away_are_kept_apart_from_none() -> None:
     dense = [book.add("far", ONE, 10**30), book.add("past", ONE, -(10**30)), book.add("no", ONE)]
     assert book.due(0).tolist() == [dense[1]]
     assert book.valid_until(dense[2]) is None
+    add_many(book, [f"b{i}" for i in range(FEW + 1)])  # those before are in a block now
+    book.remove(np.array(dense))
+    assert not book.has_expiries
 
 
 # One random life, beside a dictionary.

@@ -31,17 +31,14 @@ _NO_OCTETS.flags.writeable = False
 
 def hash_number(number: int) -> int:
     """Hash one integer as the kernels do."""
-    return _mix(number & _WORD)
+    word = number & _WORD
+    word = (word ^ word >> 32) * 0xBF58476D1CE4E5B9 & _WORD
+    return ((word ^ word >> 29) * 0x94D049BB133111EB & _WORD) >> 32
 
 
 def hash_text(octets: bytes) -> int:
     """Hash the UTF-8 bytes of one string as the kernels do."""
-    return _mix(zlib.crc32(octets) | (len(octets) & 0xFFFFFFFF) << 32)
-
-
-def _mix(word: int) -> int:
-    word = (word ^ word >> 32) * 0xBF58476D1CE4E5B9 & _WORD
-    return ((word ^ word >> 29) * 0x94D049BB133111EB & _WORD) >> 32
+    return hash_number(zlib.crc32(octets) | len(octets) << 32)
 
 
 def to_octets(text: str) -> bytes:
@@ -106,6 +103,8 @@ class Ids:
     def is_at(self, at: int, name: SubscriptionId, octets: bytes | None) -> bool:
         """Whether an id stands at a place; `octets` are its bytes when it is a string."""
         if octets is None:
+            if self.texts is None:
+                return self._number_view[at] == name
             return self._is_number(at) and self._number_view[at] == name
         if self._is_number(at):
             return False

@@ -95,6 +95,17 @@ class Shelf:
         place = shelved.block.place(dense)
         return (shelved, place) if place >= 0 and shelved.is_live(place) else None
 
+    def is_named(self, dense: int, name: SubscriptionId, octets: bytes | None) -> bool:
+        """Whether a dense id is live and has an id; `octets` are the id's bytes, if a string."""
+        at = bisect_right(self._starts, dense) - 1
+        if at < 0:
+            return False
+        shelved = self._held[at]
+        place, live = shelved.block.place(dense), shelved.live
+        if place < 0 or (live is not None and not live[place]):
+            return False
+        return shelved.block.ids.is_at(place, name, octets)
+
     def template(self, dense: int) -> Template:
         """Return a subscription's condition with its parameters beside it."""
         block, place = self._at(dense)
