@@ -39,6 +39,7 @@ class SubscriptionBook:
         self._ends = Ends()
         self._n_shelved = 0
         self._n_ending = 0
+        self._n_gone = 0
         self._start_growing(0)
 
     def _start_growing(self, first: int) -> None:
@@ -177,18 +178,35 @@ class SubscriptionBook:
 
     def remove(self, dense: NDArray[np.int64]) -> None:
         """Strike out subscriptions by their dense ids; each must be there, once."""
-        shelved = dense[dense < self._first]
-        for one in dense[dense >= self._first].tolist():
-            at = one - self._first
-            del self._recent[self._names[at]]
-            self._sources[at] = None
-            if self._until.pop(one, None) is not None:
-                self._n_ending -= 1
-        if len(shelved):
+        if len(dense) == 1:
+            one = int(dense[0])
+            if one >= self._first:
+                self._remove_recent(one)
+            else:
+                self._n_ending -= self._shelf.strike_one(one)
+                self._n_shelved -= 1
+        else:
+            for one in dense[dense >= self._first].tolist():
+                self._remove_recent(one)
+            shelved = dense[dense < self._first]
             self._n_ending -= self._shelf.strike(shelved)
             self._n_shelved -= len(shelved)
-            if self._directory.n_entries > 2 * self._n_shelved + _SPARE:
-                self._directory.rebuild(self._shelf.are_live)
+        self._n_gone += len(dense)
+        if self._n_gone >= _SPARE:
+            self._tidy()
+
+    def _remove_recent(self, dense: int) -> None:
+        at = dense - self._first
+        del self._recent[self._names[at]]
+        self._sources[at] = None
+        if self._until.pop(dense, None) is not None:
+            self._n_ending -= 1
+
+    def _tidy(self) -> None:
+        """Drop entries and ends of what is gone, where they are many."""
+        self._n_gone = 0
+        if self._directory.n_entries > 2 * self._n_shelved + _SPARE:
+            self._directory.rebuild(self._shelf.are_live)
         if len(self._ends) > 2 * self._n_ending + _SPARE:
             self._ends.keep(self._are_live)
 

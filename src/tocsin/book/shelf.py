@@ -31,14 +31,14 @@ class Shelved:
         self.live = live
         self.n_live = len(block) if live is None else int(np.count_nonzero(live))
 
-    def strike(self, places: NDArray[np.int64]) -> None:
-        """Mark places as gone; each must have been live."""
+    def strike(self, places: NDArray[np.int64] | int, n: int) -> None:
+        """Mark n places as gone; each must have been live."""
         if self.live is None:
             self.live = np.ones(len(self.block), np.bool_)
         elif not self.live.flags.writeable:  # of a file
             self.live = self.live.copy()
         self.live[places] = False
-        self.n_live -= len(places)
+        self.n_live -= n
 
     def is_live(self, place: int) -> bool:
         """Whether a place is live."""
@@ -143,15 +143,10 @@ class Shelf:
 
     def strike(self, dense: NDArray[np.int64]) -> int:
         """Strike out dense ids, all of them live; return how many of them had an end."""
-        if len(dense) == 1:
-            found = self.find(int(dense[0]))
-            assert found is not None
-            parts = [(found[0], np.array([found[1]]))]
-        else:
-            parts = [(shelved, places) for shelved, _, places in self._split(dense)]
+        parts = [(shelved, places) for shelved, _, places in self._split(dense)]
         n_ending = 0
         for shelved, places in parts:
-            shelved.strike(places)
+            shelved.strike(places, len(places))
             if shelved.block.until is not None:
                 n_ending += int(np.count_nonzero(shelved.block.until[places] != NEVER))
         for shelved, _ in parts:
@@ -160,6 +155,17 @@ class Shelf:
                 if at >= 0 and self._held[at] is shelved:  # not put together with another yet
                     self._tidy(at)
         return n_ending
+
+    def strike_one(self, dense: int) -> bool:
+        """Strike out one dense id, which is live; return whether it had an end."""
+        at = bisect_right(self._starts, dense) - 1
+        shelved = self._held[at]
+        block = shelved.block
+        place = block.place(dense)
+        shelved.strike(place, 1)
+        if shelved.is_wasteful or not shelved.n_live:
+            self._tidy(at)
+        return block.until is not None and bool(block.until[place] != NEVER)
 
     def _split(
         self, dense: NDArray[np.int64]
