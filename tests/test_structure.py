@@ -26,6 +26,7 @@ LAYERS = [
     ["normalize"],
     ["encode"],
     ["engines"],
+    ["book"],
     ["matches", "subscriptions", "explain"],
     ["loading"],
     ["matcher"],

@@ -7,15 +7,19 @@ without touching a matcher, so that it can be refused whole.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.arrow import INT64, kind_of_type, to_array, to_canonical
+from tocsin.arrow import INT64, ArrowColumn, kind_of_type, to_array, to_canonical
+from tocsin.book.blocks import NEVER
+from tocsin.book.directory import IdTable
+from tocsin.book.ids import FEW, Ids
+from tocsin.book.sources import RuleSource, Source, TemplateSource, TextSource
 from tocsin.errors import (
     ArgumentError,
     BadRow,
@@ -23,24 +27,21 @@ from tocsin.errors import (
     InvalidIdError,
     ParameterError,
     TocsinError,
+    UnknownSubscriptionError,
 )
 from tocsin.language import parse
 from tocsin.language.expression import Expression, parameter_names
-from tocsin.model import EventType, Kind, SubscriptionId, to_microseconds
+from tocsin.model import EventType, Kind, SubscriptionId, check_id, to_microseconds
 from tocsin.normalize.bulk import BulkForm, normalize_template, normalize_texts
 from tocsin.normalize.literals import canonical_values
-from tocsin.normalize.rows import normalize_rows, read_rows
+from tocsin.normalize.rows import held_rules, normalize_rows, read_rows
 from tocsin.normalize.table import ConjunctionTable, take
-from tocsin.subscriptions import (
-    RuleSource,
-    Source,
-    SubscriptionBook,
-    TemplateSource,
-    TextSource,
-)
+from tocsin.subscriptions import SubscriptionBook
 
 Moment: TypeAlias = dt.datetime | int
 """A point in time: a datetime (no zone: UTC) or microseconds since 1970."""
+
+_INTEGERS = tuple(map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4")))
 
 
 def to_moment(moment: object) -> int:
@@ -71,93 +72,68 @@ def to_params(params: object) -> dict[str, object]:
 
 
 class Load:
-    """A bulk load before it is taken in. Refused rows are marked in `is_good`."""
+    """A bulk load before it is taken in: its ids, and which rows are refused."""
 
     def __init__(
         self,
-        names: list[SubscriptionId | None],
-        rows: NDArray[np.int64],
+        ids: Ids,
+        missing: NDArray[np.bool_] | None,
         source: Source,
         form: BulkForm,
-        moments: Mapping[int, int],
+        *,
+        rows: NDArray[np.int64] | None = None,
+        until: NDArray[np.int64] | None = None,
     ) -> None:
-        self.names = names
+        self.table = IdTable(ids, missing)
         self.source = source
         self._rows = rows
-        self._table = form.table
-        self._moments = moments
+        self._until = until
+        self._form = form.table
         self._bad: dict[int, TocsinError] = {bad.row: bad.error for bad in form.bad}
-        self.is_good = np.ones(len(names), np.bool_)
-        self._refuse_odd_ids()
-
-    def _refuse_odd_ids(self) -> None:
-        names = self.names
-        if _increases(names):
-            return
-        distinct = set(names)
-        if len(distinct) == len(names) and None not in distinct:
-            return
-        first: dict[SubscriptionId, int] = {}
-        for at, name in enumerate(names):
-            if name is None:
+        if missing is not None:
+            for at in np.flatnonzero(missing).tolist():
                 self._bad.setdefault(at, InvalidIdError(None))
-            elif first.setdefault(name, at) != at:
-                self._bad.setdefault(at, DuplicateSubscriptionError(name))
+        self._refuse(self.table.repeated)
+
+    def _refuse(self, twice: NDArray[np.int64]) -> None:
+        for at in twice.tolist():
+            self._bad.setdefault(at, DuplicateSubscriptionError(self.table.ids[at]))
 
     def refuse_taken(self, book: SubscriptionBook) -> tuple[BadRow, ...]:
         """Refuse the ids that a book already has; return all refused rows in order."""
-        if book.has_any(self.names):
-            for at, name in enumerate(self.names):
-                if name is not None and name in book:
-                    self._bad.setdefault(at, DuplicateSubscriptionError(name))
-        self.is_good[list(self._bad)] = False
+        if len(book):
+            self._refuse(np.flatnonzero(book.find(self.table) >= 0))
         return tuple(
-            BadRow(int(self._rows[at]), self.names[at], str(error), error.code)
+            BadRow(self._row(at), self._name(at), str(error), error.code)
             for at, error in sorted(self._bad.items())
         )
 
-    def kept(self) -> NDArray[np.int64]:
-        """Return the places of the subscriptions that can be taken in."""
-        return np.flatnonzero(self.is_good)
+    def _row(self, at: int) -> int:
+        return at if self._rows is None else int(self._rows[at])
 
-    def names_of(self, kept: NDArray[np.int64]) -> list[SubscriptionId]:
-        """Return the ids of some subscriptions."""
-        if len(kept) == len(self.names):
-            return self.names  # type: ignore[return-value]
-        return [self.names[at] for at in kept.tolist()]
+    def _name(self, at: int) -> SubscriptionId | None:
+        missing = self.table.missing
+        return None if missing is not None and missing[at] else self.table.ids[at]
 
-    def rows_of(self, kept: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Return the places in the source of some subscriptions; None for all, in order."""
-        return None if len(kept) == len(self.names) else kept
-
-    def moments_of(self, kept: NDArray[np.int64]) -> dict[int, int]:
-        """Return until when subscriptions are valid, by their place among the kept."""
-        if not self._moments:
-            return {}
-        return {
-            place: self._moments[at]
-            for place, at in enumerate(kept.tolist())
-            if at in self._moments
-        }
-
-    def table_of(self, kept: NDArray[np.int64], first: int) -> ConjunctionTable:
-        """Return the conjunctions of the kept ones, numbered from a first dense id on."""
-        table = self._table
-        if len(kept) < len(self.names):
-            table = take(table, np.flatnonzero(self.is_good[table.subscription]))
-        number = np.cumsum(self.is_good) - 1 + first
-        return replace(table, subscription=number[table.subscription], n_subscriptions=len(kept))
-
-
-def _increases(names: list[SubscriptionId | None]) -> bool:
-    """Whether ids are integers that increase, as generated ones do; then none stands twice."""
-    if not names or type(names[0]) is not int or type(names[-1]) is not int:
-        return False
-    try:
-        numbers = np.array(names, np.int64)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return bool(np.all(numbers[1:] > numbers[:-1]))
+    def add_to(self, book: SubscriptionBook) -> tuple[NDArray[np.int64], ConjunctionTable]:
+        """Register what is not refused; return its dense ids and its conjunctions."""
+        until, form = self._until, self._form
+        if not self._bad:
+            dense = book.add_many(self.table, self.source, None, until)
+            first = int(dense[0]) if len(dense) else 0
+            if first:
+                form = replace(form, subscription=form.subscription + first)
+            return dense, form
+        is_good = np.ones(len(self.table.ids), np.bool_)
+        is_good[list(self._bad)] = False
+        kept = np.flatnonzero(is_good)
+        until = None if until is None else until[kept]
+        dense = book.add_many(self.table, self.source, kept, until)
+        number = np.zeros(len(is_good), np.int64)
+        number[kept] = dense
+        form = take(form, np.flatnonzero(is_good[form.subscription]))
+        subscription = number[form.subscription]
+        return dense, replace(form, subscription=subscription, n_subscriptions=len(kept))
 
 
 def load_table(
@@ -169,35 +145,79 @@ def load_table(
     """Read a table of texts, or of parameters for one text."""
     table = to_table(given)
     _need(table, ["id"] if where is not None else ["id", "where"])
-    names = _names(table.column("id"))
-    rows = np.arange(table.num_rows)
-    moments = _moments(table)
+    ids, missing = _ids(table.column("id"))
+    until = _until(table)
     if where is None:
         texts = to_array(table.column("where"))
         if kind_of_type(texts.type) is not Kind.STRING and texts.null_count < len(texts):
             raise ArgumentError(f"the column where must hold texts, not {texts.type}")
         texts = texts.cast(pa.large_string())
         form = normalize_texts(texts, event_type, progress)
-        return Load(names, rows, TextSource(texts), form, moments)
+        return Load(ids, missing, TextSource(texts), form, until=until)
     expression = to_expression(where)
     wanted = parameter_names(expression)
-    missing = [name for name in wanted if name not in table.column_names]
-    if missing:
+    lacking = [name for name in wanted if name not in table.column_names]
+    if lacking:
         raise ParameterError(
-            f"the table has no column for parameter {', '.join(':' + n for n in missing)}",
-            missing=missing,
+            f"the table has no column for parameter {', '.join(':' + n for n in lacking)}",
+            missing=lacking,
         )
     columns = {name: _parameter(name, table.column(name)) for name in wanted}
     form = normalize_template(expression, columns, table.num_rows, event_type)
-    return Load(names, rows, TemplateSource(expression, columns), form, moments)
+    source = TemplateSource(expression, columns, {})
+    return Load(ids, missing, source, form, until=until)
 
 
 def load_rows(given: object, event_type: EventType | None) -> Load:
     """Read a table with one predicate a row."""
     rules = read_rows(to_table(given))
-    names = _names(rules.ids)
+    ids, missing = _ids(rules.ids)
     form = normalize_rows(rules, event_type)
-    return Load(names, rules.first_row, RuleSource(rules), form, {})
+    return Load(ids, missing, RuleSource(held_rules(rules)), form, rows=rules.first_row)
+
+
+def find_all(book: SubscriptionBook, ids: Ids | list[SubscriptionId]) -> NDArray[np.int64]:
+    """Return the dense ids of all ids of a list or column; raise for the first that has none.
+
+    An id that stands twice is unknown the second time.
+    """
+    if isinstance(ids, Ids) and len(ids) > FEW:
+        dense = book.find(IdTable(ids))
+        unknown = np.flatnonzero(dense < 0)
+        if len(unknown):
+            raise UnknownSubscriptionError(ids[int(unknown[0])])
+        return dense
+    found: dict[int, None] = {}
+    for name in ids.to_list() if isinstance(ids, Ids) else ids:
+        number = book.dense(check_id(name))
+        if number is None or number in found:
+            raise UnknownSubscriptionError(name)
+        found[number] = None
+    return np.array(list(found), np.int64)
+
+
+def to_ids(asked: Any) -> Ids | list[SubscriptionId]:
+    """Return a list or column of ids as a column of one kind, or as a list when it is none."""
+    if isinstance(asked, pa.Array | pa.ChunkedArray):
+        if kind_of_type(asked.type) in (Kind.STRING, Kind.INTEGER) and not asked.null_count:
+            try:
+                return _ids(asked)[0]
+            except ArgumentError:
+                pass  # beyond 64 bits: refused one by one
+    elif isinstance(asked, np.ndarray) and asked.ndim == 1 and asked.dtype in _INTEGERS:
+        return Ids(asked.astype(np.int64))
+    for convert in ("to_pylist", "tolist"):  # Arrow; NumPy, pandas
+        if hasattr(asked, convert):
+            asked = getattr(asked, convert)()
+    if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
+        raise ArgumentError(f"ids must be a list of ids, not {asked!r}")
+    names = list(asked)
+    if len(names) > FEW and set(map(type, names)) in ({int}, {str}):
+        try:
+            return Ids.of(names)
+        except (OverflowError, UnicodeEncodeError, pa.ArrowException):
+            pass  # no ids: refused one by one
+    return names
 
 
 def to_table(given: object) -> pa.Table:
@@ -226,15 +246,26 @@ def _need(table: pa.Table, columns: list[str]) -> None:
         )
 
 
-def _names(column: pa.Array | pa.ChunkedArray) -> list[SubscriptionId | None]:
-    kind = kind_of_type(column.type)
-    if kind not in (Kind.STRING, Kind.INTEGER) and column.null_count < len(column):
-        raise ArgumentError(f"the column id must hold strings or integers, not {column.type}")
+def _ids(column: ArrowColumn) -> tuple[Ids, NDArray[np.bool_] | None]:
+    """Return a column of ids, and which of them are missing."""
+    n_missing = column.null_count
+    if kind_of_type(column.type) not in (Kind.STRING, Kind.INTEGER):
+        if n_missing < len(column):
+            raise ArgumentError(f"the column id must hold strings or integers, not {column.type}")
+        return Ids(np.zeros(n_missing, np.int64)), np.ones(n_missing, np.bool_)
     try:
-        array = column.cast(INT64) if kind is Kind.INTEGER else column
+        found = to_canonical(column)
     except pa.ArrowInvalid:
         raise ArgumentError("the column id holds integers beyond 64 bits") from None
-    return array.to_pylist()  # type: ignore[no-any-return]
+    assert found is not None
+    array, kind = found
+    missing = None
+    if array.null_count:
+        missing = array.is_null().to_numpy(zero_copy_only=False)
+        array = array.fill_null(0 if kind is Kind.INTEGER else "")
+    if kind is Kind.STRING:
+        return Ids(None, array), missing
+    return Ids(array.to_numpy().copy()), missing  # it may be an array that its owner changes
 
 
 def _parameter(name: str, column: pa.ChunkedArray) -> pa.Array:
@@ -243,12 +274,13 @@ def _parameter(name: str, column: pa.ChunkedArray) -> pa.Array:
     return canonical_values(name, column)
 
 
-def _moments(table: pa.Table) -> dict[int, int]:
+def _until(table: pa.Table) -> NDArray[np.int64] | None:
+    """Return the moments of the ends, NEVER where there is none."""
     if "valid_until" not in table.column_names:
-        return {}
+        return None
     column = table.column("valid_until")
     if column.null_count == len(column):
-        return {}
+        return None
     if kind_of_type(column.type) not in (Kind.TIMESTAMP, Kind.INTEGER):
         raise ArgumentError(f"the column valid_until must hold timestamps, not {column.type}")
     try:
@@ -256,5 +288,4 @@ def _moments(table: pa.Table) -> dict[int, int]:
     except pa.ArrowInvalid:
         raise ArgumentError("the column valid_until holds moments beyond 64 bits") from None
     assert found is not None
-    moments = found[0].cast(INT64).to_pylist()
-    return {at: moment for at, moment in enumerate(moments) if moment is not None}
+    return found[0].cast(INT64).fill_null(NEVER).to_numpy()  # type: ignore[no-any-return]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tocsin import engines
+from tocsin.book.sources import OneSource
 from tocsin.encode.events import check_event, to_batch
 from tocsin.errors import (
     ArgumentError,
@@ -30,9 +32,11 @@ from tocsin.language.expression import Expression, parameter_names
 from tocsin.loading import (
     Load,
     Moment,
+    find_all,
     load_rows,
     load_table,
     to_expression,
+    to_ids,
     to_moment,
     to_params,
 )
@@ -40,7 +44,7 @@ from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.normalize import bind, normalize
 from tocsin.normalize.table import from_forms
-from tocsin.subscriptions import OneSource, SubscriptionBook
+from tocsin.subscriptions import SubscriptionBook
 
 
 @dataclass(frozen=True)
@@ -101,23 +105,23 @@ class Matcher:
             self._expire()
             if name in self._book:
                 raise DuplicateSubscriptionError(name)
-            self._add_one(name, expression, values, moment)
+            self._add_one(name, OneSource(where, values), expression, moment)
 
     def _add_one(
         self,
         name: SubscriptionId,
+        source: OneSource,
         expression: Expression,
-        params: Mapping[str, object],
         moment: int | None,
-        replaced: bool = False,
+        replaced: int | None = None,
     ) -> None:
-        form = normalize(bind(expression, params), self.event_type)
-        if replaced:
-            self._remove([name])
-        valid_until = None if moment is None else {0: moment}
-        ids = self._book.add([name], OneSource(expression, params), None, valid_until)
+        form = normalize(bind(expression, source.params), self.event_type)
+        if replaced is not None:
+            self._remove(np.array([replaced]))
+        dense = self._book.add(name, source, moment)
         table = from_forms([form])
-        self._engine.insert(ids, replace(table, subscription=table.subscription + ids[0]))
+        table = replace(table, subscription=table.subscription + dense)
+        self._engine.insert(np.array([dense]), table)
 
     def subscribe_many(
         self,
@@ -159,14 +163,10 @@ class Matcher:
             bad = loaded.refuse_taken(self._book)
             if bad and on_error == "raise":
                 raise BadRowsError(bad)
-            kept = loaded.kept()
-            if not len(kept):
-                return LoadReport(0, bad)
-            ids = self._book.add(
-                loaded.names_of(kept), loaded.source, loaded.rows_of(kept), loaded.moments_of(kept)
-            )
-            self._engine.insert(ids, loaded.table_of(kept, int(ids[0])))
-            return LoadReport(len(kept), bad)
+            ids, table = loaded.add_to(self._book)
+            if len(ids):
+                self._engine.insert(ids, table)
+            return LoadReport(len(ids), bad)
 
     def update(
         self,
@@ -193,32 +193,26 @@ class Matcher:
             if new is None and not names:
                 raise ParameterError(f"subscription {id!r} has no parameters", unknown=list(values))
             merged = {k: v for k, v in old_params.items() if k in names} | values
-            self._add_one(id, expression, merged, self._book.valid_until(dense), replaced=True)
+            source = OneSource(where if where is not None else expression, merged)
+            self._add_one(id, source, expression, self._book.valid_until(dense), replaced=dense)
 
     def unsubscribe(self, id: SubscriptionId) -> None:
         """Remove a subscription."""
         with self._lock:
             self._expire()
-            self._dense(id)
-            self._remove([id])
+            self._remove(np.array([self._dense(id)]))
 
     def unsubscribe_many(self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray) -> None:
         """Remove many subscriptions; when one is unknown, none is removed."""
-        names = _to_list(ids)
+        asked = to_ids(ids)
         with self._lock:
             self._expire()
-            seen: set[SubscriptionId] = set()
-            for name in names:
-                self._dense(name)
-                if name in seen:
-                    raise UnknownSubscriptionError(name)
-                seen.add(name)
-            self._remove(names)
+            self._remove(find_all(self._book, asked))
 
-    def _remove(self, names: Sequence[SubscriptionId]) -> None:
-        dense = [self._book.remove(name) for name in names]
-        if dense:
-            self._engine.delete(np.array(dense, np.int64))
+    def _remove(self, dense: NDArray[np.int64]) -> None:
+        if len(dense):
+            self._book.remove(dense)
+            self._engine.delete(dense)
 
     def _dense(self, name: SubscriptionId) -> int:
         dense = self._book.dense(check_id(name))
@@ -295,12 +289,3 @@ class Matcher:
     def __repr__(self) -> str:
         of = f" of {self.event_type.name}" if self.event_type else ""
         return f"<Matcher{of}: {len(self)} subscriptions, engine {self.engine}>"
-
-
-def _to_list(ids: Any) -> list[SubscriptionId]:
-    for name in ("to_pylist", "tolist"):  # Arrow; NumPy, pandas
-        if hasattr(ids, name):
-            ids = getattr(ids, name)()
-    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
-        raise ArgumentError(f"ids must be a list of ids, not {ids!r}")
-    return list(ids)

@@ -1,7 +1,7 @@
 """Matches: what `match_batch` returns.
 
-Enters: offsets and dense ids from an engine. Leaves: for each event the user's ids, or an Arrow
-table in which ids are dictionary-encoded, never copied per match.
+Enters: offsets and dense ids from an engine, and the names of that moment. Leaves: for each event
+the user's ids, or an Arrow table in which ids are dictionary-encoded, never copied per match.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.book.blocks import Names
 from tocsin.model import SubscriptionId
 
 
@@ -22,11 +23,11 @@ class Matches(Sequence[list[SubscriptionId]]):
         self,
         offsets: NDArray[np.int64],
         dense_ids: NDArray[np.int32],
-        names: Sequence[SubscriptionId],
+        names: Names | Sequence[SubscriptionId],
     ) -> None:
         self.offsets = offsets
         self._dense_ids = dense_ids
-        self._names = names
+        self._names = names if isinstance(names, Names) else Names(growing=names)
 
     @property
     def n_matches(self) -> int:
@@ -41,9 +42,8 @@ class Matches(Sequence[list[SubscriptionId]]):
             event += len(self)
         if not 0 <= event < len(self):
             raise IndexError(event)
-        names = self._names
         dense = self._dense_ids[self.offsets[event] : self.offsets[event + 1]]
-        return [names[i] for i in dense.tolist()]
+        return self._names.to_list(dense)
 
     def __iter__(self) -> Iterator[list[SubscriptionId]]:
         return (self[event] for event in range(len(self)))
@@ -57,11 +57,7 @@ class Matches(Sequence[list[SubscriptionId]]):
         Where some ids are strings and some integers, all are written as strings.
         """
         distinct, indices = np.unique(self._dense_ids, return_inverse=True)
-        names = [self._names[i] for i in distinct.tolist()]
-        if all(isinstance(name, int) for name in names) and names:
-            dictionary = pa.array(names, pa.int64())
-        else:
-            dictionary = pa.array([str(name) for name in names], pa.string())
+        dictionary = self._names.take(distinct)
         subscription = pa.DictionaryArray.from_arrays(indices.astype(np.int32), dictionary)
         event = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         return pa.table({"event": event, "subscription": subscription})

@@ -1,170 +1,267 @@
 """The book of subscriptions: who is registered, and where each condition came from.
 
-Enters: ids and sources (a text, a column of texts, a template with parameters, a rule table).
-Leaves: dense ids, numbered in order of arrival and never used twice, and back from them the user's
-ids and bound expressions. Conditions are kept as they came, by the column; nothing is parsed until
-it is asked for.
+Enters: ids, one at a time or by the column, with their sources and ends. Leaves: dense ids,
+numbered in order of arrival and never used twice, and back from them the users' ids and bound
+expressions.
+
+What comes by the column stays in its column (`book.blocks`). Single subscriptions gather in a
+growing list, with a dictionary beside it; when it is full it becomes a block like the others, and
+its ids go into the directory. What is removed is struck out on the shelf; the directory and the
+ends notice later, when much is gone. A book is for one thread at a time; what `names` gives may be
+read beside it.
 """
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.language import parse
+from tocsin.book.blocks import NEVER, SINGLES, Block, Names, singles_block
+from tocsin.book.directory import Directory, IdTable, octets_of
+from tocsin.book.ends import Ends
+from tocsin.book.ids import FEW, Ids
+from tocsin.book.parts import BookParts, read_parts, write_parts
+from tocsin.book.shelf import Shelf
+from tocsin.book.sources import OneSource, Source, Template
 from tocsin.language.expression import Expression
-from tocsin.model import SubscriptionId
+from tocsin.model import INT64_MIN, SubscriptionId
 from tocsin.normalize.bind import bind
-from tocsin.normalize.rows import RuleTable
 
-
-class Source(Protocol):
-    """Where the conditions of one insertion came from."""
-
-    def template(self, at: int) -> tuple[Expression, Mapping[str, object]]:
-        """Return the condition of the at-th subscription and its parameters."""
-
-
-@dataclass(frozen=True)
-class OneSource:
-    """A single subscription."""
-
-    expression: Expression
-    params: Mapping[str, object]
-
-    def template(self, at: int) -> tuple[Expression, Mapping[str, object]]:
-        """Return the condition and its parameters."""
-        return self.expression, self.params
-
-
-@dataclass(frozen=True)
-class TextSource:
-    """A column of texts."""
-
-    texts: pa.Array
-
-    def template(self, at: int) -> tuple[Expression, Mapping[str, object]]:
-        """Return one condition."""
-        return parse(self.texts[at].as_py()), {}
-
-
-@dataclass(frozen=True)
-class TemplateSource:
-    """One condition with columns of parameters."""
-
-    expression: Expression
-    columns: Mapping[str, pa.Array]
-
-    def template(self, at: int) -> tuple[Expression, Mapping[str, object]]:
-        """Return the condition and one row of parameters."""
-        return self.expression, {name: c[at].as_py() for name, c in self.columns.items()}
-
-
-@dataclass(frozen=True)
-class RuleSource:
-    """A rule table."""
-
-    rules: RuleTable
-
-    def template(self, at: int) -> tuple[Expression, Mapping[str, object]]:
-        """Return one condition, put together from its rows."""
-        return self.rules.expression(at), {}
-
-
-@dataclass(frozen=True)
-class _Block:
-    first: int
-    source: Source
-    rows: NDArray[np.int64] | None
-
-    def template(self, dense: int) -> tuple[Expression, Mapping[str, object]]:
-        at = dense - self.first
-        return self.source.template(at if self.rows is None else int(self.rows[at]))
+_SPARE = 1024
 
 
 class SubscriptionBook:
-    """The registered subscriptions. `names[dense]` is a user's id, even after it is removed."""
+    """The registered subscriptions."""
 
     def __init__(self) -> None:
-        self.names: list[SubscriptionId] = []
-        self._dense: dict[SubscriptionId, int] = {}
-        self._blocks: list[_Block] = []
-        self._starts: list[int] = []
-        self._valid_until: dict[int, int] = {}
-        self._expiries: list[tuple[int, int]] = []
+        self._shelf = Shelf()
+        self._directory = Directory()
+        self._ends = Ends()
+        self._n_shelved = 0
+        self._n_ending = 0
+        self._n_gone = 0
+        self._start_growing(0)
+
+    def _start_growing(self, first: int) -> None:
+        self._first = first
+        self._names: list[SubscriptionId] = []
+        self._sources: list[OneSource | None] = []
+        self._recent: dict[SubscriptionId, int] = {}
+        self._until: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return len(self._dense)
+        return self._n_shelved + len(self._recent)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._dense
+        return isinstance(name, str | int) and self.dense(name) is not None
 
-    def has_any(self, names: Iterable[object]) -> bool:
-        """Whether any of some ids is taken."""
-        return not self._dense.keys().isdisjoint(names)
+    @property
+    def names(self) -> Names:
+        """From dense ids to ids, as they are now: later changes do not touch what is returned.
+
+        Dense ids that are removed by now may be missing, so take it together with the state of the
+        engine that it is for.
+        """
+        return self._shelf.names(self._names, self._first)
 
     def dense(self, name: SubscriptionId) -> int | None:
         """Return the dense id of a subscription, or None."""
-        return self._dense.get(name)
+        dense = self._recent.get(name)
+        if dense is not None:
+            return dense
+        octets = octets_of(name)
+        for dense in self._directory.candidates(name, octets):
+            if self._shelf.is_named(dense, name, octets):
+                return dense
+        return None
 
-    def add(
-        self,
-        names: Sequence[SubscriptionId],
-        source: Source,
-        rows: NDArray[np.int64] | None = None,
-        valid_until: Mapping[int, int] | None = None,
-    ) -> NDArray[np.int64]:
-        """Register subscriptions under new ids; return their dense ids.
-
-        `rows` are their places in the source (all, in order, when None); `valid_until` gives
-        microseconds by place in `names`.
-        """
-        first = len(self.names)
-        self.names.extend(names)
-        dense = range(first, len(self.names))
-        self._dense.update(zip(names, dense, strict=True))
-        self._blocks.append(_Block(first, source, rows))
-        self._starts.append(first)
-        for at, moment in (valid_until or {}).items():
-            self._valid_until[first + at] = moment
-            heapq.heappush(self._expiries, (moment, first + at))
-        return np.arange(first, len(self.names))
-
-    def remove(self, name: SubscriptionId) -> int:
-        """Strike a subscription out; return its dense id."""
-        dense = self._dense.pop(name)
-        self._valid_until.pop(dense, None)
+    def find(self, asked: IdTable) -> NDArray[np.int64]:
+        """Return the dense id of each id of a column, -1 where there is none or it is repeated."""
+        dense = np.full(len(asked.ids), -1)
+        if len(dense) <= FEW:
+            return self._find_few(asked, dense)
+        self._shelve()
+        places, candidates = self._directory.pairs(asked)
+        named = self._shelf.are_named(candidates, asked.ids, places)
+        dense[places[named]] = candidates[named]
         return dense
+
+    def _find_few(self, asked: IdTable, dense: NDArray[np.int64]) -> NDArray[np.int64]:
+        for at, name in enumerate(asked.ids.to_list()):
+            if asked.missing is None or not asked.missing[at]:
+                found = self.dense(name)
+                dense[at] = -1 if found is None else found
+        dense[asked.repeated] = -1
+        return dense
+
+    def add(self, name: SubscriptionId, source: OneSource, until: int | None = None) -> int:
+        """Register a subscription under a new id; return its dense id."""
+        dense = self._first + len(self._names)
+        if type(name) is not str and type(name) is not int:
+            name = str.__str__(name) if isinstance(name, str) else int(name)
+        self._names.append(name)
+        self._sources.append(source)
+        self._recent[name] = dense
+        if until is not None and until < NEVER:
+            self._until[dense] = max(until, INT64_MIN)
+            self._ends.add(self._until[dense], dense)
+            self._n_ending += 1
+        if len(self._names) >= SINGLES:
+            self._shelve()
+        return dense
+
+    def add_many(
+        self,
+        table: IdTable,
+        source: Source,
+        kept: NDArray[np.int64] | None = None,
+        until: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.int64]:
+        """Register the subscriptions of a column under new ids; return their dense ids.
+
+        `kept` are the places that are taken in (all when None), in the column and in the source;
+        `until` are the moments of their ends, NEVER where there is none.
+        """
+        n = len(table.ids) if kept is None else len(kept)
+        if n <= FEW:
+            return self._add_few(table.ids, source, kept, until)
+        self._shelve()
+        dense = np.arange(self._first, self._first + n)
+        ids, numbers = table.ids, dense
+        if kept is not None:
+            ids, numbers = ids.take(kept), np.full(len(ids), -1)
+            numbers[kept] = dense
+        block = Block(self._first, self._first + n, ids, source, kept, until)
+        self._directory.add_table(table, numbers, n)
+        self._shelf.append(block)
+        if until is not None:
+            ending = np.flatnonzero(until != NEVER)
+            self._ends.add_many(until[ending], dense[ending])
+            self._n_ending += len(ending)
+        self._n_shelved += n
+        self._start_growing(self._first + n)
+        return dense
+
+    def _add_few(
+        self,
+        ids: Ids,
+        source: Source,
+        kept: NDArray[np.int64] | None,
+        until: NDArray[np.int64] | None,
+    ) -> NDArray[np.int64]:
+        places = np.arange(len(ids)) if kept is None else kept
+        ends = [NEVER] * len(places) if until is None else until.tolist()
+        dense = [
+            self.add(ids[at], source.one(at), None if end == NEVER else end)
+            for at, end in zip(places.tolist(), ends, strict=True)
+        ]
+        return np.array(dense, np.int64)
+
+    def _shelve(self) -> None:
+        """Make a block of the single subscriptions that have gathered."""
+        first, stop = self._first, self._first + len(self._names)
+        if first == stop:
+            return
+        live = np.fromiter(self._recent.values(), np.int64, len(self._recent))
+        if len(live):
+            sources = [self._sources[dense - first] for dense in live.tolist()]
+            block = singles_block(
+                live,
+                list(self._recent),
+                sources,
+                [self._until.get(dense, NEVER) for dense in live.tolist()],
+            )
+            self._directory.add(block.ids, live)
+            self._shelf.append(block)
+            self._n_shelved += len(live)
+        self._start_growing(stop)
+
+    def remove(self, dense: NDArray[np.int64]) -> None:
+        """Strike out subscriptions by their dense ids; each must be there, once."""
+        if len(dense) == 1:
+            one = int(dense[0])
+            if one >= self._first:
+                self._remove_recent(one)
+            else:
+                self._n_ending -= self._shelf.strike_one(one)
+                self._n_shelved -= 1
+        else:
+            for one in dense[dense >= self._first].tolist():
+                self._remove_recent(one)
+            shelved = dense[dense < self._first]
+            self._n_ending -= self._shelf.strike(shelved)
+            self._n_shelved -= len(shelved)
+        self._n_gone += len(dense)
+        if self._n_gone >= _SPARE:
+            self._tidy()
+
+    def _remove_recent(self, dense: int) -> None:
+        at = dense - self._first
+        del self._recent[self._names[at]]
+        self._sources[at] = None
+        if self._until.pop(dense, None) is not None:
+            self._n_ending -= 1
+
+    def _tidy(self) -> None:
+        """Drop entries and ends of what is gone, where they are many."""
+        self._n_gone = 0
+        if self._directory.n_entries > 2 * self._n_shelved + _SPARE:
+            self._directory.rebuild(self._shelf.are_live)
+        if len(self._ends) > 2 * self._n_ending + _SPARE:
+            self._ends.keep(self._are_live)
+
+    def _are_live(self, dense: NDArray[np.int64]) -> NDArray[np.bool_]:
+        live = self._shelf.are_live(dense)
+        recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
+        return live | np.isin(dense, recent)
 
     def valid_until(self, dense: int) -> int | None:
         """Return until when a subscription is valid, in microseconds, or None."""
-        return self._valid_until.get(dense)
+        if dense >= self._first:
+            return self._until.get(dense)
+        return self._shelf.valid_until(dense)
 
     @property
     def has_expiries(self) -> bool:
         """Whether any subscription may expire."""
-        return bool(self._expiries)
+        return self._n_ending > 0
 
-    def due(self, now: int) -> list[SubscriptionId]:
-        """Return the ids whose time has come, each once."""
-        names = []
-        while self._expiries and self._expiries[0][0] <= now:
-            moment, dense = heapq.heappop(self._expiries)
-            if self._valid_until.get(dense) == moment:
-                names.append(self.names[dense])
-        return names
+    def due(self, now: int) -> NDArray[np.int64]:
+        """Return the dense ids whose time has come, each once; they are to be removed then."""
+        dense = self._ends.due(now)
+        return dense[self._are_live(dense)] if len(dense) else dense
 
-    def template(self, dense: int) -> tuple[Expression, Mapping[str, object]]:
+    def template(self, dense: int) -> Template:
         """Return a subscription's condition with its parameters beside it."""
-        return self._blocks[bisect_right(self._starts, dense) - 1].template(dense)
+        if dense >= self._first:
+            source = self._sources[dense - self._first]
+            assert source is not None
+            return source.template()
+        return self._shelf.template(dense)
 
     def expression(self, dense: int) -> Expression:
         """Return a subscription's condition with its parameters bound."""
         return bind(*self.template(dense))
+
+    # Writing and opening.
+
+    def parts(self) -> BookParts:
+        """Return all that a book is as arrays, columns and a description, to be written."""
+        self._shelve()
+        if self._directory.n_entries > 1.25 * self._n_shelved:
+            self._directory.rebuild(self._shelf.are_live)
+        ends = self._ends.joined(self._are_live)
+        slots, n_entries = self._directory.joined(), self._directory.n_entries
+        return write_parts(self._shelf, (slots, n_entries), ends, self._first)
+
+    @staticmethod
+    def from_parts(parts: BookParts) -> SubscriptionBook:
+        """Put a book together; arrays and columns are used as they are and never changed."""
+        book = SubscriptionBook()
+        book._shelf, (slots, n_entries), ends, first = read_parts(parts)
+        book._directory = Directory.opened(slots, n_entries)
+        book._ends = Ends(ends)
+        book._n_ending = len(book._ends)
+        book._n_shelved = sum(shelved.n_live for shelved in book._shelf)
+        book._start_growing(first)
+        return book

@@ -49,6 +49,10 @@ def _warm_changes() -> None:
     for _ in range(4):
         matcher.subscribe(len(matcher), "x = 1 AND y BETWEEN 0.1 AND 0.9")
         matcher.match_batch(events)
+    names = [f"warm{i}" for i in range(100)]
+    for ids in (names, range(10**6, 10**6 + 100)):
+        matcher.subscribe_many({"id": ids, "where": ["x = 1"] * 100})
+    matcher.unsubscribe_many(names)
     matcher.unsubscribe(0)
     matcher.match(events.to_pylist()[0])
     matcher.match_batch(events)

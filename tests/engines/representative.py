@@ -10,10 +10,15 @@ import datetime as dt
 import json
 import sys
 
+import numpy as np
 import pyarrow as pa
 
 import tocsin
+from tocsin.book.directory import IdTable
+from tocsin.book.ids import Ids
+from tocsin.book.sources import OneSource
 from tocsin.matcher import Matcher
+from tocsin.subscriptions import SubscriptionBook
 
 TYPES = (None, tocsin.EventType("T", x=int, s=str))
 
@@ -31,6 +36,7 @@ def run() -> None:
     _match_odd(odd)
     many = tocsin.Matcher()
     _grow(many)
+    _name(many)
     tocsin.warm_up()
 
 
@@ -113,6 +119,30 @@ def _grow(matcher: Matcher) -> None:
     matcher.match_batch(batch)
     matcher.match_batch(batch.slice(0, 1))
     matcher.check()
+
+
+def _name(matcher: Matcher) -> None:
+    """Have ids of all kinds looked up, in bulk and one by one."""
+    n = 200
+    condition = {"where": ["x = 1"] * n}
+    texts = pa.array([f"a{i}" for i in range(2 * n)])
+    matcher.subscribe_many({"id": texts.slice(0, n), **condition})
+    matcher.subscribe_many({"id": texts.dictionary_encode().slice(n, n), **condition})
+    matcher.subscribe_many(
+        {"id": [None if i < 3 else i // 2 + 10**9 for i in range(n)], **condition},
+        on_error="quarantine",
+    )
+    matcher.subscribe_many({"id": ["b", None] * 100, **condition}, on_error="quarantine")
+    for i in range(1_100):
+        matcher.subscribe(f"c{i}" if i % 2 else i + 10**10, "x = 2")
+    matcher.unsubscribe_many(texts.slice(3, 150))
+    matcher.unsubscribe_many(np.arange(10**10, 10**10 + 1_100, 2))
+    matcher.unsubscribe_many([f"c{i}" for i in range(1, 1_100, 2)])
+    book = SubscriptionBook.from_parts(matcher._book.parts())
+    book.find(IdTable(Ids.of([f"a{i}" for i in range(2 * n)])))
+    book.remove(book.find(IdTable(Ids(np.arange(6_000 - n, 6_000)))))
+    for i in range(1_100):
+        book.add(i, OneSource("x = 1", {}))
 
 
 def signatures() -> dict[str, list[str]]:

@@ -44,6 +44,7 @@ def test_each_kernel_has_one_signature() -> None:
 @pytest.mark.slow
 def test_no_kernel_reads_or_writes_out_of_bounds() -> None:
     core = [
+        "tests/book",
         "tests/engines/test_protocol.py",
         "tests/matcher/test_bulk_loads.py",
         "tests/normalize/test_bulk.py",

@@ -249,7 +249,7 @@ def normalize_template(
         else _constant(operand, n, batch)
         for operand in operands
     ]
-    base = batch.literals.add(_interleave(filled, n))
+    base = batch.literals.take_over(_interleave(filled, n, batch.literals.n))
     _fill(batch, template, np.arange(n), base + np.arange(n) * len(operands))
     return batch.fold(n, event_type, expression_of)
 
@@ -260,14 +260,14 @@ def _constant(literal: Literal, n: int, batch: PredicateBatch) -> Literals:
     return Literals(*parts)
 
 
-def _interleave(columns: list[Literals], n: int) -> Literals:
-    """Lay columns of literals out subscription by subscription."""
+def _interleave(columns: list[Literals], n: int, n_before: int) -> Literals:
+    """Lay columns of literals out subscription by subscription, after some free places."""
 
     def mix(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
-        mixed: NDArray[Any] = np.empty((n, len(parts)), dtype)
+        mixed: NDArray[Any] = np.empty(n_before + n * len(parts), dtype)
         for at, part in enumerate(parts):
-            mixed[:, at] = part
-        return mixed.reshape(-1)
+            mixed[n_before + at :: len(parts)] = part
+        return mixed
 
     return Literals(
         mix([c.line for c in columns], np.int8),

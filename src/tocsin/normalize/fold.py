@@ -26,7 +26,11 @@ from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
 MAX_PAIRWISE = 256
 """Up to how many conjunctions of one subscription every pair is tried for covering."""
 
+_MUCH_ROOM = 1 << 12
 _KINDS = tuple(Kind)
+_IS_LIKE = np.isin(np.arange(256), (kernels.LIKE, kernels.NOT_LIKE))
+_IS_SPLIT = np.isin(np.arange(256), (kernels.NE, kernels.NOT_IN, kernels.NOT_LIKE))
+"""By operator: whether it takes a pattern; whether it may have one piece more than literals."""
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -100,7 +104,7 @@ class PredicateBatch:
         self, n_subscriptions: int, event_type: EventType | None
     ) -> tuple[ConjunctionTable, NDArray[np.int64]]:
         rows, subscription, escape = self._joined()
-        like_rows = np.flatnonzero((rows.op == kernels.LIKE) | (rows.op == kernels.NOT_LIKE))
+        like_rows = np.flatnonzero(_IS_LIKE[rows.op])
         likes = self._read_likes(rows, like_rows, escape)
         literals, vocabulary = self.literals.finish(likes.bound_strings())
         declared = self._declared(event_type)
@@ -117,7 +121,8 @@ class PredicateBatch:
             scratch,
             order,
         )
-        kept = subscription[status == kernels.KEPT]
+        is_kept = status == kernels.KEPT
+        kept = subscription if is_kept.all() else subscription[is_kept]
         table = self._to_table(out, counts, kept, vocabulary, likes, n_subscriptions)
         left_over = np.unique(subscription[status == kernels.LEFT_OVER])
         if len(left_over):
@@ -129,6 +134,8 @@ class PredicateBatch:
     ) -> tuple[kernels.PredicateRows, NDArray[np.int64], NDArray[np.int32] | None]:
         def joined(name: str, dtype: type) -> Any:
             parts = [getattr(block, name) for block in self._blocks]
+            if len(parts) == 1:
+                return np.ascontiguousarray(parts[0])
             return np.concatenate(parts) if parts else np.empty(0, dtype)
 
         row_counts = joined("row_counts", np.int64)
@@ -228,14 +235,14 @@ def _make_room(
     rows: kernels.PredicateRows, n_likes: int
 ) -> tuple[kernels.Conditions, kernels.Scratch, NDArray[np.int64]]:
     n_conjunctions, n_rows = len(rows.row_start) - 1, len(rows.op)
-    most = np.maximum(rows.n_literals, 1) + np.isin(
-        rows.op, (kernels.NE, kernels.NOT_IN, kernels.NOT_LIKE)
-    )
+    most = np.maximum(rows.n_literals, 1) + _IS_SPLIT[rows.op]
     n_pieces = int(most.sum())
-    before = np.zeros(n_rows + 1, np.int64)
-    np.cumsum(most, out=before[1:])
-    per_conjunction = np.diff(before[rows.row_start])
-    room = int(per_conjunction.max(initial=0)) + 4
+    longest = int(np.diff(rows.row_start).max(initial=0))
+    room = longest * int(most.max(initial=0)) + 4
+    if room > _MUCH_ROOM:  # very unequal rows: look more closely
+        before = np.zeros(n_rows + 1, np.int64)
+        np.cumsum(most, out=before[1:])
+        room = int(np.diff(before[rows.row_start]).max(initial=0)) + 4
     out = kernels.Conditions(
         condition_end=np.empty(n_conjunctions + 1, np.int64)[1:],
         attribute=np.empty(n_rows, np.int32),
@@ -252,7 +259,7 @@ def _make_room(
     )
     lists = [np.empty((room, 5), np.int64) for _ in range(4)]
     scratch = kernels.Scratch(*lists)
-    return out, scratch, np.empty(int(np.diff(rows.row_start).max(initial=0)) + 1, np.int64)
+    return out, scratch, np.empty(longest + 1, np.int64)
 
 
 def _add_forms(

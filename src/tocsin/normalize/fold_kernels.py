@@ -550,62 +550,6 @@ def _interval(
     return low_key, low_tail, high_key, high_tail
 
 
-@inlined
-def _fold_simple(
-    rows: PredicateRows,
-    order: Integers,
-    i: Scalar,
-    j: Scalar,
-    literals: Literals,
-    declared_line: Scalar,
-    is_integer: Scalar,
-    string_follows: Bytes,
-) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar, Scalar]:
-    """Fold predicates of one attribute that are all comparisons (but <>) or BETWEEN.
-
-    Returns the verdict (NOT_SIMPLE: they are not), the line, and the lower and upper cut. The
-    common case, without piece lists.
-    """
-    verdict, line = np.int64(KEPT), np.int64(-1)
-    low_key, low_tail = _INT64_MIN, np.int64(0)
-    high_key, high_tail = _INT64_MAX, np.int64(1)
-    for k in range(i, j):
-        op = rows.op[order[k]]
-        if op > BETWEEN or op == NE:
-            verdict = np.int64(NOT_SIMPLE)
-            break
-        at = rows.literal_start[order[k]]
-        to = at + 1 if op == BETWEEN else at
-        here, there = np.int64(literals.line[at]), np.int64(literals.line[to])
-        if declared_line >= 0 and (
-            (here >= 0 and here != declared_line) or (there >= 0 and there != declared_line)
-        ):
-            verdict = np.int64(LEFT_OVER)
-            break
-        if here < 0 or there != here or (line >= 0 and here != line):
-            verdict = np.int64(NEVER)
-            continue
-        line = here
-        key = literals.key[at]
-        follows = string_follows[key] if line == _STRING else np.uint8(0)
-        tail, tail2 = np.int64(literals.tail[at]), np.int64(literals.tail[to])
-        a_key, a_tail, b_key, b_tail = _interval(
-            op, line, key, tail, follows, literals.key[to], tail2
-        )
-        if _less(low_key, low_tail, a_key, a_tail):
-            low_key, low_tail = a_key, a_tail
-        if _less(b_key, b_tail, high_key, high_tail):
-            high_key, high_tail = b_key, b_tail
-    if is_integer and line == _NUMBER:
-        low_key, low_tail = _integer_cut(low_key, low_tail)
-        high_key, high_tail = _integer_cut(high_key, high_tail)
-    if verdict == KEPT and not _less(low_key, low_tail, high_key, high_tail):
-        verdict = np.int64(NEVER)
-    if verdict == KEPT and low_key == _INT64_MIN and high_key == _INT64_MAX:
-        verdict = np.int64(NOT_SIMPLE)  # the whole line: perhaps every present value
-    return verdict, line, low_key, low_tail, high_key, high_tail
-
-
 @kernel
 def fold(
     rows: PredicateRows,
@@ -622,68 +566,106 @@ def fold(
 
     Returns the numbers of conjunctions, conditions, pieces and pattern rows written; `status` says
     what became of each conjunction. Written conjunctions stand in their order.
+
+    An attribute whose predicates are all comparisons (but <>) or BETWEEN, the common case, needs no
+    piece list: it is written out here, over single arrays, because tuples of arrays that are passed
+    on have their references counted.
     """
+    row_start, attributes, ops = rows.row_start, rows.attribute, rows.op
+    literal_start = rows.literal_start
+    lines, keys, tails = literals.line, literals.key, literals.tail
+    declared_lines, declared_kinds = declared.line, declared.kind
+    out_attribute, out_flags, out_piece_end = out.attribute, out.flags, out.piece_end
+    out_line, out_low_key, out_low_tail = out.line, out.low_key, out.low_tail
+    out_high_key, out_high_tail, out_condition_end = out.high_key, out.high_tail, out.condition_end
     n_written, n_conditions, n_pieces, n_patterns = 0, 0, 0, 0
-    for c in range(len(rows.row_start) - 1):
-        first = rows.row_start[c]
-        count = rows.row_start[c + 1] - first
-        _order_by_attribute(rows.attribute, first, count, order)
+    for c in range(len(row_start) - 1):
+        first = row_start[c]
+        count = row_start[c + 1] - first
+        for start in range(count):  # the row numbers, ordered by attribute, stably
+            place, row = start, first + start
+            while place > 0 and attributes[order[place - 1]] > attributes[row]:
+                order[place] = order[place - 1]
+                place -= 1
+            order[place] = row
         verdict = np.int64(KEPT)
         condition, piece, pattern = n_conditions, n_pieces, n_patterns
         i: Scalar = np.int64(0)
         while i < count and verdict != LEFT_OVER:  # a contradiction does not excuse a clash
-            attribute = rows.attribute[order[i]]
-            j = i + 1
-            while j < count and rows.attribute[order[j]] == attribute:
+            attribute = attributes[order[i]]
+            declared_line = declared_lines[attribute]
+            found, line = np.int64(KEPT), np.int64(-1)
+            low_key, low_tail = _INT64_MIN, np.int64(0)
+            high_key, high_tail = _INT64_MAX, np.int64(1)
+            j = i
+            while j < count and attributes[order[j]] == attribute:
+                row = order[j]
                 j += 1
-            found, line, low_key, low_tail, high_key, high_tail = _fold_simple(
-                rows,
-                order,
-                i,
-                j,
-                literals,
-                declared.line[attribute],
-                declared.kind[attribute] == _INTEGER_KIND,
-                string_follows,
-            )
-            n: Scalar = np.int64(1)
-            flags, general = np.int64(0), np.int64(-1)
+                if found == NOT_SIMPLE or found == LEFT_OVER:
+                    continue
+                op = ops[row]
+                if op > BETWEEN or op == NE:
+                    found = np.int64(NOT_SIMPLE)
+                    continue
+                at = literal_start[row]
+                to = at + 1 if op == BETWEEN else at
+                here, there = np.int64(lines[at]), np.int64(lines[to])
+                if declared_line >= 0 and (
+                    (here >= 0 and here != declared_line) or (there >= 0 and there != declared_line)
+                ):
+                    found = np.int64(LEFT_OVER)
+                    continue
+                if here < 0 or there != here or (line >= 0 and here != line):
+                    found = np.int64(NEVER)
+                    continue
+                line, key = here, keys[at]
+                follows = string_follows[key] if line == _STRING else np.uint8(0)
+                a_key, a_tail, b_key, b_tail = _interval(
+                    op, line, key, np.int64(tails[at]), follows, keys[to], np.int64(tails[to])
+                )
+                if _less(low_key, low_tail, a_key, a_tail):
+                    low_key, low_tail = a_key, a_tail
+                if _less(b_key, b_tail, high_key, high_tail):
+                    high_key, high_tail = b_key, b_tail
+            if declared_kinds[attribute] == _INTEGER_KIND and line == _NUMBER:
+                low_key, low_tail = _integer_cut(low_key, low_tail)
+                high_key, high_tail = _integer_cut(high_key, high_tail)
+            if found == KEPT:
+                if not _less(low_key, low_tail, high_key, high_tail):
+                    found = np.int64(NEVER)
+                elif low_key == _INT64_MIN and high_key == _INT64_MAX:
+                    found = np.int64(NOT_SIMPLE)  # the whole line: perhaps every present value
+                elif verdict == KEPT:
+                    out_attribute[condition] = attribute
+                    out_flags[condition] = 0
+                    out_line[piece] = line
+                    out_low_key[piece] = low_key
+                    out_low_tail[piece] = low_tail
+                    out_high_key[piece] = high_key
+                    out_high_tail[piece] = high_tail
+                    piece += 1
+                    out_piece_end[condition] = piece
+                    condition += 1
             if found == NOT_SIMPLE:
                 found, n, flags, general = _fold_attribute(
                     rows, order, i, j, literals, likes, declared, string_follows, scratch
                 )
-            elif found == KEPT:
-                _put(scratch.current, 0, line, low_key, low_tail, high_key, high_tail)
+                if verdict == KEPT and found == KEPT:
+                    _write_condition(out, condition, piece, attribute, flags, scratch.current, n)
+                    if general >= 0:
+                        out.pattern_condition[pattern] = condition
+                        out.pattern_id[pattern] = likes.pattern[literal_start[general]]
+                        out.pattern_negated[pattern] = ops[general] == NOT_LIKE
+                        pattern += 1
+                    condition, piece = condition + 1, piece + n
             verdict = max(verdict, found)
-            if verdict == KEPT:
-                _write_condition(out, condition, piece, attribute, flags, scratch.current, n)
-                if general >= 0:
-                    out.pattern_condition[pattern] = condition
-                    out.pattern_id[pattern] = likes.pattern[rows.literal_start[general]]
-                    out.pattern_negated[pattern] = rows.op[general] == NOT_LIKE
-                    pattern += 1
-                condition, piece = condition + 1, piece + n
             i = j
         status[c] = verdict
         if verdict == KEPT:
             n_conditions, n_pieces, n_patterns = condition, piece, pattern
-            out.condition_end[n_written] = n_conditions
+            out_condition_end[n_written] = n_conditions
             n_written += 1
     return n_written, n_conditions, n_pieces, n_patterns
-
-
-@inlined
-def _order_by_attribute(
-    attribute: NDArray[np.int32], first: Scalar, count: Scalar, order: Integers
-) -> None:
-    """Write the row numbers of one conjunction, ordered by attribute, stably."""
-    for i in range(count):
-        j = i
-        row = first + i
-        while j > 0 and attribute[order[j - 1]] > attribute[row]:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = row
 
 
 @inner

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,18 @@ class LiteralColumn:
         self.n += len(part.line)
         return self.n - len(part.line)
 
+    def take_over(self, part: Literals) -> int:
+        """Take literals in as the only ones, with no copy; their first places are for constants.
+
+        Returns the number of the first that is no constant.
+        """
+        n = self.n
+        assert len(self._keys) == 1, "nothing but the constants is there yet"
+        part.line[:n], part.key[:n], part.tail[:n] = self._lines[0], self._keys[0], self._tails[0]
+        self._lines, self._keys, self._tails = [part.line], [part.key], [part.tail]
+        self.n = len(part.line)
+        return n
+
     def add_strings(self, strings: pa.Array) -> NDArray[np.int64]:
         """Take strings (no nulls) in; return their numbers, to stand as keys for now."""
         self._strings.append(strings.cast(STRING_TYPE))
@@ -85,8 +97,7 @@ class LiteralColumn:
 
     def finish(self, more: Sequence[str] = ()) -> tuple[Literals, pa.Array]:
         """Rank the strings, and some more: return the literals and the vocabulary."""
-        line = np.concatenate(self._lines)
-        key = np.concatenate(self._keys)
+        line, key, tail = _joined(self._lines), _joined(self._keys), _joined(self._tails)
         arrived = pa.chunked_array([*self._strings, pa.array(more, STRING_TYPE)], STRING_TYPE)
         encoded = _with_predecessors(to_array(arrived).dictionary_encode())
         order = pc.sort_indices(encoded.dictionary)
@@ -95,7 +106,11 @@ class LiteralColumn:
         is_string = line == Line.STRING
         key[is_string] = rank[encoded.indices.to_numpy()[key[is_string]]]
         vocabulary = encoded.dictionary.take(order)
-        return Literals(line, key, np.concatenate(self._tails)), vocabulary
+        return Literals(line, key, tail), vocabulary
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _with_predecessors(strings: pa.DictionaryArray) -> pa.DictionaryArray:

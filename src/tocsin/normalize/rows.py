@@ -8,7 +8,7 @@ between disjuncts; they need not stand together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -139,6 +139,46 @@ def read_rows(table: pa.Table) -> RuleTable:
         op_texts=op_texts,
         values=values,
         problem=(ops == _NO_OP) | (attributes == len(names)) | (needs_value & (given[row] != 1)),
+    )
+
+
+def held_rules(rules: RuleTable) -> RuleTable:
+    """Return a rule table without what only its loading needs: it still gives expressions."""
+    none = np.empty(0, np.int64)
+    return replace(
+        rules,
+        ids=rules.ids.slice(0, 0),
+        first_row=none,
+        subscription=none,
+        op_texts=rules.op_texts.slice(0, 0),
+        problem=np.empty(0, np.bool_),
+    )
+
+
+def take_rules(rules: RuleTable, subscriptions: NDArray[np.int64]) -> RuleTable:
+    """Return the rules of some subscriptions, in their order; they still give expressions."""
+    conjunctions, conjunction_start = _runs(rules.conjunction_start, subscriptions)
+    at, row_start = _runs(rules.row_start, conjunctions)
+    row = pa.array(rules.row[at])
+    return replace(
+        held_rules(rules),
+        row=np.arange(len(at)),
+        row_start=row_start,
+        conjunction_start=conjunction_start,
+        attribute=rules.attribute[at],
+        op=rules.op[at],
+        values=tuple(column.take(row) for column in rules.values),
+    )
+
+
+def _runs(
+    starts: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the members of some runs, one run after the other, and where each starts now."""
+    counts = starts[chosen + 1] - starts[chosen]
+    new_starts = np.concatenate([[0], np.cumsum(counts)])
+    return np.arange(new_starts[-1]) + np.repeat(starts[chosen] - new_starts[:-1], counts), (
+        new_starts
     )
 
 
