@@ -12,7 +12,7 @@ from tocsin.errors import ArgumentError, UnknownEngineError
 if TYPE_CHECKING:
     from tocsin.engines.protocol import Engine, Expressions
 
-_NAMES = ("auto", "oracle")
+_NAMES = ("auto", "oracle", "tree")
 
 
 def names() -> tuple[str, ...]:
@@ -24,6 +24,11 @@ def make(name: str, expressions: Expressions, options: dict[str, object]) -> Eng
     """Make an engine by its name."""
     if name not in _NAMES:
         raise UnknownEngineError(name, _NAMES)
+    if name == "tree":
+        from tocsin.engines.tree import TreeEngine
+        from tocsin.engines.tree.options import read_options
+
+        return TreeEngine(read_options(options))
     if options:
         raise ArgumentError(f"engine {name!r} has no option {', '.join(sorted(options))}")
     if name == "oracle":
