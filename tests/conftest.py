@@ -59,5 +59,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that need no kernels first, and compile meanwhile when many are to run."""
     items.sort(key=lambda item: not item.nodeid.startswith(_NEED_NO_KERNELS))
     if len(items) > 1000:
-        compiling = subprocess.Popen([sys.executable, "-c", "import tocsin; tocsin.warm_up()"])
+        warm = "import tocsin; tocsin.warm_up(); from tests.engines import trees; trees.warm_up()"
+        compiling = subprocess.Popen([sys.executable, "-c", warm])
         atexit.register(compiling.kill)

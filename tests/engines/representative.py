@@ -20,23 +20,26 @@ from tocsin.book.sources import OneSource
 from tocsin.matcher import Matcher
 from tocsin.subscriptions import SubscriptionBook
 
+ENGINES = ("auto", "tree")
 TYPES = (None, tocsin.EventType("T", x=int, s=str))
 
 
 def run() -> None:
     """Call every public function on data of every kind, cut and chunked in every way."""
-    for event_type in TYPES:
-        matcher = tocsin.Matcher(event_type)
-        _subscribe(matcher)
-        _match(matcher)
-        _change(matcher)
-        _match(matcher)
-    odd = tocsin.Matcher()
-    _subscribe_odd(odd)
-    _match_odd(odd)
-    many = tocsin.Matcher()
-    _grow(many)
-    _name(many)
+    for engine in ENGINES:
+        for event_type in TYPES:
+            matcher = tocsin.Matcher(event_type, engine=engine)
+            _subscribe(matcher)
+            _match(matcher)
+            _change(matcher)
+            _match(matcher)
+        odd = tocsin.Matcher(engine=engine)
+        _subscribe_odd(odd)
+        _match_odd(odd)
+        many = tocsin.Matcher(engine=engine)
+        _grow(many)
+        _name(many)
+    _grow(tocsin.Matcher(engine="tree", successors=True, index_attributes=2))
     tocsin.warm_up()
 
 

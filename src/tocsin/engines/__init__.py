@@ -12,9 +12,9 @@ from tocsin.errors import ArgumentError, UnknownEngineError
 if TYPE_CHECKING:
     from tocsin.engines.protocol import Engine, Expressions
 
-_NAMES = ("auto", "oracle")
+_NAMES = ("auto", "oracle", "tree")
 _OPTIONS: dict[str, dict[str, type]] = {"auto": {"merges": bool}}
-"""The options of each engine, with their types."""
+"""The options of each engine, with their types; those that read their own are not here."""
 
 
 def names() -> tuple[str, ...]:
@@ -26,6 +26,11 @@ def make(name: str, expressions: Expressions, options: dict[str, object]) -> Eng
     """Make an engine by its name."""
     if name not in _NAMES:
         raise UnknownEngineError(name, _NAMES)
+    if name == "tree":
+        from tocsin.engines.tree import TreeEngine
+        from tocsin.engines.tree.options import read_options
+
+        return TreeEngine(read_options(options))
     _check_options(name, options)
     if name == "oracle":
         from tocsin.engines.oracle import OracleEngine
