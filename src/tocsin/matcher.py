@@ -1,7 +1,8 @@
 """Matcher: subscriptions in, events in, matches out.
 
 Enters: what a user calls. Leaves: matches by the user's ids, or errors that name the place. A call
-either does all it says or changes nothing. Calls from several threads are taken one at a time.
+either does all it says or changes nothing. Calls from several threads are safe: changes are taken
+one at a time, and with an engine that can (`auto`) events are matched beside them and each other.
 """
 
 from __future__ import annotations
@@ -229,15 +230,20 @@ class Matcher:
         checked = check_event(event, self.event_type)
         with self._lock:
             self._expire()
-            names = self._book.names
-            return [names[dense] for dense in self._engine.match_one(checked)]
+            names, reader = self._book.names, self._engine.reader()
+            if reader is None:
+                return [names[dense] for dense in self._engine.match_one(checked)]
+        return [names[dense] for dense in reader.match_one(checked)]
 
     def match_batch(self, events: object) -> Matches:
         """Return the matches of many events: anything Arrow, a frame, or a list of mappings."""
         batch = to_batch(events, self.event_type)
         with self._lock:
             self._expire()
-            return Matches(*self._engine.match_batch(batch), self._book.names)
+            names, reader = self._book.names, self._engine.reader()
+            if reader is None:
+                return Matches(*self._engine.match_batch(batch), names)
+        return Matches(*reader.match_batch(batch), names)
 
     def profile(self, events: object) -> None:
         """Learn what events look like; the parts of the index built from now on are laid out so."""
@@ -249,7 +255,9 @@ class Matcher:
         """Build the whole index anew, laid out for the events last profiled; returns when done."""
         with self._lock:
             self._expire()
-            self._engine.merge()
+            if self._engine.reader() is None:
+                return self._engine.merge()
+        return self._engine.merge()
 
     def explain(self, id: SubscriptionId, event: Mapping[str, object] | None = None) -> str:
         """Say how a subscription is indexed, or, with an event, why it does or does not match."""

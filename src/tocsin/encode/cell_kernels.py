@@ -112,8 +112,8 @@ def search_numbers(
 ) -> None:
     """Write the cells of numbers; `grid[g]` is how many bounds lie before the g-th mark.
 
-    Those that `here` does not mark are left; where it is empty, all count. A NaN has cell 1. Some
-    values are taken at a time, so that what they need of the grid and the bounds is on its way.
+    Those that `here` does not mark are left; where it is empty, all count. Some values are taken at
+    a time, so that what they need of the grid and the bounds is on its way.
     """
     last = len(grid) - 2
     chosen, mark = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64)
@@ -123,16 +123,13 @@ def search_numbers(
         while i < len(values) and n < _AHEAD:
             value = values[i]
             if len(here) == 0 or here[i]:
-                if value != value:
-                    cells[i] = 1
-                else:
-                    place = (np.float64(value) - least) * scale
-                    g = np.int64(0)
-                    if place >= 1.0:
-                        g = np.int64(last) if place >= last else np.int64(place)
-                    chosen[n], mark[n] = i, g
-                    prefetch_row(grid, g)
-                    n += 1
+                place = (np.float64(value) - least) * scale
+                g = np.int64(0)
+                if place >= 1.0:
+                    g = np.int64(last) if place >= last else np.int64(place)
+                chosen[n], mark[n] = i, g
+                prefetch_row(grid, g)
+                n += 1
             i += 1
         for k in range(n):
             prefetch_row(bounds, np.int64(grid[mark[k]]))

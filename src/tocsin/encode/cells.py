@@ -32,7 +32,7 @@ _MAX_TABLE = 1 << 16
 ABSENT_CELL = 0
 OTHER_CELL = 1
 FIRST_CELL = 2
-_ALL = np.empty(0, np.bool_)
+ALL_HERE = np.empty(0, np.bool_)
 """Says that all values count."""
 
 
@@ -185,7 +185,7 @@ class CellSpace:
     def _encode_part(self, at: int, part: Part, cells: NDArray[np.int32]) -> None:
         """Write the cells of the values that count."""
         space = self.lines[at].get(part.line)
-        here = _ALL if part.here is None else part.here
+        here = ALL_HERE if part.here is None else part.here
         if space is None:
             cells[slice(None) if part.here is None else part.here] = OTHER_CELL
         elif part.line is Line.STRING:
@@ -197,7 +197,7 @@ class CellSpace:
             )
             np.copyto(cells, found, where=True if part.here is None else part.here)
         else:
-            _encode_numbers(space, part.values, here, cells)
+            encode_numbers(space, part.values, here, cells)
 
     def _encode_strings(self, space: LineCells, strings: pa.Array) -> NDArray[np.int32]:
         encoded = strings.dictionary_encode()
@@ -250,9 +250,10 @@ class CellSpace:
         return int(cuts + ranges + self.vocabulary.nbytes)
 
 
-def _encode_numbers(
+def encode_numbers(
     space: LineCells, given: NDArray[Any], here: NDArray[np.bool_], cells: NDArray[np.int32]
 ) -> None:
+    """Write the cells of numbers; where `here` is empty, all of them count."""
     values = given.view()
     values.flags.writeable = False  # whatever they were: a kernel is compiled for either
     if values.dtype == np.float64:

@@ -36,8 +36,7 @@ class Part(NamedTuple):
     """The values of one attribute that lie on one line.
 
     `values` is an int64, float64 or (for strings) Arrow large_string array with an entry for every
-    event; `here` marks the entries that count, or is None when all do. A NaN lies on no line, yet
-    it may stand among floats.
+    event; `here` marks the entries that count, or is None when all do.
     """
 
     line: Line
@@ -306,7 +305,13 @@ def _to_column(array: pa.Array, kind: Kind) -> Column:
         return Column((Part(line, values, here),), None)
     if kind is Kind.TIMESTAMP:
         array = array.view(pa.int64())
-    return Column((Part(line, _plain(array), here),), None)
+    values = _plain(array)
+    if kind is Kind.FLOAT:
+        nan = np.isnan(values)
+        if nan.any():
+            other = nan if here is None else nan & here
+            return Column((Part(line, values, ~nan if here is None else here & ~nan),), other)
+    return Column((Part(line, values, here),), None)
 
 
 def _is_valid(array: pa.Array) -> NDArray[np.bool_]:

@@ -41,6 +41,9 @@ class OracleEngine:
     def merge(self) -> None:
         """There is nothing to build."""
 
+    def reader(self) -> None:
+        """Say that matches have to wait for changes."""
+
     def match_batch(self, events: EventBatch) -> Found:
         """Evaluate every expression on every event."""
         offsets = np.zeros(len(events) + 1, np.int64)

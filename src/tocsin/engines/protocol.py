@@ -31,8 +31,24 @@ class Expressions(Protocol):
         """Return the condition of a subscription, parameters bound."""
 
 
+class Reader(Protocol):
+    """The subscriptions as they were at one moment; calls may be concurrent, beside any others."""
+
+    def match_batch(self, events: EventBatch) -> Found:
+        """Return the subscriptions that each event matches."""
+
+    def match_one(self, event: Mapping[str, object]) -> list[int]:
+        """Return the subscriptions that one event matches."""
+
+
 class Engine(Protocol):
     """A matching algorithm. Calls are not concurrent; the matcher sees to that."""
+
+    def reader(self) -> Reader | None:
+        """Return what matches the subscriptions as they are now, beside later changes.
+
+        None says that matches and changes have to wait for each other.
+        """
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
         """Take in subscriptions: their dense ids, and their conjunctions."""

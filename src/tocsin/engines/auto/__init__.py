@@ -48,13 +48,69 @@ class _Held:
         return self.segment.n_subscriptions
 
 
-@dataclass(frozen=True)
 class Version:
-    """What a match sees: segments, each with whether any of it is dead, and the time."""
+    """The subscriptions as they are at a time: segments, each with whether any of it is dead."""
 
-    segments: tuple[tuple[Segment, bool], ...]
-    died_at: NDArray[np.uint32]
-    time: int
+    def __init__(
+        self,
+        segments: tuple[tuple[Segment, bool], ...],
+        died_at: NDArray[np.uint32],
+        time: int,
+        seen: threading.local,
+    ) -> None:
+        self.segments = segments
+        self._died_at = died_at
+        self._time = time
+        self._seen = seen
+
+    def match_batch(self, events: EventBatch) -> Found:
+        """Match a batch against every segment."""
+        found = Candidates(np.zeros(len(events) + 1, np.int64), np.empty(0, np.uint32))
+        for segment, has_dead in self.segments:
+            found = join(found, self._match_segment(segment, has_dead, events))
+        return Found(found.offsets, found.found.view(np.int32))
+
+    def _match_segment(self, segment: Segment, has_dead: bool, events: EventBatch) -> Candidates:
+        if segment.first_id is not None and not has_dead and not segment.is_patterned:
+            return segment.candidates(events, segment.first_id)
+        found = segment.candidates(events)
+        ends = np.zeros(len(events) + 1, np.int64)
+        notes, stamp = self._take_notes(segment, len(events))
+        row_kernels.to_ids(
+            found.offsets,
+            found.found,
+            segment.ids,
+            self._died_at,
+            self._time,
+            notes,
+            stamp,
+            segment.has_siblings,
+            ends[1:],
+        )
+        return Candidates(ends, found.found[: ends[-1]])
+
+    def _take_notes(self, segment: Segment, n_events: int) -> tuple[NDArray[np.int64], int]:
+        """Return this thread's notes of the event that each id was last seen in, and a number.
+
+        The events of the match that asks are numbered from there on.
+        """
+        if not segment.has_siblings:
+            return np.empty(0, np.int64), 0
+        notes = getattr(self._seen, "notes", None)
+        if notes is None or len(notes) < len(self._died_at):
+            self._seen.notes = notes = np.full(len(self._died_at), -1, np.int64)
+            self._seen.stamp = 0
+        stamp: int = self._seen.stamp
+        self._seen.stamp += n_events
+        return notes, stamp
+
+    def match_one(self, event: Mapping[str, object]) -> list[int]:
+        """Match one event against every segment."""
+        found: dict[int, None] = {}
+        for segment, _ in self.segments:
+            ids = segment.match_one(event)
+            found.update(dict.fromkeys(ids[self._died_at[ids] > self._time].tolist()))
+        return list(found)
 
 
 class AutoEngine:
@@ -104,67 +160,20 @@ class AutoEngine:
         with self._lock:
             self._sample = events.sample(_SAMPLE) if len(events) else None
 
-    def version(self) -> Version:
-        """Index what arrived, and return what a match is to see."""
+    def reader(self) -> Version:
+        """Index what arrived, and return the subscriptions as they are now."""
         with self._lock:
             self._flush()
             held = tuple((held.segment, held.n_dead > 0) for held in self._held)
-            return Version(held, self._died_at, self._time)
+            return Version(held, self._died_at, self._time, self._seen)
 
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
-        version = self.version()
-        found = Candidates(np.zeros(len(events) + 1, np.int64), np.empty(0, np.uint32))
-        for segment, has_dead in version.segments:
-            found = join(found, self._match_segment(version, segment, has_dead, events))
-        return Found(found.offsets, found.found.view(np.int32))
-
-    def _match_segment(
-        self, version: Version, segment: Segment, has_dead: bool, events: EventBatch
-    ) -> Candidates:
-        if segment.first_id is not None and not has_dead and not segment.is_patterned:
-            return segment.candidates(events, segment.first_id)
-        found = segment.candidates(events)
-        ends = np.zeros(len(events) + 1, np.int64)
-        last_event, stamp = self._take_stamps(segment, len(version.died_at), len(events))
-        row_kernels.to_ids(
-            found.offsets,
-            found.found,
-            segment.ids,
-            version.died_at,
-            version.time,
-            last_event,
-            stamp,
-            segment.has_siblings,
-            ends[1:],
-        )
-        return Candidates(ends, found.found[: ends[-1]])
-
-    def _take_stamps(
-        self, segment: Segment, n_ids: int, n_events: int
-    ) -> tuple[NDArray[np.int64], int]:
-        """Return this thread's notes of the event that each id was last seen in, and a number.
-
-        The events of the match that asks are numbered from there on.
-        """
-        if not segment.has_siblings:
-            return np.empty(0, np.int64), 0
-        notes = getattr(self._seen, "notes", None)
-        if notes is None or len(notes) < n_ids:
-            self._seen.notes = notes = np.full(n_ids, -1, np.int64)
-            self._seen.stamp = 0
-        stamp: int = self._seen.stamp
-        self._seen.stamp += n_events
-        return notes, stamp
+        return self.reader().match_batch(events)
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event against every segment."""
-        version = self.version()
-        found: dict[int, None] = {}
-        for segment, _ in version.segments:
-            ids = segment.match_one(event)
-            found.update(dict.fromkeys(ids[version.died_at[ids] > version.time].tolist()))
-        return list(found)
+        return self.reader().match_one(event)
 
     def _flush(self) -> None:
         """Index what arrived, and see to merges."""
@@ -264,13 +273,13 @@ class AutoEngine:
 
     def explain(self, dense: int) -> str:
         """Say where a subscription is kept, and what the tables are."""
-        segments = [segment for segment, _ in self.version().segments]
+        segments = [segment for segment, _ in self.reader().segments]
         lines = [line for segment in segments for line in explain_subscription(segment, dense)]
         return "\n".join(lines) if lines else "not kept: it can never match"
 
     def check(self) -> None:
         """Verify the invariants of every segment."""
-        version = self.version()
+        version = self.reader()
         for segment, _ in version.segments:
             segment.check()
         with self._lock:

@@ -175,6 +175,9 @@ class TreeEngine:
         """Build the tree anew, for events as they were last profiled."""
         self._build()
 
+    def reader(self) -> None:
+        """Say that matches have to wait for changes."""
+
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch."""
         n = len(events)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.encode import cell_kernels
-from tocsin.encode.cells import LineCells
+from tocsin.encode.cells import ALL_HERE, LineCells, encode_numbers
 from tocsin.encode.events import Column, Part
 from tocsin.engines.tree.growing import grown
 from tocsin.normalize import lines
@@ -92,15 +92,10 @@ class NumberCuts:
 
     def encode(self, line: Line, values: NDArray[Any], places: NDArray[np.int32]) -> None:
         """Write how many cuts are at or before each value."""
-        cells = self.cells
         if line is not Line.NUMBER:
             places[:] = np.searchsorted(self.keys, values, side="right")
-        elif values.dtype == np.float64:
-            cell_kernels.search_numbers(values, cells.floats, *cells.float_grid, 0, places)
-        elif cells.integer_table is not None:
-            cell_kernels.look_up_integers(values, *cells.integer_table, places)
         else:
-            cell_kernels.search_numbers(values, cells.integers, *cells.integer_grid, 0, places)
+            encode_numbers(self.cells, values, ALL_HERE, places)
 
     def place(self, line: Line, value: object) -> int:
         """Return how many cuts are at or before one value."""
