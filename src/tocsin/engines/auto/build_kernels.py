@@ -30,7 +30,7 @@ from tocsin.engines.auto.arrays import (
     Stream,
     Words,
 )
-from tocsin.jit import RANGES, inlined, inner, kernel
+from tocsin.jit import RANGES, inlined, kernel
 
 _WIDE = 0x3FFF
 """Attributes from this one on do not fit beside a form in one word of the stream."""
@@ -50,7 +50,7 @@ def _digit_of(coding: Coding, attribute: Scalar, code: Scalar) -> Scalar:
     return np.int64(coding.digit[coding.first[attribute] + code])
 
 
-@inner
+@inlined
 def _code_range(coding: Coding, attribute: Scalar, low: Scalar, high: Scalar) -> Any:
     """Return the first and the last code of a range of cells."""
     n_cells, is_exact = coding.n_cells[attribute], coding.is_exact[attribute]
@@ -148,7 +148,7 @@ def choose_tables(
             family[c], member[c] = -1, -1
 
 
-@inner
+@inlined
 def _find_condition(conditions: Conditions, c: Scalar, attribute: Scalar) -> Scalar:
     for i in range(conditions.start[c], conditions.start[c + 1]):
         if conditions.attribute[i] == attribute:
@@ -156,7 +156,7 @@ def _find_condition(conditions: Conditions, c: Scalar, attribute: Scalar) -> Sca
     return np.int64(-1)
 
 
-@inner
+@inlined
 def _write_digits(
     coding: Coding, conditions: Conditions, i: Scalar, digits: Integers, d: Scalar
 ) -> Scalar:
@@ -224,7 +224,7 @@ def place(
                 counts[key] += 1
 
 
-@inner
+@inlined
 def _in_key(keys: Keys, f: Scalar, m: Scalar, attribute: Scalar) -> Scalar:
     found = attribute == keys.member_attribute[m]
     for p in range(keys.prefix_start[f], keys.prefix_start[f + 1]):
@@ -232,7 +232,7 @@ def _in_key(keys: Keys, f: Scalar, m: Scalar, attribute: Scalar) -> Scalar:
     return found
 
 
-@inner
+@inlined
 def _rank_residuals(
     coding: Coding,
     conditions: Conditions,
@@ -263,7 +263,7 @@ def _rank_residuals(
     return best, second, n
 
 
-@inner
+@inlined
 def _pack(coding: Coding, conditions: Conditions, i: Scalar) -> Any:
     """Return attribute, low and width of a condition in codes, and whether they say it all.
 
