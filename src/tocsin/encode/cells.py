@@ -11,6 +11,7 @@ NaN, lists), then line by line the cells between neighbouring cuts.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.encode import cell_kernels as kernels
-from tocsin.encode.events import Column, EventBatch, Part
+from tocsin.encode.events import Column, EventBatch, Part, read_value
 from tocsin.model import INT64_MAX, INT64_MIN
 from tocsin.normalize import lines
 from tocsin.normalize.condition import line_of
@@ -32,6 +33,9 @@ _MAX_TABLE = 1 << 16
 ABSENT_CELL = 0
 OTHER_CELL = 1
 FIRST_CELL = 2
+_REMEMBERED = frozenset({int, float, str})
+"""Equal values of these types have the same cell; a boolean, say, would be taken for a number."""
+_MAX_REMEMBERED = 4096
 ALL_HERE = np.empty(0, np.bool_)
 """Says that all values count."""
 
@@ -214,6 +218,34 @@ class CellSpace:
     @cached_property
     def _vocabulary_buffers(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         return _string_buffers(self.vocabulary)
+
+    def encode_event(self, event: Mapping[str, object]) -> list[int]:
+        """Return the cells of one event, by attribute.
+
+        The cells of numbers and strings that were met before are remembered.
+        """
+        row = []
+        for at, (name, is_path, known) in enumerate(self._memories):
+            value = read_value(event, name) if is_path else event.get(name)
+            if value.__class__ in _REMEMBERED and value in known:
+                row.append(known[value])
+            else:
+                row.append(self._encode_new(at, event, known))
+        return row
+
+    @cached_property
+    def _memories(self) -> list[tuple[str, bool, dict[object, int]]]:
+        """For each attribute its name, whether that is a path, and the cells of some values."""
+        return [(name, "." in name, {}) for name in self.attributes]
+
+    def _encode_new(self, at: int, event: Mapping[str, object], known: dict[object, int]) -> int:
+        value = read_value(event, self.attributes[at])
+        cell = self.encode_value(at, value)
+        if value.__class__ in _REMEMBERED:
+            if len(known) >= _MAX_REMEMBERED:
+                known.clear()
+            known[value] = cell
+        return cell
 
     def encode_value(self, at: int, value: object) -> int:
         """Return the cell of one Python value."""

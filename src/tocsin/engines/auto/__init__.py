@@ -126,6 +126,7 @@ class AutoEngine:
         self._sample: EventBatch | None = None
         self._died_at = np.full(1024, _ALIVE, np.uint32)
         self._time = 0
+        self._current: Version | None = None
         self._rooms = Rooms()
         self._lock = threading.RLock()
         self._merger: threading.Thread | None = None
@@ -142,12 +143,14 @@ class AutoEngine:
                 self._died_at = np.concatenate([self._died_at, np.full(room, _ALIVE, np.uint32)])
             self._pending.append(table)
             self._time += 1
+            self._current = None
 
     def delete(self, ids: NDArray[np.int64]) -> None:
         """Let subscriptions die."""
         with self._lock:
             self._time += 1
             self._died_at[ids] = self._time
+            self._current = None
             if self._held:
                 firsts = np.array([held.segment.ids[0] for held in self._held])
                 for at, n in enumerate(
@@ -163,9 +166,11 @@ class AutoEngine:
     def reader(self) -> Version:
         """Index what arrived, and return the subscriptions as they are now."""
         with self._lock:
-            self._flush()
-            held = tuple((held.segment, held.n_dead > 0) for held in self._held)
-            return Version(held, self._died_at, self._time, self._seen)
+            if self._current is None:
+                self._flush()
+                held = tuple((held.segment, held.n_dead > 0) for held in self._held)
+                self._current = Version(held, self._died_at, self._time, self._seen)
+            return self._current
 
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
@@ -250,6 +255,7 @@ class AutoEngine:
         if segment is not None:
             new = [_Held(segment, self._count_dead(segment))]
         self._held[at : at + len(old)] = new
+        self._current = None
 
     def _count_dead(self, segment: Segment) -> int:
         """Count the subscriptions of a segment that are dead."""

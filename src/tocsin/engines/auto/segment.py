@@ -73,6 +73,7 @@ class Segment:
         self._patterned = np.unique(patterns.conjunction)
         has_columns = len(layout.columns.window) > 0
         self._needs_rows = has_columns or not coding.is_exact.all()
+        self._none_skipped = np.zeros(len(layout.keys.base), np.bool_)
         self._by_member = self._choose_by_member()
         self._n_found, self._n_tried = 0, 1
         self._room = 1024
@@ -265,12 +266,14 @@ class Segment:
 
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the ids (perhaps repeated) that one event matches."""
-        values = [read_value(event, name) for name in self.space.attributes]
-        row = [self.space.encode_value(at, value) for at, value in enumerate(values)]
-        found = self._find(np.array(row, np.int32).reshape(-1, 1)).found
+        cells = np.array(self.space.encode_event(event), np.int32).reshape(-1, 1)
+        if len(self.layout.bitmaps.number):
+            found = self._find(cells).found
+        else:
+            rows = self._to_rows(cells, _IN_PLACE)
+            found = self._find_by_event(self._none_skipped, *rows, 0).found
         if len(self._patterned):
-            by_name = dict(zip(self.space.attributes, values, strict=True))
-            found = found[[self._fits(c, by_name) for c in found.tolist()]]
+            found = found[[self._fits(c, event) for c in found.tolist()]]
         return self.ids[found]
 
     def _check_patterns(self, events: EventBatch, given: Candidates) -> Candidates:
@@ -301,9 +304,12 @@ class Segment:
             for i in range(low, high)
         ]
 
-    def _fits(self, conjunction: int, values: Mapping[str, object]) -> bool:
+    def _fits(self, conjunction: int, event: Mapping[str, object]) -> bool:
+        """Whether an event's strings fit the patterns of a conjunction."""
         return all(
-            self.patterns.patterns[pattern].matches(str(values[self.space.attributes[attribute]]))
+            self.patterns.patterns[pattern].matches(
+                str(read_value(event, self.space.attributes[attribute]))
+            )
             is not negated
             for attribute, pattern, negated in self._patterns_of(conjunction)
         )
