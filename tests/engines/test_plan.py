@@ -10,6 +10,7 @@ import tocsin
 from tocsin.encode.events import to_batch
 from tocsin.engines.auto.content import from_table
 from tocsin.engines.auto.plan import max_keys
+from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.report import explain_subscription
 from tocsin.engines.auto.segment import Segment
 from tocsin.normalize.bulk import normalize_texts
@@ -53,7 +54,7 @@ def test_a_profile_moves_subscriptions_to_the_attribute_that_tells_events_apart(
     segment = segment_of(texts, events)
     telling = "place" if constant == "kind" else "kind"
     assert all(telling in explain_subscription(segment, i)[0] for i in range(0, 2_500, 100))
-    found = segment.candidates(to_batch([{"kind": 3, "place": 7}]))
+    found = segment.candidates(Prepared(to_batch([{"kind": 3, "place": 7}]), segment.space))
     assert found.found.tolist() == [7 * 50 + 3]
 
 

@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.auto import row_kernels
-from tocsin.engines.auto.content import Content, from_table, merged
+from tocsin.engines.auto.content import (
+    Content,
+    from_table,
+    joined_beside,
+    merged,
+    moved_beside,
+)
+from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.report import explain_subscription
 from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.auto.segment import Candidates, Segment, join
@@ -34,6 +41,10 @@ _SAMPLE = 10_000
 _ALIVE = np.uint32(0xFFFFFFFF)
 _SOON = 20_000
 """Merges of fewer conjunctions are made at once, others by the thread."""
+_BESIDE = 0.2
+"""Up to this share of the largest segment, what arrives is put beside it."""
+_BESIDE_SIZES = 0.25
+"""A segment is merged with those of its space that follow when these are so many times as large."""
 
 
 @dataclass(eq=False)
@@ -66,16 +77,18 @@ class Version:
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
         found = Candidates(np.zeros(len(events) + 1, np.int64), np.empty(0, np.uint32))
+        prepared: dict[int, Prepared] = {}
         for segment, has_dead in self.segments:
-            found = join(found, self._match_segment(segment, has_dead, events))
+            batch = prepared.setdefault(id(segment.space), Prepared(events, segment.space))
+            found = join(found, self._match_segment(segment, has_dead, batch))
         return Found(found.offsets, found.found.view(np.int32))
 
-    def _match_segment(self, segment: Segment, has_dead: bool, events: EventBatch) -> Candidates:
+    def _match_segment(self, segment: Segment, has_dead: bool, batch: Prepared) -> Candidates:
         if segment.first_id is not None and not has_dead and not segment.is_patterned:
-            return segment.candidates(events, segment.first_id)
-        found = segment.candidates(events)
-        ends = np.zeros(len(events) + 1, np.int64)
-        notes, stamp = self._take_notes(segment, len(events))
+            return segment.candidates(batch, segment.first_id)
+        found = segment.candidates(batch)
+        ends = np.zeros(len(batch.events) + 1, np.int64)
+        notes, stamp = self._take_notes(segment, len(batch.events))
         row_kernels.to_ids(
             found.offsets,
             found.found,
@@ -190,10 +203,23 @@ class AutoEngine:
             if not live.all():
                 table = take(table, np.flatnonzero(live))
             if table.n_conjunctions:
-                self._held.append(_Held(self._build(from_table(table))))
+                self._held.append(_Held(self._index(from_table(table))))
         if self._merges:
             self._merge_small()
             self._start_merger(self._due())
+
+    def _index(self, content: Content) -> Segment:
+        """Index what arrived: beside the largest segment if that can be, else by itself."""
+        if self._held and len(content.ids) < _BESIDE * len(self._largest().ids):
+            moved = moved_beside(content, self._largest().space)
+            found = None if moved is None else Segment.build_beside(moved, self._largest())
+            if found is not None:
+                return found
+            content = moved or content
+        return self._build(content)
+
+    def _largest(self) -> Segment:
+        return max((held.segment for held in self._held), key=lambda segment: len(segment.ids))
 
     def _build(self, content: Content) -> Segment:
         return Segment.build(content, self._sample, rooms=self._rooms)
@@ -202,18 +228,26 @@ class AutoEngine:
         """Merge the last segments while they are small and each not twice the size of the next."""
         while len(self._held) > 1 and self._held[-2] not in self._busy:
             last = self._held[-2:]
-            if last[0].size >= 2 * last[1].size or last[0].size + last[1].size > _SOON:
+            n = last[0].size + last[1].size
+            is_beside = last[0].segment.space is last[1].segment.space
+            if last[0].size >= 2 * last[1].size or n > (_SOON if is_beside else _SOON // 4):
                 return
             self._replace(last, self._merged(last))
 
     def _due(self) -> list[_Held]:
-        """Return the neighbouring segments that should be merged next, if any."""
+        """Return the neighbouring segments that should be merged next, if any.
+
+        Those of one space cost a match little, so they wait for each other longer.
+        """
         held = self._held
         first, size = len(held) - 1, held[-1].size if held else 0
-        while first > 0 and held[first - 1].size < 2 * size:
+        while first > 0:
+            is_beside = held[first - 1].segment.space is held[-1].segment.space
+            if held[first - 1].size >= (_BESIDE_SIZES if is_beside else 2) * size:
+                break
             first -= 1
             size += held[first].size
-        if first < len(held) - 1:
+        if first < len(held) - 1 and size > _SOON // 4:
             return held[first:]
         return next(([h] for h in held if h.n_dead > max(h.size // 2, 1024)), [])
 
@@ -245,8 +279,14 @@ class AutoEngine:
         """Build one segment of what lives in several, planned for the events as they now are."""
         segments = [h.segment for h in held]
         kept = [self._died_at[segment.ids] == _ALIVE for segment in segments]
-        content = merged(segments, kept)
-        return self._build(content) if len(content.ids) else None
+        if not any(k.any() for k in kept):
+            return None
+        largest = self._largest()
+        if all(segment.space is largest.space and segment is not largest for segment in segments):
+            found = Segment.build_beside(joined_beside(segments, kept), largest)
+            if found is not None:
+                return found
+        return self._build(merged(segments, kept))
 
     def _replace(self, old: list[_Held], segment: Segment | None) -> None:
         """Put a segment in the place of those it was merged from."""

@@ -604,3 +604,19 @@ def move_cells(
             conditions.high[r] = end[a] if is_present else high[first[a] + conditions.high[r]]
             conditions.low[r] = low[first[a] + conditions.low[r]]
         conditions.attribute[i] = attribute[a]
+
+
+@kernel
+def fit_prefix(coding: Coding, conditions: Conditions, is_key: Flags, prefix: Integers) -> Any:
+    """Whether every conjunction has a key condition with digits on each attribute of a prefix."""
+    for c in range(len(conditions.start) - 1):
+        for p in range(len(prefix)):
+            i = _find_condition(conditions, c, prefix[p])
+            if i < 0 or not is_key[i]:
+                return False
+            for r in range(conditions.range_start[i], conditions.range_start[i + 1]):
+                first, last = _code_range(coding, prefix[p], conditions.low[r], conditions.high[r])
+                for code in range(first, last + 1):
+                    if _digit_of(coding, prefix[p], code) < 0:
+                        return False
+    return True

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import CellSpace
-from tocsin.encode.joined import join_spaces
+from tocsin.encode.joined import join_spaces, move_into
 from tocsin.engines.auto import build_kernels as kernels
 from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.auto.layout import Layout, read_stream
@@ -89,6 +89,30 @@ def merged(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) ->
         _merge_patterns(
             [s.patterns for s in segments], is_kept, [move.attribute for move in moves]
         ),
+    )
+
+
+def moved_beside(content: Content, space: CellSpace) -> Content | None:
+    """Take a content into the cells of another space, if that has all its cuts; it is used up."""
+    move = move_into(content.space, space)
+    if move is None:
+        return None
+    kernels.move_cells(content.conditions, *move)
+    attribute = move.attribute[content.patterns.attribute]
+    patterns = content.patterns._replace(attribute=attribute)
+    return Content(space, content.conditions, content.ids, patterns)
+
+
+def joined_beside(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) -> Content:
+    """Take the kept conjunctions of several segments of one space, one after the other."""
+    chosen = [np.flatnonzero(kept).astype(np.uint32) for kept in is_kept]
+    streams = [segment.layout.stream for segment in segments]
+    same = np.arange(len(segments[0].space.attributes), dtype=np.int32)
+    return Content(
+        segments[0].space,
+        _concatenate([read_stream(s, which) for s, which in zip(streams, chosen, strict=True)]),
+        np.concatenate([s.ids[which] for s, which in zip(segments, chosen, strict=True)]),
+        _merge_patterns([s.patterns for s in segments], is_kept, [same] * len(segments)),
     )
 
 

@@ -61,10 +61,10 @@ class Layout:
         return int(self.entries.nbytes + sum(array.nbytes for array in arrays))
 
 
-def lay_out(conditions: Conditions, plan: Plan) -> Layout:
-    """Lay out the conjunctions of a plan."""
+def lay_out(conditions: Conditions, plan: Plan, has_columns: bool = True) -> Layout:
+    """Lay out the conjunctions of a plan; tables may have columns or not."""
     in_tables = plan.family >= 0
-    windows = _choose_windows(conditions, plan, in_tables)
+    windows = _choose_windows(conditions, plan, in_tables) if has_columns else []
     in_columns = np.zeros(len(in_tables), np.bool_)
     member = plan.member.copy()
     for window in windows:

@@ -528,11 +528,12 @@ def match_groups(
     """Write pairs for a family whose prefix orders the events; return how many, -1 if too many.
 
     The k-th row of `codes` and `rows` is that of event `order[k]`, and `prefix_of[k]` its prefix.
-    `costs`: of a probe, of an entry against a mask, of a code in a mask, and of an attribute of an
-    event there. `slots` is empty where the codes are too many for masks.
+    `costs`: of a probe, of an entry against a mask, of a code in a mask, of an attribute of an event
+    there, and of an entry against an event. `slots` is empty where the codes are too many for masks.
     """
     pairs = (pair_event, pair_number)
     n_members = keys.member_start[f + 1] - keys.member_start[f]
+    probes, per_entry = n_members * costs[0], n_members / max(keys.stride[f], 1) * costs[4]
     clusters = _make_clusters(n_members + 1)
     n_codes = np.int64(0)
     if len(slots.of_entry):
@@ -549,7 +550,7 @@ def match_groups(
         masked = _cost_of_masks(end - at, last - first, n_codes, codes.shape[1], costs)
         if first == last:
             at = end
-        elif n_codes > 0 and masked < (end - at) * n_members * costs[0]:
+        elif n_codes > 0 and masked < (end - at) * (probes + (last - first) * per_entry):
             while at < end and n >= 0:
                 stop = min(at + 64, end)
                 _fill_masks(codes, at, stop, slots.first, masks)

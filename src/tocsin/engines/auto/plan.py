@@ -94,6 +94,23 @@ def make_plan(
     return Plan(coding, selectivity, tuple(prefixes[f] for f in used), numbers[family], member)
 
 
+def plan_under(conditions: Conditions, coding: Coding, prefix: tuple[int, ...]) -> Plan | None:
+    """Plan one table with a given key for all conjunctions, if they all have it.
+
+    It takes no search and no statistics: for few conjunctions, beside many that were planned.
+    """
+    counts = np.empty(len(conditions.attribute), np.int64)
+    kernels.count_codes(coding, conditions, counts)
+    is_key = np.empty(len(counts), np.bool_)
+    kernels.find_keys(coding, conditions, counts, MAX_DIGITS, is_key)
+    if not kernels.fit_prefix(coding, conditions, is_key, np.array(prefix, np.int64)):
+        return None
+    n = len(conditions.start) - 1
+    selectivity = counts / coding.n_cells[conditions.attribute]
+    family, member = np.zeros(n, np.int16), np.full(n, -1, np.int32)
+    return Plan(coding, selectivity, (prefix,), family, member)
+
+
 def max_keys(n_conjunctions: int) -> int:
     """How many keys a family may have: each takes some bytes, whether it is used or not."""
     return max(1 << 22, 4 * n_conjunctions)

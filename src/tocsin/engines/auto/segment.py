@@ -21,7 +21,8 @@ from tocsin.engines.auto import match_kernels as kernels
 from tocsin.engines.auto.arrays import NUMBER, Coding
 from tocsin.engines.auto.content import Content, PatternTable
 from tocsin.engines.auto.layout import Layout, lay_out, read_stream
-from tocsin.engines.auto.plan import Costs, make_plan
+from tocsin.engines.auto.plan import Costs, make_plan, plan_under
+from tocsin.engines.auto.prepared import Prepared, Rows, to_rows
 from tocsin.engines.auto.rooms import Rooms
 from tocsin.normalize.lines import Line
 
@@ -35,8 +36,8 @@ _MEMBER_EVENTS = 2048
 """How many events are met with all members at a time."""
 _BITMAP_EVENTS = 2048
 """How many events are met with all words of the bitmaps at a time."""
-_IN_PLACE = np.empty(0, np.int32)
-_GROUP_COSTS = np.array([9.0, 1.6, 0.8, 1.0])
+_GROUP_COSTS = np.array([9.0, 1.6, 0.8, 1.0, 1.2])
+"""See `match_kernels.match_groups`; in nanoseconds."""
 
 
 class Candidates(NamedTuple):
@@ -72,7 +73,7 @@ class Segment:
         self.first_id = _first_of_run(ids)
         self._patterned = np.unique(patterns.conjunction)
         has_columns = len(layout.columns.window) > 0
-        self._needs_rows = has_columns or not coding.is_exact.all()
+        self._needs_cells = has_columns or not coding.is_exact.all()
         self._none_skipped = np.zeros(len(layout.keys.base), np.bool_)
         self._by_member = self._choose_by_member()
         self._n_found, self._n_tried = 0, 1
@@ -96,6 +97,30 @@ class Segment:
         layout = lay_out(conditions, plan)
         return cls(space, content.ids, content.patterns, plan.coding, plan.prefixes, layout, rooms)
 
+    @classmethod
+    def build_beside(cls, content: Content, other: Segment) -> Segment | None:
+        """Lay out some conjunctions, in the cells of another segment, under its chief prefix.
+
+        They need not be planned, and batches are prepared for both at once. None says that it
+        cannot be: a conjunction has no such key.
+        """
+        if other.layout.grouped < 0:
+            return None
+        prefix = other.prefixes[other.layout.grouped]
+        plan = plan_under(content.conditions, other.coding, prefix)
+        if plan is None:
+            return None
+        layout = lay_out(content.conditions, plan, has_columns=False)
+        return cls(
+            other.space,
+            content.ids,
+            content.patterns,
+            other.coding,
+            (prefix,),
+            layout,
+            other.rooms,
+        )
+
     def _choose_by_member(self) -> int:
         """Choose the family that is met member by member: one of many, without a prefix; or -1."""
         keys = self.layout.keys
@@ -110,44 +135,29 @@ class Segment:
         """Whether some conjunction has LIKE patterns."""
         return len(self._patterned) > 0
 
-    def candidates(self, events: EventBatch, base: int = 0) -> Candidates:
+    def candidates(self, batch: Prepared, base: int = 0) -> Candidates:
         """Return the conjunctions that each event satisfies, each number plus a base."""
-        cells = self.space.encode(events)
-        found = self._find(cells, base)
-        self._n_found, self._n_tried = len(found.found), max(len(events), 1)
-        return self._check_patterns(events, found) if len(self._patterned) else found
+        n = len(batch.events)
+        found = self._find(batch, base)
+        self._n_found, self._n_tried = len(found.found), max(n, 1)
+        return self._check_patterns(batch.events, found) if len(self._patterned) else found
 
-    def _find(self, cells: NDArray[np.int32], base: int = 0) -> Candidates:
-        layout, n = self.layout, cells.shape[1]
+    def _find(self, batch: Prepared, base: int = 0) -> Candidates:
+        layout, n = self.layout, len(batch.events)
         is_skipped = np.zeros(len(layout.keys.base), np.bool_)
-        parts = []
+        found = Candidates(np.zeros(n + 1, np.int64), np.empty(0, np.uint32))
         if self.groups(n):
             is_skipped[layout.grouped] = True
-            parts.append(self._find_in_groups(cells, base))
+            found = join(found, self._find_in_groups(batch, base))
         if self._by_member >= 0 and n >= _MEMBERS_FROM:
             is_skipped[self._by_member] = True
-            parts.append(self._find_by_member(cells, base))
+            found = join(found, self._find_by_member(batch.cells, base))
         if len(layout.columns.window) or not is_skipped.all():
-            rows = self._to_rows(cells, _IN_PLACE)
-            parts.append(self._find_by_event(is_skipped, *rows, base))
+            rows = batch.rows(self.coding, self._needs_cells)
+            found = join(found, self._find_by_event(is_skipped, rows, base))
         if len(layout.bitmaps.number):
-            parts.append(self._find_in_bitmaps(cells, base))
-        found = Candidates(np.zeros(n + 1, np.int64), np.empty(0, np.uint32))
-        for part in parts:
-            found = join(found, part)
+            found = join(found, self._find_in_bitmaps(batch.cells, base))
         return found
-
-    def _to_rows(
-        self, cells: NDArray[np.int32], place: NDArray[np.int32]
-    ) -> tuple[NDArray[np.uint16], NDArray[np.int32]]:
-        """Return the codes and (where they say more) the cells of a batch, by event."""
-        n_attributes, n = cells.shape
-        codes = np.empty((n, max(n_attributes, 1)), np.uint16)
-        if not n_attributes:
-            codes[:] = 0
-        rows = np.empty((n if self._needs_rows else 0, codes.shape[1]), np.int32)
-        row_kernels.to_rows(self.coding, cells, place, codes, rows)
-        return codes, rows
 
     def groups(self, n_events: int) -> bool:
         """Whether the next batch, of this size, is ordered."""
@@ -157,11 +167,10 @@ class Segment:
     def _find_by_event(
         self,
         is_skipped: NDArray[np.bool_],
-        codes: NDArray[np.uint16],
-        rows: NDArray[np.int32],
+        rows: Rows,
         base: int,
     ) -> Candidates:
-        n, layout = len(codes), self.layout
+        n, layout = len(rows.codes), self.layout
         offsets = np.zeros(n + 1, np.int64)
         expected = int(1.1 * n * self._n_found / self._n_tried)
         out = self.rooms.take(max(self._room, expected), np.uint32)
@@ -175,8 +184,7 @@ class Segment:
                 is_skipped,
                 layout.column_keys,
                 layout.columns,
-                codes,
-                rows,
+                *rows,
                 reached,
                 base,
                 out,
@@ -189,13 +197,10 @@ class Segment:
             grown[: offsets[reached]] = out[: offsets[reached]]
             out = grown
 
-    def _find_in_groups(self, cells: NDArray[np.int32], base: int) -> Candidates:
-        n, layout = cells.shape[1], self.layout
-        order, place = np.empty(n, np.int32), np.empty(n, np.int32)
-        prefix_of = np.empty(n, np.int64)
+    def _find_in_groups(self, batch: Prepared, base: int) -> Candidates:
+        n, layout = len(batch.events), self.layout
         coding, keys = self.coding, layout.keys
-        row_kernels.sort_events(coding, keys, layout.grouped, cells, order, place, prefix_of)
-        codes, rows = self._to_rows(cells, place)
+        rows, order, prefix_of = batch.ordered(coding, keys, layout.grouped, self._needs_cells)
         room = 4 * n
         while True:
             pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
@@ -207,8 +212,7 @@ class Segment:
                 layout.slots,
                 layout.grouped,
                 _GROUP_COSTS,
-                codes,
-                rows,
+                *rows,
                 order,
                 prefix_of,
                 *pairs,
@@ -267,11 +271,13 @@ class Segment:
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the ids (perhaps repeated) that one event matches."""
         cells = np.array(self.space.encode_event(event), np.int32).reshape(-1, 1)
+        rows = to_rows(self.coding, cells, needs_cells=self._needs_cells)
+        found = self._find_by_event(self._none_skipped, rows, 0)
         if len(self.layout.bitmaps.number):
-            found = self._find(cells).found
-        else:
-            rows = self._to_rows(cells, _IN_PLACE)
-            found = self._find_by_event(self._none_skipped, *rows, 0).found
+            found = join(found, self._find_in_bitmaps(cells, 0))
+        return self._ids_of(found.found, event)
+
+    def _ids_of(self, found: NDArray[np.uint32], event: Mapping[str, object]) -> NDArray[np.int32]:
         if len(self._patterned):
             found = found[[self._fits(c, event) for c in found.tolist()]]
         return self.ids[found]
