@@ -21,7 +21,11 @@ def warm_up() -> None:
         f"a = {i % 7} AND b = {i // 7 % 7} AND c{i % 3} = {i % 11} AND d = 1" for i in range(n)
     ]
     names = ("a", "b", "c0", "c1", "c2", "d")
-    _match(group, pa.table({name: [i % 7 for i in range(n)] for name in names}))
+    events = pa.table({name: [i % 7 for i in range(n)] for name in names})
+    matcher = _match(group, events)
+    for i in range(2):  # beside what is there
+        matcher.subscribe(f"beside {i}", group[i])
+        matcher.match_batch(events)
     wide = [f"w{i % 70} = {i} AND w{(i + 1) % 70} > 3" for i in range(700)]
     wide += [f"v > {i}" for i in range(800)]
     _match(wide, pa.table({f"w{i}": [float(i)] * 100 for i in range(70)} | {"v": [400.5] * 100}))
@@ -29,10 +33,11 @@ def warm_up() -> None:
     _match(windows, pa.table({"s": ["x1", "x2"], "p": [3.5, 70.0]}))
 
 
-def _match(texts: list[str], events: pa.Table) -> None:
+def _match(texts: list[str], events: pa.Table) -> Matcher:
     matcher = Matcher()
     matcher.subscribe_many(pa.table({"id": range(len(texts)), "where": texts}))
     matcher.match_batch(events)
+    return matcher
 
 
 def _warm_changes() -> None:

@@ -138,3 +138,51 @@ def search_numbers(
             low = np.int64(grid[g - 1]) if g > 0 else np.int64(0)
             high = np.int64(grid[g + 2]) if g + 2 < len(grid) else np.int64(len(bounds))
             cells[chosen[k]] = base + _count_before(bounds, values[chosen[k]], low, high)
+
+
+@inlined
+def _find_cut(keys: Any, tails: Any, first: Any, last: Any, key: Any, tail: Any) -> Any:
+    """Return the place of a cut among sorted ones, or -1."""
+    low, high = first, last
+    while low < high:
+        middle = (low + high) >> 1
+        if keys[middle] < key or (keys[middle] == key and tails[middle] < tail):
+            low = middle + 1
+        else:
+            high = middle
+    if low < last and keys[low] == key and tails[low] == tail:
+        return low
+    return np.int64(-1)
+
+
+@kernel
+def find_bounds(
+    group: NDArray[np.int64],
+    piece_keys: NDArray[np.int64],
+    piece_tails: NDArray[np.int16],
+    end: tuple[int, int],
+    keys: NDArray[np.int64],
+    tails: NDArray[np.int16],
+    start: NDArray[np.int64],
+    base: NDArray[np.int32],
+    is_high: bool,
+    cells: NDArray[np.int32],
+) -> Any:
+    """Write the cell at which each bound lies; return whether all are cuts that are there.
+
+    Bounds are by group, an attribute and a line of the space: its cuts are from `start[group]` to
+    `start[group + 1]`, its cells begin at `base[group]`, or it has none where that is -1. A bound
+    that equals `end` is the end of the line.
+    """
+    for i in range(len(group)):
+        g = group[i]
+        if base[g] < 0:
+            return False
+        if piece_keys[i] == end[0] and piece_tails[i] == end[1]:
+            cells[i] = base[g] + (start[g + 1] - start[g] + 1 if is_high else 0)
+            continue
+        at = _find_cut(keys, tails, start[g], start[g + 1], piece_keys[i], piece_tails[i])
+        if at < 0:
+            return False
+        cells[i] = base[g] + at - start[g] + 1
+    return True

@@ -14,10 +14,11 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.encode import cell_kernels as kernels
@@ -130,6 +131,15 @@ class LineCells:
     def integer_grid(self) -> tuple[float, float, NDArray[np.int32]]:
         """The grid over the bounds of integers."""
         return self.grid(self.integers)
+
+
+class Ranges(NamedTuple):
+    """Conditions in cells: the attribute of each, and its half-open ranges."""
+
+    attribute: NDArray[np.int32]
+    start: NDArray[np.int64]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
 
 
 class CellSpace:
@@ -270,6 +280,46 @@ class CellSpace:
             low, high = (middle + 1, high) if passed else (low, middle)
         return space.base + low
 
+    def ranges_of(self, table: ConjunctionTable) -> Ranges | None:
+        """Return another table's conditions in these cells, if all its cuts are here."""
+        number = {name: at for at, name in enumerate(self.attributes)}
+        attribute = np.array([number.get(name, -1) for name in table.attributes], np.int32)
+        if np.any(attribute < 0):
+            return None
+        low_key, high_key = table.low_key, table.high_key
+        is_string = table.line == Line.STRING
+        if is_string.any():
+            ranks = pc.index_in(table.vocabulary, value_set=self.vocabulary).fill_null(-1)
+            rank_of = ranks.to_numpy(zero_copy_only=False).astype(np.int64)
+            low_key = _reranked(low_key, is_string & (low_key != INT64_MIN), rank_of)
+            high_key = _reranked(high_key, is_string & (high_key != INT64_MAX), rank_of)
+        owner = np.repeat(attribute[table.attribute], np.diff(table.piece_start))
+        group = owner.astype(np.int64) * 4 + table.line
+        cells = np.empty((2, len(group)), np.int32)
+        ends = (INT64_MIN, 0), (INT64_MAX, 1)
+        bounds = (low_key, table.low_tail), (high_key, table.high_tail)
+        for at in range(2):
+            if not kernels.find_bounds(
+                group, *bounds[at], ends[at], *self._flat_cuts, at == 1, cells[at]
+            ):
+                return None
+        found = _Cuts(self.lines, *cells)
+        ranges = _condition_ranges(table, found, self.n_cells[attribute])
+        return Ranges(attribute[table.attribute], *ranges)
+
+    @cached_property
+    def _flat_cuts(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Keys and tails of all cuts; where those of each attribute and line start; their bases."""
+        groups = [by_line.get(line) for by_line in self.lines for line in Line]
+        found = [cells for cells in groups if cells is not None]
+        counts = [0 if cells is None else len(cells.keys) for cells in groups]
+        return (
+            np.concatenate([np.empty(0, np.int64), *(cells.keys for cells in found)]),
+            np.concatenate([np.empty(0, np.int16), *(cells.tails for cells in found)]),
+            np.cumsum([0, *counts]).astype(np.int64),
+            np.array([-1 if cells is None else cells.base for cells in groups], np.int32),
+        )
+
     @property
     def nbytes(self) -> int:
         """Bytes held by the cuts and ranges."""
@@ -280,6 +330,15 @@ class CellSpace:
         )
         ranges = self.range_start.nbytes + self.range_low.nbytes + self.range_high.nbytes
         return int(cuts + ranges + self.vocabulary.nbytes)
+
+
+def _reranked(
+    keys: NDArray[np.int64], chosen: NDArray[np.bool_], rank_of: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return keys with some of them, ranks of strings, in terms of another vocabulary."""
+    moved = keys.copy()
+    moved[chosen] = rank_of[keys[chosen]]
+    return moved
 
 
 def encode_numbers(

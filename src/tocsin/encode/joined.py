@@ -66,39 +66,10 @@ def join_spaces(spaces: Sequence[CellSpace]) -> tuple[CellSpace, list[Moved]]:
 _Cuts = tuple[NDArray[np.int64], NDArray[np.int16]]
 
 
-def move_into(space: CellSpace, other: CellSpace) -> Moved | None:
-    """Return where the cells of a space are in another one, if that has all its cuts."""
-    number = {name: at for at, name in enumerate(other.attributes)}
-    ranks = _ranks(space.vocabulary, other.vocabulary)
-    for at, name in enumerate(space.attributes):
-        if name not in number:
-            return None
-        for line in space.lines[at]:
-            cells = other.lines[number[name]].get(line)
-            if cells is None or not _has_all(*_cuts(space, at, line, ranks), cells):
-                return None
-    return _moved(space, other, number, ranks)
-
-
-def _has_all(keys: NDArray[np.int64], tails: NDArray[np.int16], cells: LineCells) -> bool:
-    """Whether a line has all of some cuts."""
-    if not len(keys):
-        return True
-    first = np.searchsorted(cells.keys, keys)
-    last = np.searchsorted(cells.keys, keys, side="right")
-    if np.any(first == last):
-        return False
-    found = np.zeros(len(keys), np.bool_)
-    for step in range(int((last - first).max())):
-        at = np.minimum(first + step, last - 1)
-        found |= cells.tails[at] == tails
-    return bool(found.all())
-
-
 def _ranks(vocabulary: pa.Array, joined: pa.Array) -> NDArray[np.int64]:
-    """Return the place of each string in a joined vocabulary, or -1."""
-    places = pc.index_in(vocabulary, value_set=joined).fill_null(-1)
-    return np.asarray(places.to_numpy(zero_copy_only=False), np.int64)
+    """Return the place of each string in a joined vocabulary."""
+    places = pc.index_in(vocabulary, value_set=joined).to_numpy(zero_copy_only=False)
+    return np.asarray(places, np.int64)
 
 
 def _cuts(space: CellSpace, at: int, line: Line, ranks: NDArray[np.int64]) -> _Cuts:

@@ -25,9 +25,9 @@ from tocsin.engines.auto import row_kernels
 from tocsin.engines.auto.content import (
     Content,
     from_table,
+    from_table_beside,
     joined_beside,
     merged,
-    moved_beside,
 )
 from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.report import explain_subscription
@@ -41,10 +41,8 @@ _SAMPLE = 10_000
 _ALIVE = np.uint32(0xFFFFFFFF)
 _SOON = 20_000
 """Merges of fewer conjunctions are made at once, others by the thread."""
-_BESIDE = 0.2
-"""Up to this share of the largest segment, what arrives is put beside it."""
-_BESIDE_SIZES = 0.25
-"""A segment is merged with those of its space that follow when these are so many times as large."""
+_BESIDE = 0.25
+"""Up to this share of the largest segment, what arrives is kept beside it."""
 
 
 @dataclass(eq=False)
@@ -203,20 +201,21 @@ class AutoEngine:
             if not live.all():
                 table = take(table, np.flatnonzero(live))
             if table.n_conjunctions:
-                self._held.append(_Held(self._index(from_table(table))))
+                self._held.append(_Held(self._index(table)))
         if self._merges:
             self._merge_small()
             self._start_merger(self._due())
 
-    def _index(self, content: Content) -> Segment:
+    def _index(self, table: ConjunctionTable) -> Segment:
         """Index what arrived: beside the largest segment if that can be, else by itself."""
-        if self._held and len(content.ids) < _BESIDE * len(self._largest().ids):
-            moved = moved_beside(content, self._largest().space)
-            found = None if moved is None else Segment.build_beside(moved, self._largest())
-            if found is not None:
-                return found
-            content = moved or content
-        return self._build(content)
+        if self._held:
+            largest = self._largest()
+            if table.n_conjunctions < _BESIDE * len(largest.ids):
+                content = from_table_beside(table, largest.space)
+                found = None if content is None else Segment.build_beside(content, largest)
+                if found is not None:
+                    return found
+        return self._build(from_table(table))
 
     def _largest(self) -> Segment:
         return max((held.segment for held in self._held), key=lambda segment: len(segment.ids))
@@ -237,18 +236,23 @@ class AutoEngine:
     def _due(self) -> list[_Held]:
         """Return the neighbouring segments that should be merged next, if any.
 
-        Those of one space cost a match little, so they wait for each other longer.
+        Those beside the largest one cost a match little: they are merged with each other like all
+        others, but with it only when together they are a good part of it.
         """
         held = self._held
-        first, size = len(held) - 1, held[-1].size if held else 0
-        while first > 0:
-            is_beside = held[first - 1].segment.space is held[-1].segment.space
-            if held[first - 1].size >= (_BESIDE_SIZES if is_beside else 2) * size:
-                break
+        if not held:
+            return []
+        largest = max(range(len(held)), key=lambda at: held[at].size)
+        first, size = len(held) - 1, held[-1].size
+        while first > largest + 1 and held[first - 1].size < 2 * size:
             first -= 1
             size += held[first].size
         if first < len(held) - 1 and size > _SOON // 4:
             return held[first:]
+        rest = sum(h.size for h in held[largest + 1 :])
+        is_beside = all(h.segment.space is held[largest].segment.space for h in held[largest:])
+        if rest > held[largest].size * (_BESIDE if is_beside else 0.5) and rest > _SOON // 4:
+            return held[largest:]
         return next(([h] for h in held if h.n_dead > max(h.size // 2, 1024)), [])
 
     def _start_merger(self, due: list[_Held]) -> None:

@@ -175,6 +175,22 @@ def _write_digits(
 
 
 @kernel
+def find_digits(coding: Coding, conditions: Conditions, low: Cells, high: Cells) -> None:
+    """Write the first and the last key digit of each condition; -2 where it has several ranges."""
+    first, digit, attribute = coding.first, coding.digit, conditions.attribute
+    n_cells, is_exact = coding.n_cells, coding.is_exact
+    for i in range(len(attribute)):
+        a = attribute[i]
+        r = conditions.range_start[i]
+        if conditions.range_start[i + 1] - r != 1:
+            low[i], high[i] = -2, -2
+            continue
+        start = _code(np.int64(conditions.low[r]), n_cells[a], is_exact[a])
+        end = _code(np.int64(conditions.high[r]) - 1, n_cells[a], is_exact[a])
+        low[i], high[i] = digit[first[a] + start], digit[first[a] + end]
+
+
+@kernel
 def place(
     coding: Coding,
     conditions: Conditions,
@@ -182,6 +198,8 @@ def place(
     chosen: Numbers,
     family: NDArray[np.int16],
     member_of: Cells,
+    low: Cells,
+    high: Cells,
     digits: Integers,
     counts: Integers,
     order: Numbers,
@@ -189,23 +207,31 @@ def place(
     """Count the chosen conjunctions under each key, or (where there is room) write them.
 
     With an empty `order`, `counts[key + 1]` grows; else `counts[key]` is where the next one goes.
-    `digits` has a row for each attribute of a key, wide enough for any condition that may serve.
+    `low` and `high` are of `find_digits`. `digits` has a row for each attribute of a key, wide
+    enough for any condition that may serve.
     """
     is_counting = len(order) == 0
+    start, attribute = conditions.start, conditions.attribute
+    prefix_start, prefix, n_digits = keys.prefix_start, keys.prefix, coding.n_digits
     n_of = np.ones(len(digits), np.int64)
     for at in range(len(chosen)):
         c = np.int64(chosen[at])
         f, m = np.int64(family[c]), np.int64(member_of[c])
-        n_prefix = keys.prefix_start[f + 1] - keys.prefix_start[f]
+        first_p, n_prefix = prefix_start[f], prefix_start[f + 1] - prefix_start[f]
         n_keys = np.int64(1)
         for d in range(n_prefix + 1):
             digits[d, 0], n_of[d] = 0, 1
-            attribute = keys.member_attribute[m]
-            if d < n_prefix:
-                attribute = keys.prefix[keys.prefix_start[f] + d]
-            if attribute >= 0:
-                i = _find_condition(conditions, c, attribute)
-                n_of[d] = _write_digits(coding, conditions, i, digits, d)
+            wanted = prefix[first_p + d] if d < n_prefix else keys.member_attribute[m]
+            if wanted >= 0:
+                i = start[c]
+                while attribute[i] != wanted:
+                    i += 1
+                if low[i] == -2:
+                    n_of[d] = _write_digits(coding, conditions, i, digits, d)
+                else:
+                    n_of[d] = high[i] - low[i] + 1
+                    for k in range(n_of[d]):
+                        digits[d, k] = low[i] + k
             n_keys *= n_of[d]
         for combination in range(n_keys):
             rest = combination
@@ -214,7 +240,7 @@ def place(
                 d = n_prefix - 1 - back
                 key += digits[d, rest % n_of[d]] * scale
                 rest //= n_of[d]
-                scale *= coding.n_digits[keys.prefix[keys.prefix_start[f] + d]]
+                scale *= n_digits[prefix[first_p + d]]
             key = keys.base[f] + key * keys.stride[f] + keys.member_offset[m]
             key += digits[n_prefix, rest]
             if is_counting:

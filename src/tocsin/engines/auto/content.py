@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import CellSpace
-from tocsin.encode.joined import join_spaces, move_into
+from tocsin.encode.joined import join_spaces
 from tocsin.engines.auto import build_kernels as kernels
 from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.auto.layout import Layout, read_stream
@@ -53,15 +53,30 @@ def from_table(table: ConjunctionTable) -> Content:
         space.range_high,
     )
     space.forget_conditions()
+    patterns = _patterns_of(table, table.attribute)
+    return Content(space, conditions, table.subscription.astype(np.int32), patterns)
+
+
+def from_table_beside(table: ConjunctionTable, space: CellSpace) -> Content | None:
+    """Take a conjunction table into the cells of a space that is there, if it has all its cuts."""
+    ranges = space.ranges_of(table)
+    if ranges is None:
+        return None
+    conditions = Conditions(table.condition_start, *ranges)
+    patterns = _patterns_of(table, ranges.attribute)
+    return Content(space, conditions, table.subscription.astype(np.int32), patterns)
+
+
+def _patterns_of(table: ConjunctionTable, attribute: NDArray[np.int32]) -> PatternTable:
+    """Return the patterns of a table; `attribute` is that of each condition."""
     owner = np.searchsorted(table.condition_start, table.pattern_condition, side="right") - 1
-    patterns = PatternTable(
+    return PatternTable(
         table.patterns,
         owner.astype(np.int64),
-        table.attribute[table.pattern_condition],
+        attribute[table.pattern_condition],
         table.pattern_id,
         table.pattern_negated,
     )
-    return Content(space, conditions, table.subscription.astype(np.int32), patterns)
 
 
 class Indexed(Protocol):
@@ -90,17 +105,6 @@ def merged(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) ->
             [s.patterns for s in segments], is_kept, [move.attribute for move in moves]
         ),
     )
-
-
-def moved_beside(content: Content, space: CellSpace) -> Content | None:
-    """Take a content into the cells of another space, if that has all its cuts; it is used up."""
-    move = move_into(content.space, space)
-    if move is None:
-        return None
-    kernels.move_cells(content.conditions, *move)
-    attribute = move.attribute[content.patterns.attribute]
-    patterns = content.patterns._replace(attribute=attribute)
-    return Content(space, content.conditions, content.ids, patterns)
 
 
 def joined_beside(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) -> Content:

@@ -528,8 +528,8 @@ def match_groups(
     """Write pairs for a family whose prefix orders the events; return how many, -1 if too many.
 
     The k-th row of `codes` and `rows` is that of event `order[k]`, and `prefix_of[k]` its prefix.
-    `costs`: of a probe, of an entry against a mask, of a code in a mask, of an attribute of an event
-    there, and of an entry against an event. `slots` is empty where the codes are too many for masks.
+    `costs`: of a probe, of an entry against a mask, of a code in a mask, of an attribute of an
+    event there, and of an entry against an event. `slots` is empty where the codes are too many.
     """
     pairs = (pair_event, pair_number)
     n_members = keys.member_start[f + 1] - keys.member_start[f]
