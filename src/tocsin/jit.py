@@ -42,9 +42,11 @@ def inlined(function: _Function) -> _Function:
 def _prefetch_row(typing_context: Any, array: Any, row: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         tools: Any = cgutils
-        matrix = context.make_array(signature.args[0])(context, builder, arguments[0])
-        _, step = tools.unpack_tuple(builder, matrix.shape)
-        place = builder.gep(matrix.data, [builder.mul(arguments[1], step)])
+        given = context.make_array(signature.args[0])(context, builder, arguments[0])
+        at = arguments[1]
+        for step in tools.unpack_tuple(builder, given.shape)[1:]:
+            at = builder.mul(at, step)
+        place = builder.gep(given.data, [at])
         octets, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [octets, number, number, number])
         ask = tools.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -56,4 +58,7 @@ def _prefetch_row(typing_context: Any, array: Any, row: Any) -> Any:
 
 
 prefetch_row: Any = intrinsic(_prefetch_row)
-"""`prefetch_row(matrix, row)` asks for the cache line where a row starts, and does not wait."""
+"""`prefetch_row(array, row)` asks for the cache line where a row starts, and does not wait.
+
+In an array of one dimension a row is an item.
+"""

@@ -5,31 +5,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tocsin.errors import ArgumentError, UnknownEngineError
 
 if TYPE_CHECKING:
     from tocsin.engines.protocol import Engine, Expressions
 
-_NAMES = ("auto", "oracle")
+
+class _Entry(NamedTuple):
+    """Where an engine is, and its options with the type of each."""
+
+    module: str
+    name: str
+    options: dict[str, type] = {}  # noqa: RUF012 - never changed
+
+
+_ENGINES = {
+    "auto": _Entry("auto", "AutoEngine"),
+    "oracle": _Entry("oracle", "OracleEngine"),
+    "counting": _Entry("clustering.counting", "CountingEngine"),
+    "propagation": _Entry("clustering.propagation", "PropagationEngine"),
+    "propagation-prefetch": _Entry("clustering.propagation", "PrefetchingPropagationEngine"),
+    "static": _Entry("clustering.static", "StaticEngine", {"max_bytes": int}),
+    "dynamic": _Entry(
+        "clustering.dynamic", "DynamicEngine", {"bm_max": float, "b_min": int, "rp_min": int}
+    ),
+}
+_KINDS = {int: "a whole number", float: "a number"}
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the engines."""
-    return _NAMES
+    return tuple(_ENGINES)
 
 
 def make(name: str, expressions: Expressions, options: dict[str, object]) -> Engine:
     """Make an engine by its name."""
-    if name not in _NAMES:
-        raise UnknownEngineError(name, _NAMES)
-    if options:
-        raise ArgumentError(f"engine {name!r} has no option {', '.join(sorted(options))}")
-    if name == "oracle":
-        from tocsin.engines.oracle import OracleEngine
+    if name not in _ENGINES:
+        raise UnknownEngineError(name, names())
+    entry = _ENGINES[name]
+    unknown = sorted(options.keys() - entry.options.keys())
+    if unknown:
+        raise ArgumentError(f"engine {name!r} has no option {', '.join(unknown)}")
+    for option, value in options.items():
+        _check_option(name, option, value, entry.options[option])
+    engine: Any = getattr(import_module(f"tocsin.engines.{entry.module}"), entry.name)
+    return engine(expressions) if name == "oracle" else engine(**options)  # type: ignore[no-any-return]
 
-        return OracleEngine(expressions)
-    from tocsin.engines.auto import AutoEngine
 
-    return AutoEngine()
+def _check_option(name: str, option: str, value: object, kind: type) -> None:
+    allowed = (int, float) if kind is float else (kind,)
+    if isinstance(value, bool) or not isinstance(value, allowed) or not value >= 0:  # type: ignore[operator]
+        raise ArgumentError(
+            f"option {option} of engine {name!r} must be {_KINDS[kind]}, at least 0, not {value!r}"
+        )
