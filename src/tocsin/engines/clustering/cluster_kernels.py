@@ -385,7 +385,8 @@ def _choose(
     k: Clustering, pool: Numbers, run: Scalar, n: Scalar, point: Numbers, key: Numbers,
     fixed: Scalar, each: Scalar,
 ) -> Any:  # fmt: skip
-    """Return the table (-1: a single predicate) that makes checking cheapest; write its key.
+    """Return the table (-1: a single predicate) that makes checking cheapest, the length of the
+    key, which is written, and the cost.
 
     The cost is the share of events that get there times the cost of a check; of equal ones the
     access predicate with the fewest conjunctions is taken.
@@ -419,7 +420,18 @@ def _choose(
     for i in range(n):
         if k.dimension[pool[run + i]] >= 0:
             point[k.dimension[pool[run + i]]] = -1
-    return chosen, m
+    return chosen, m, best
+
+
+@inlined
+def _cost_now(k: Clustering, r: Scalar, fixed: Scalar, each: Scalar) -> Scalar:
+    """Return what checking a conjunction costs in the cluster where it is."""
+    cost = fixed + each * k.clusters[r, N_LEFT]
+    for i in range(MAX_SCHEMA):
+        p = k.access[k.clusters[r, ACCESS], i]
+        if p >= 0:
+            cost *= _share(k, p)
+    return cost
 
 
 @inlined
@@ -504,8 +516,9 @@ def place(
 ) -> int:
     """Put each conjunction into the cluster where checking it is cheapest.
 
-    `fixed` and `each` are what a check costs, and each predicate in it. Writes the clusters that
-    were used; returns how many conjunctions are done.
+    `fixed` and `each` are what a check costs, and each predicate in it. Writes the cluster of each;
+    returns how many conjunctions are done. One that is in a cluster already stays there, and -1 is
+    written where another would be cheaper.
     """
     key = np.empty(MAX_SCHEMA, np.int32)
     for i in range(done, len(slots)):
@@ -513,7 +526,12 @@ def place(
             return i
         row = held.conjunctions[slots[i]]
         run, n = np.int64(row[RUN]), np.int64(row[SIZE])
-        table, m = _choose(k, held.pool, run, n, scratch.point, key, fixed, each)
+        table, m, cost = _choose(k, held.pool, run, n, scratch.point, key, fixed, each)
+        r = np.int64(row[CLUSTER])
+        if r >= 0:
+            is_better = cost < (1.0 - 1e-9) * _cost_now(k, r, fixed, each)
+            touched[i] = -1 if is_better else r
+            continue
         n_left = _order_left(k, held.pool, run, n, key, m, scratch.order)
         x = _access_for(held, k, table, key, m)
         r = _cluster_for(held, k, x, n_left)
@@ -565,7 +583,7 @@ def _drop_cluster(held: Held, k: Clustering, r: Scalar) -> None:
         while k.clusters[before, NEXT] != r:
             before = k.clusters[before, NEXT]
         k.clusters[before, NEXT] = cluster[NEXT]
-    cluster[CAPACITY], cluster[N_LEFT], cluster[ACCESS] = 0, -1, -1
+    cluster[CAPACITY], cluster[N_LEFT], cluster[ACCESS], cluster[SEEN] = 0, -1, -1, 0
     cluster[NEXT] = held.state[FREE_CLUSTER]
     held.state[FREE_CLUSTER] = r
     if k.access[x, HEAD] < 0:

@@ -109,14 +109,13 @@ class DynamicEngine(ClusterEngine):
         return clusters[self._margins(clusters) >= self._bm_max]
 
     def _redistribute(self, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Put the conjunctions of clusters where they are best; return the clusters they are in."""
+        """Move the conjunctions of clusters that are better elsewhere; return where they went."""
         slots = self._slots_in(clusters)
-        before = self._held.conjunctions[slots, CLUSTER]
-        self._count(before, -1)
+        slots = slots[self._place(slots) < 0]
+        self._count(self._held.conjunctions[slots, CLUSTER], -1)
         kernels.take_out(self._held, self._clustering(), slots)
-        touched = self._put(slots)
-        self.n_moved += int(np.count_nonzero(self._held.conjunctions[slots, CLUSTER] != before))
-        return touched
+        self.n_moved += len(slots)
+        return self._put(slots)
 
     def _put(self, slots: NDArray[np.int32]) -> NDArray[np.int64]:
         """Place conjunctions; return the clusters they are in."""

@@ -291,6 +291,8 @@ class PredicateBook:
         line, low_key, low_tail, high_key, high_tail = pieces
         is_exact = (line <= Line.STRING) & (low_tail & 1 == 0) & (low_key == high_key)
         is_exact &= high_tail == low_tail + 1
+        is_first = (line == Line.STRING) & (low_key == INT64_MIN) & (high_tail == 1)
+        is_exact |= is_first & (high_key == self._string_number.get("", INT64_MIN))
         is_next = (line == Line.TIMESTAMP) & (low_key + 1 == high_key) & (high_tail == 0)
         is_next |= (line == Line.BOOLEAN) & ((low_key != INT64_MIN) | (high_key != INT64_MAX))
         is_next |= (line == Line.NUMBER) & _are_neighbours(pieces)

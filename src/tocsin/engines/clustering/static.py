@@ -151,7 +151,9 @@ class StaticEngine(ClusterEngine):
 
     def _problem(self, slots: NDArray[np.int32]) -> Problem:
         n = min(len(slots), _SAMPLE)
-        sample = np.random.default_rng(0).choice(slots, n, replace=False) if n else slots
+        sample = slots
+        if n < len(slots):
+            sample = np.random.default_rng(0).choice(slots, n, replace=False)
         sizes = self._held.conjunctions[sample, SIZE]
         predicates = self._predicates_of(sample)
         groups = groups_of(self._book, predicates, sizes)
