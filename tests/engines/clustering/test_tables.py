@@ -143,25 +143,25 @@ def test_the_table_that_saves_most_for_its_bytes_comes_first() -> None:
 
 def test_static_makes_tables_for_what_it_holds_and_finds_everything() -> None:
     bench = Bench("static")
-    bench.insert(0, *pairs(4_000))
+    bench.insert(0, *pairs(2_000))
     assert schemas(static(bench)) == [("a", "b")]
     assert "kept under (a, b)" in bench.engine.explain(7)
-    bench.insert(4_000, "a = 1 AND b = 1", "a = 1", "x > 5 OR a = 2 AND b = 3")
+    bench.insert(2_000, "a = 1 AND b = 1", "a = 1", "x > 5 OR a = 2 AND b = 3")
     bench.check([{"a": 1, "b": 1, "x": 2_000}, {"a": 2, "b": 3}, {"b": 1, "x": 9}])
     limited = Bench("static", max_bytes=0)
-    limited.insert(0, *pairs(4_000))
+    limited.insert(0, *pairs(2_000))
     assert schemas(static(limited)) == []
 
 
 def test_static_plans_anew_when_much_has_changed_or_events_are_profiled() -> None:
     bench = Bench("static")
-    bench.insert(0, *pairs(4_000))
+    bench.insert(0, *pairs(2_000))
     assert schemas(static(bench)) == [("a", "b")]
-    bench.delete(*range(1_000))
+    bench.delete(*range(500))
     assert schemas(static(bench)) == [("a", "b")], "a quarter is not much"
-    bench.delete(*range(1_000, 3_950))
+    bench.delete(*range(500, 1_950))
     assert schemas(static(bench)) == []
-    bench.insert(4_000, *pairs(4_000))
+    bench.insert(2_000, *pairs(2_000))
     bench.engine.profile(to_batch([{"a": 100, "b": 100}] * 500))
     assert schemas(static(bench)) == [], "nobody gets to them anyway"
     bench.check([{"a": 1, "b": 1, "x": 5_000}])
