@@ -51,7 +51,11 @@ _MAX_TABLES = 256
 
 
 class DynamicEngine(ClusterEngine):
-    """Clusters under equalities and groups of them, maintained in place."""
+    """Clusters under equalities and groups of them, maintained in place.
+
+    `n_created`, `n_removed` and `n_moved` count the tables made and removed, and the conjunctions
+    moved, since the beginning.
+    """
 
     def __init__(self, bm_max: float = 1.0, b_min: int = 500, rp_min: int = 2_000) -> None:
         super().__init__(Costs(check_predicate=0.0))

@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.engines.clustering import predicate_kernels as kernels
+from tocsin.engines.clustering.cluster_kernels import GUESS, TRUE
 from tocsin.engines.clustering.predicate_kernels import Conditions, Definitions
 from tocsin.engines.clustering.runs import places, positions
 from tocsin.model import INT64_MAX, INT64_MIN
@@ -32,11 +33,7 @@ from tocsin.normalize.keys import floats_of
 from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ConjunctionTable
 
-TRUE = 0
-"""The predicate that always holds."""
 NO_DIMENSION = -1
-GUESS = 0.5
-"""The share of events thought to satisfy a predicate that is no equality."""
 _EXACT_INTEGERS = 2.0**62
 
 
