@@ -2,6 +2,9 @@
 
 Numba's cache does not notice an edit in a helper that a cached kernel calls, so each run compiles
 afresh: a second process does so while the tests run that need no kernels, which come first.
+
+Most tests of an engine are marked slow but for the engines `auto` and `oracle`: the others have few
+users, and their kernels are compiled meanwhile, so their tests come last.
 `HYPOTHESIS_PROFILE=explore` looks for new counterexamples instead of the same every time.
 """
 
@@ -55,10 +58,33 @@ _NEED_NO_KERNELS = (
 )
 
 
+_COMMON_ENGINES = {"auto", "oracle"}
+_FAST_FOR_EVERY_ENGINE = ("tests/engines/test_protocol.py",)
+_NEED_OTHER_ENGINES = ("tests/engines/clustering/",)
+
+
+def _asks_for_another_engine(item: pytest.Item) -> bool:
+    """Whether a test is one that runs for each engine, and this is none of the common ones."""
+    from tocsin.engines import names
+
+    given = getattr(item, "callspec", None)
+    asked = [v for v in given.params.values() if isinstance(v, str)] if given else []
+    return not {*names()}.difference(_COMMON_ENGINES).isdisjoint(asked)
+
+
+def _place(item: pytest.Item) -> int:
+    """Return when a test comes: 0 where it needs no kernels, 2 where it needs rare ones."""
+    if _asks_for_another_engine(item) or item.nodeid.startswith(_NEED_OTHER_ENGINES):
+        return 2
+    return 0 if item.nodeid.startswith(_NEED_NO_KERNELS) else 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that need no kernels first, and compile meanwhile when many are to run."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_NEED_NO_KERNELS))
+    """Order and mark the tests as said above, and compile meanwhile when many are to run."""
+    items.sort(key=_place)
+    for item in items:
+        if _asks_for_another_engine(item) and not item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE):
+            item.add_marker(pytest.mark.slow)
     if len(items) > 1000:
-        warm = "import tocsin; tocsin.warm_up(); from tests.engines import trees; trees.warm_up()"
-        compiling = subprocess.Popen([sys.executable, "-c", warm])
+        compiling = subprocess.Popen([sys.executable, "-m", "tests.compile"])
         atexit.register(compiling.kill)

@@ -35,10 +35,10 @@ class Shelf:
 class Bench:
     """An engine with the expressions that it holds, and what it should answer."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, **options: object) -> None:
         self.shelf = Shelf()
         self.live: set[int] = set()
-        self.engine: Engine = engines.make(name, self.shelf, {})
+        self.engine: Engine = engines.make(name, self.shelf, options)
 
     def insert(self, first: int, *texts: str) -> None:
         ids = np.arange(first, first + len(texts))

@@ -36,6 +36,7 @@ from tocsin.language.expression import Expression
 from tocsin.normalize import normalize
 
 ENGINES = names()
+COMMON = ("auto", "oracle")
 Path: TypeAlias = Callable[[Sample, str], Verdicts]
 FEW = {
     "typed": (150, 60),
@@ -164,13 +165,19 @@ def test_thousands_of_disjuncts_equal_duckdb(name: str, engine: str) -> None:
 
 
 @pytest.mark.parametrize("world", [TYPED, MIXED], ids=["typed", "mixed"])
+@pytest.mark.parametrize(
+    "engines",
+    [pytest.param(COMMON, id="common"), pytest.param(ENGINES, id="every", marks=pytest.mark.slow)],
+)
 @settings(max_examples=25)
 @given(st.data())
-def test_everything_equals_duckdb_as_hypothesis_finds_it(world: World, data: st.DataObject) -> None:
+def test_everything_equals_duckdb_as_hypothesis_finds_it(
+    engines: Sequence[str], world: World, data: st.DataObject
+) -> None:
     conditions: list[Expression] = data.draw(st.lists(expressions(world), min_size=1, max_size=4))
     rows = data.draw(st.lists(events(world), min_size=1, max_size=4))
     expected = duck.verdicts(conditions, rows, world)
-    matchers = [tocsin.Matcher(engine=engine) for engine in ENGINES]
+    matchers = [tocsin.Matcher(engine=engine) for engine in engines]
     for i, condition in enumerate(conditions):
         form = normalize(condition)
         for matcher in matchers:

@@ -8,7 +8,7 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -35,6 +35,11 @@ from tocsin.matcher import Matcher
 from tocsin.normalize import NormalForm, bind, normalize
 
 IDS: list[str | int] = [*range(12), *"abcdefghijkl"]
+Engines: TypeAlias = Sequence[tuple[str, dict[str, Any]]]
+COMMON: Engines = (("auto", {}), ("oracle", {}))
+RESTLESS = {"bm_max": 0.2, "b_min": 2, "rp_min": 3}
+"""Thresholds by which `dynamic` makes and removes tables all the time."""
+EVERY: Engines = (*((name, {}) for name in names()), ("dynamic", RESTLESS))
 BAD_TEXTS = ("x =", "", "x = :p", "f(x) = 1", "x LIKE 'a!' ESCAPE '!'", "x = 1 AND (y = 2")
 
 
@@ -66,13 +71,13 @@ class Model:
 class Life:
     """One random life: a model and a matcher of each engine, which do the same."""
 
-    def __init__(self, seed: int, world: World) -> None:
+    def __init__(self, seed: int, world: World, engines: Engines) -> None:
         self.source = Seeded(seed)
         self.world = world
         self.model = Model()
         self.matchers: list[Matcher] = [
-            tocsin.Matcher(engine=name, clock=lambda: self.model.now / 1_000_000)
-            for name in names()
+            tocsin.Matcher(engine=name, clock=lambda: self.model.now / 1_000_000, **options)
+            for name, options in engines
         ]
         self.rows = [event(self.source, world) for _ in range(6)]
 
@@ -275,14 +280,20 @@ class Life:
         self.rows = [event(self.source, self.world) for _ in range(self.source.below(8) or 1)]
 
 
-def live(seeds: Sequence[int], n_steps: int, world: World) -> None:
+def live(seeds: Sequence[int], n_steps: int, world: World, engines: Engines = COMMON) -> None:
     for seed in seeds:
-        Life(seed, world).run(n_steps)
+        Life(seed, world, engines).run(n_steps)
 
 
 @pytest.mark.parametrize("world", [TYPED, MIXED], ids=["typed", "mixed"])
 def test_random_lives_are_what_a_dictionary_says(world: World) -> None:
     live(range(2), 80, world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [TYPED, MIXED], ids=["typed", "mixed"])
+def test_random_lives_are_the_same_with_every_engine(world: World) -> None:
+    live(range(1), 150, world, EVERY)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Commands and their options.
 
-Enters: arguments. Leaves: a call of the module that does the work. Only the standard library and
-Typer are imported here.
+Enters: arguments. Leaves: a call of the module that does the work. Only the standard library, Typer
+and the names of the engines are imported here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.console import guarded
+from tocsin.engines import names
 
 _EXIT_CODES = (
     "Exit codes: 0 success; 1 finished, but bad rows were set aside; "
@@ -72,7 +73,7 @@ Types = Annotated[
         help="Declare an attribute: integer, float, string, boolean or timestamp. Repeatable.",
     ),
 ]
-Engine = Annotated[str, typer.Option(help="The matching algorithm: auto or oracle.")]
+Engine = Annotated[str, typer.Option(help=f"The matching algorithm: {', '.join(names())}.")]
 Seed = Annotated[int, typer.Option(min=0, help="The seed of the generated data.")]
 Workload = Annotated[str, typer.Option(help="W0, W1, W2, T, TW, M or G.")]
 Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]

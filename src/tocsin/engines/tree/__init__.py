@@ -40,7 +40,7 @@ from tocsin.engines.tree import audit, id_kernels
 from tocsin.engines.tree.conditions import TestBook
 from tocsin.engines.tree.forest import Forest
 from tocsin.engines.tree.growing import grown
-from tocsin.engines.tree.options import TreeOptions
+from tocsin.engines.tree.options import TreeOptions, read_options
 from tocsin.engines.tree.order import choose_index, choose_order
 from tocsin.engines.tree.places import Attribute
 from tocsin.engines.tree.residuals import Residuals
@@ -249,3 +249,8 @@ def _groups(subscription: NDArray[np.int64], first: int) -> NDArray[np.int32]:
     group = np.cumsum(is_first) - 1
     alone = np.diff(begin, append=len(subscription)) == 1
     return np.where(alone[group], -1, first + begin[group]).astype(np.int32)
+
+
+def make_tree(**options: object) -> TreeEngine:
+    """Make an engine with given options."""
+    return TreeEngine(read_options(options))

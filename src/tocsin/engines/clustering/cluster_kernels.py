@@ -1,0 +1,772 @@
+"""Conjunctions, association lists and clusters, compiled: the second phase of the engines.
+
+Enters: conjunctions as runs of predicate numbers; for each event the predicates that it satisfies.
+Leaves: the conjunctions that each event satisfies (LIKE patterns apart).
+
+All that varies in length lies in one *pool* of 32-bit numbers: the predicates of a conjunction, the
+association list of a predicate, the columns of a cluster. Space in it is given out in classes of
+size, a quarter of a power of two apart, and what is given back waits in a list for its class. A
+*block* is some columns of equal capacity. What it holds is removed by moving the last entry into
+its place, so that entries may come and go in time proportional to their predicates.
+
+Kernels that need room stop where it runs out and say so; the caller makes room and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.jit import inlined, kernel, prefetch_row
+
+Integers: TypeAlias = NDArray[np.int64]
+Numbers: TypeAlias = NDArray[np.int32]
+Bits: TypeAlias = NDArray[np.uint8]
+Shares: TypeAlias = NDArray[np.float64]
+Scalar: TypeAlias = Any
+
+TRUE = 0
+"""The predicate that always holds."""
+MAX_SCHEMA = 4
+"""How many attributes a table's schema may have."""
+UNFOLD = 16
+"""How many entries of a column make a cache line."""
+GUESS = 0.5
+"""The share of events thought to satisfy a predicate that is no equality."""
+
+POOL_USED, N_SLOTS, FREE_SLOT, N_CLUSTERS, FREE_CLUSTER, N_ACCESS, FREE_ACCESS = range(7)
+"""Places in `Held.state`; `FREE_…` is the first of a list of free rows, or -1."""
+
+SUBSCRIPTION, SIBLING, OWNER, RUN, SIZE, CLUSTER, POSITION = range(7)
+"""Columns of `Held.conjunctions`: the dense id (-1: a free row), the next conjunction of the same
+subscription (or the next free row), the first one; where its predicates are, and how many; its
+cluster, and its position there."""
+
+BASE, CAPACITY, COUNT, N_LEFT, ACCESS, NEXT, SEEN = range(7)
+"""Columns of blocks: where it starts, for how many entries it has room, how many it has. Clusters
+also have how many predicates are left to check, the access predicate, the next cluster under it,
+and a number that is 0 when they are made and otherwise left to the engine."""
+
+TABLE, HEAD, CHAIN, POPULATION = range(MAX_SCHEMA, MAX_SCHEMA + 4)
+"""Columns of access predicates, after the predicates they are made of: the table (-1: a predicate
+by itself), the first cluster, the next in the same bucket (or the next free row), and how many
+conjunctions they lead to."""
+
+
+class Held(NamedTuple):
+    """Conjunctions by slot, and the pool."""
+
+    pool: Numbers
+    free: Integers
+    state: Integers
+    conjunctions: Numbers
+
+
+class Clustering(NamedTuple):
+    """Clusters, access predicates, and the tables that find them.
+
+    `schemas[t]` is how many dimensions table t has (0: there is none), and which. `access_of` gives
+    the access predicate made of one predicate alone; the others are found by hashing.
+    """
+
+    clusters: Numbers
+    access: Numbers
+    bucket: Numbers
+    access_of: Numbers
+    schemas: Numbers
+    dimension: Numbers
+    share: Shares
+    n_points: Integers
+
+
+class Scratch(NamedTuple):
+    """Room that is clean between events: a bit for each predicate, a predicate for each dimension.
+
+    `candidates` has room for all clusters.
+    """
+
+    bits: Bits
+    point: Numbers
+    candidates: Numbers
+    order: Numbers
+
+
+# The pool.
+
+
+@inlined
+def _rounded(size: Scalar) -> Any:
+    """Return the size that is given out for a size, and the number of its class."""
+    shift = np.int64(0)
+    while size >> shift > 7:
+        shift += 1
+    quarters = (size + (1 << shift) - 1) >> shift
+    if quarters == 8:
+        shift, quarters = shift + 1, np.int64(4)
+    return quarters << shift, 4 * shift + quarters
+
+
+@inlined
+def _allocate(held: Held, size: Scalar) -> Scalar:
+    """Return where a run of this size may be put, or -1 where there is no room."""
+    rounded, which = _rounded(size)
+    start = held.free[which]
+    if start >= 0:
+        held.free[which] = held.pool[start]
+        return start
+    start = held.state[POOL_USED]
+    if start + rounded > len(held.pool):
+        return np.int64(-1)
+    held.state[POOL_USED] = start + rounded
+    return start
+
+
+@inlined
+def _release(held: Held, start: Scalar, size: Scalar) -> None:
+    _, which = _rounded(size)
+    held.pool[start] = held.free[which]
+    held.free[which] = start
+
+
+@inlined
+def _make_room(held: Held, blocks: Numbers, b: Scalar, n_columns: Scalar) -> Scalar:
+    """Make room for one more entry of a block; return whether there is."""
+    count, capacity = np.int64(blocks[b, COUNT]), np.int64(blocks[b, CAPACITY])
+    if count < capacity:
+        return True
+    size, _ = _rounded(n_columns * (capacity + (capacity >> 1) + 1))
+    start = _allocate(held, size)
+    if start < 0:
+        return False
+    more, old = size // n_columns, np.int64(blocks[b, BASE])
+    for i in range(n_columns):
+        for j in range(count):
+            held.pool[start + i * more + j] = held.pool[old + i * capacity + j]
+    if capacity:
+        _release(held, old, n_columns * capacity)
+    blocks[b, BASE], blocks[b, CAPACITY] = start, more
+    return True
+
+
+# Conjunctions.
+
+
+@kernel
+def store(
+    held: Held,
+    first_of: Numbers,
+    subscription: Integers,
+    condition_start: Integers,
+    predicates: Numbers,
+    width: int,
+    slots: Numbers,
+) -> None:
+    """Give each conjunction a slot, with room for `width` numbers a predicate.
+
+    There must be room for all. A conjunction without conditions has the predicate TRUE.
+    """
+    for i in range(len(subscription)):
+        c = held.state[FREE_SLOT]
+        if c >= 0:
+            held.state[FREE_SLOT] = held.conjunctions[c, SIBLING]
+        else:
+            c = held.state[N_SLOTS]
+            held.state[N_SLOTS] = c + 1
+        first, last = condition_start[i], condition_start[i + 1]
+        n = max(last - first, 1)
+        run = _allocate(held, n * width)
+        held.pool[run] = TRUE
+        for k in range(last - first):
+            held.pool[run + k] = predicates[first + k]
+        row = held.conjunctions[c]
+        dense = subscription[i]
+        row[SUBSCRIPTION], row[SIBLING] = dense, first_of[dense]
+        row[OWNER] = c if first_of[dense] < 0 else held.conjunctions[first_of[dense], OWNER]
+        row[RUN], row[SIZE], row[CLUSTER], row[POSITION] = run, n, -1, -1
+        first_of[dense] = c
+        slots[i] = c
+
+
+@kernel
+def slots_of(held: Held, first_of: Numbers, ids: Integers, slots: Numbers) -> int:
+    """Write the slots of subscriptions as far as there is room; return how many there are."""
+    n = 0
+    for i in range(len(ids)):
+        c = first_of[ids[i]]
+        while c >= 0:
+            if n < len(slots):
+                slots[n] = c
+            n += 1
+            c = held.conjunctions[c, SIBLING]
+    return n
+
+
+@kernel
+def forget(held: Held, first_of: Numbers, slots: Numbers, width: int, released: Numbers) -> int:
+    """Free slots of whole subscriptions; write the predicates they used, return how many."""
+    n = 0
+    for i in range(len(slots)):
+        row = held.conjunctions[slots[i]]
+        for k in range(row[SIZE]):
+            p = held.pool[np.int64(row[RUN]) + k]
+            if p != TRUE:
+                released[n] = p
+                n += 1
+        _release(held, np.int64(row[RUN]), np.int64(row[SIZE]) * width)
+        first_of[row[SUBSCRIPTION]] = -1
+        row[SUBSCRIPTION], row[SIBLING] = -1, held.state[FREE_SLOT]
+        held.state[FREE_SLOT] = slots[i]
+    return n
+
+
+@kernel
+def to_ids(
+    held: Held, offsets: Integers, found: Numbers, seen: Integers, stamp: int, ids: Numbers
+) -> None:
+    """Turn conjunctions into dense ids, each once for an event; rewrite the offsets."""
+    n, start = 0, offsets[0]
+    for e in range(len(offsets) - 1):
+        end = offsets[e + 1]
+        for i in range(start, end):
+            row = held.conjunctions[found[i]]
+            if seen[row[OWNER]] != stamp + e:
+                seen[row[OWNER]] = stamp + e
+                ids[n] = row[SUBSCRIPTION]
+                n += 1
+        start = end
+        offsets[e + 1] = n
+
+
+# Counting.
+
+
+@kernel
+def enlist(held: Held, lists: Numbers, slots: Numbers, done: int) -> int:
+    """Put conjunctions on the lists of their predicates; return how many are done."""
+    for i in range(done, len(slots)):
+        c = slots[i]
+        run, n = np.int64(held.conjunctions[c, RUN]), np.int64(held.conjunctions[c, SIZE])
+        for k in range(n):
+            if not _make_room(held, lists, np.int64(held.pool[run + k]), np.int64(2)):
+                return i
+        for k in range(n):
+            row = lists[held.pool[run + k]]
+            place = np.int64(row[BASE]) + row[COUNT]
+            held.pool[place], held.pool[place + row[CAPACITY]] = c, k
+            held.pool[run + n + k] = row[COUNT]
+            row[COUNT] += 1
+    return len(slots)
+
+
+@kernel
+def delist(held: Held, lists: Numbers, slots: Numbers) -> None:
+    """Take conjunctions off the lists of their predicates."""
+    for i in range(len(slots)):
+        run = np.int64(held.conjunctions[slots[i], RUN])
+        n = np.int64(held.conjunctions[slots[i], SIZE])
+        for k in range(n):
+            row = lists[held.pool[run + k]]
+            base, capacity = np.int64(row[BASE]), np.int64(row[CAPACITY])
+            at, last = np.int64(held.pool[run + n + k]), np.int64(row[COUNT]) - 1
+            c, which = held.pool[base + last], held.pool[base + capacity + last]
+            held.pool[base + at], held.pool[base + capacity + at] = c, which
+            place = np.int64(held.conjunctions[c, RUN]) + held.conjunctions[c, SIZE] + which
+            held.pool[place] = at
+            row[COUNT] = last
+            if last == 0:
+                _release(held, base, 2 * capacity)
+                row[CAPACITY] = 0
+
+
+@inlined
+def _count(
+    held: Held, lists: Numbers, sizes: Numbers, p: Scalar, base: Scalar, hits: Numbers,
+    out: Numbers, n_out: Scalar,
+) -> Scalar:  # fmt: skip
+    """Count a hit for each conjunction on a list; write those that have all."""
+    start = np.uint64(lists[p, BASE])
+    for j in range(start, start + np.uint64(lists[p, COUNT])):
+        c = np.uint64(held.pool[np.uint64(j)])
+        n_hits = max(hits[c], base) + np.int32(1)
+        hits[c] = n_hits
+        out[n_out] = c
+        n_out += n_hits == base + sizes[c]
+    return n_out
+
+
+@kernel
+def count_hits(
+    held: Held,
+    lists: Numbers,
+    sizes: Numbers,
+    predicates: Numbers,
+    ends: Integers,
+    hits: Numbers,
+    base: int,
+    step: int,
+    done: int,
+    out: Numbers,
+    offsets: Integers,
+) -> int:
+    """Count hits for the events of a chunk; return how many events are done.
+
+    A counter below an event's base is one that this event has not touched, and counts from the
+    base; the next event's base is `step` higher, which no counter of this one exceeds.
+    """
+    for e in range(done, len(offsets) - 1):
+        now = np.int32(base + e * step)
+        n_out = offsets[e]
+        n_hits = np.int64(lists[TRUE, COUNT])
+        for g in range(len(ends)):
+            for i in range(ends[g, e], ends[g, e + 1]):
+                n_hits += lists[predicates[i], COUNT]
+        if n_out + min(n_hits, len(sizes)) + 1 > len(out):
+            return e
+        n_out = _count(held, lists, sizes, TRUE, now, hits, out, n_out)
+        for g in range(len(ends)):
+            for i in range(ends[g, e], ends[g, e + 1]):
+                n_out = _count(held, lists, sizes, predicates[i], now, hits, out, n_out)
+        offsets[e + 1] = n_out
+    return len(offsets) - 1
+
+
+# Clusters.
+
+
+@inlined
+def _share(k: Clustering, p: Scalar) -> Scalar:
+    """Return the share of events that satisfies a predicate."""
+    if k.share[p] >= 0:
+        return k.share[p]
+    dimension = k.dimension[p]
+    return GUESS if dimension < 0 else 1.0 / k.n_points[dimension]
+
+
+@inlined
+def _bucket_of(k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
+    """Return the bucket of an access predicate of a table."""
+    h = np.uint64(table) * np.uint64(0x9E3779B97F4A7C15)
+    for i in range(n):
+        h = (h ^ np.uint64(key[i])) * np.uint64(0xBF58476D1CE4E5B9)
+        h ^= h >> np.uint64(29)
+    return np.int64(h & np.uint64(len(k.bucket) - 1))
+
+
+@inlined
+def _find_access(k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
+    """Return the access predicate of a table that is made of a key, or -1."""
+    x = np.int64(k.bucket[_bucket_of(k, table, key, n)])
+    while x >= 0:
+        is_same = k.access[x, TABLE] == table
+        for i in range(n):
+            is_same &= k.access[x, i] == key[i]
+        if is_same:
+            return x
+        x = np.int64(k.access[x, CHAIN])
+    return x
+
+
+@inlined
+def _fill_key(schemas: Numbers, table: Scalar, point: Numbers, key: Numbers) -> Scalar:
+    """Write the predicates that fill a table's schema; return how many, or 0 where one lacks."""
+    n = np.int64(schemas[table, 0])
+    for i in range(n):
+        key[i] = point[schemas[table, 1 + i]]
+        if key[i] < 0:
+            return np.int64(0)
+    return n
+
+
+@inlined
+def _choose(
+    k: Clustering, pool: Numbers, run: Scalar, n: Scalar, point: Numbers, key: Numbers,
+    fixed: Scalar, each: Scalar,
+) -> Any:  # fmt: skip
+    """Return the table (-1: a single predicate) that makes checking cheapest, the length of the
+    key, which is written, and the cost.
+
+    The cost is the share of events that get there times the cost of a check; of equal ones the
+    access predicate with the fewest conjunctions is taken.
+    """
+    best, chosen = fixed + each * n, np.int64(-1)
+    fewest = np.int64(1) << 60
+    single = np.int64(TRUE)
+    for i in range(n):
+        p = pool[run + i]
+        if k.dimension[p] < 0:
+            continue
+        point[k.dimension[p]] = p
+        cost = _share(k, p) * (fixed + each * (n - 1))
+        x = k.access_of[p]
+        population = np.int64(0) if x < 0 else np.int64(k.access[x, POPULATION])
+        if cost < best or (cost == best and population < fewest):
+            best, fewest, single = cost, population, np.int64(p)
+    for t in range(len(k.schemas)):
+        m = _fill_key(k.schemas, t, point, key)
+        if m == 0:
+            continue
+        cost = fixed + each * (n - m)
+        for i in range(m):
+            cost *= _share(k, key[i])
+        if cost < best:
+            best, chosen = cost, np.int64(t)
+    m = np.int64(1)
+    key[0] = single
+    if chosen >= 0:
+        m = _fill_key(k.schemas, chosen, point, key)
+    for i in range(n):
+        if k.dimension[pool[run + i]] >= 0:
+            point[k.dimension[pool[run + i]]] = -1
+    return chosen, m, best
+
+
+@inlined
+def _cost_now(k: Clustering, r: Scalar, fixed: Scalar, each: Scalar) -> Scalar:
+    """Return what checking a conjunction costs in the cluster where it is."""
+    cost = fixed + each * k.clusters[r, N_LEFT]
+    for i in range(MAX_SCHEMA):
+        p = k.access[k.clusters[r, ACCESS], i]
+        if p >= 0:
+            cost *= _share(k, p)
+    return cost
+
+
+@inlined
+def _take_row(rows: Numbers, state: Integers, n_rows: Scalar, free: Scalar, link: Scalar) -> Scalar:
+    """Return a free row, or a new one."""
+    r = state[free]
+    if r >= 0:
+        state[free] = rows[r, link]
+        return r
+    r = state[n_rows]
+    state[n_rows] = r + 1
+    return r
+
+
+@inlined
+def _access_for(held: Held, k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
+    """Return the access predicate of a key; make it where it is not there."""
+    x = np.int64(k.access_of[key[0]]) if table < 0 else _find_access(k, table, key, n)
+    if x >= 0:
+        return x
+    x = _take_row(k.access, held.state, N_ACCESS, FREE_ACCESS, CHAIN)
+    row = k.access[x]
+    for i in range(MAX_SCHEMA):
+        row[i] = key[i] if i < n else -1
+    row[TABLE], row[HEAD], row[CHAIN], row[POPULATION] = table, -1, -1, 0
+    if table < 0:
+        k.access_of[key[0]] = x
+    else:
+        b = _bucket_of(k, table, key, n)
+        row[CHAIN], k.bucket[b] = k.bucket[b], x
+    return x
+
+
+@inlined
+def _cluster_for(held: Held, k: Clustering, x: Scalar, n_left: Scalar) -> Scalar:
+    """Return the cluster of a size under an access predicate; make it where it is not there."""
+    r = np.int64(k.access[x, HEAD])
+    while r >= 0:
+        if k.clusters[r, N_LEFT] == n_left:
+            return r
+        r = np.int64(k.clusters[r, NEXT])
+    r = _take_row(k.clusters, held.state, N_CLUSTERS, FREE_CLUSTER, NEXT)
+    row = k.clusters[r]
+    row[BASE], row[CAPACITY], row[COUNT], row[SEEN] = 0, 0, 0, 0
+    row[N_LEFT], row[ACCESS] = n_left, x
+    row[NEXT], k.access[x, HEAD] = k.access[x, HEAD], r
+    return r
+
+
+@inlined
+def _order_left(
+    k: Clustering, pool: Numbers, run: Scalar, n: Scalar, key: Numbers, m: Scalar, order: Numbers
+) -> Scalar:
+    """Write the predicates that are left to check, those that few events satisfy first."""
+    n_left = np.int64(0)
+    for i in range(n):
+        p = pool[run + i]
+        is_key = False
+        for j in range(m):
+            is_key |= key[j] == p
+        if is_key:
+            continue
+        at = n_left
+        while at > 0 and _share(k, order[at - 1]) > _share(k, p):
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = p
+        n_left += 1
+    return n_left
+
+
+@kernel
+def place(
+    held: Held,
+    k: Clustering,
+    scratch: Scratch,
+    slots: Numbers,
+    done: int,
+    fixed: float,
+    each: float,
+    touched: Numbers,
+) -> int:
+    """Put each conjunction into the cluster where checking it is cheapest.
+
+    `fixed` and `each` are what a check costs, and each predicate in it. Writes the cluster of each;
+    returns how many conjunctions are done. One that is in a cluster already stays there, and -1 is
+    written where another would be cheaper.
+    """
+    key = np.empty(MAX_SCHEMA, np.int32)
+    for i in range(done, len(slots)):
+        if held.state[N_CLUSTERS] == len(k.clusters) or held.state[N_ACCESS] == len(k.access):
+            return i
+        row = held.conjunctions[slots[i]]
+        run, n = np.int64(row[RUN]), np.int64(row[SIZE])
+        table, m, cost = _choose(k, held.pool, run, n, scratch.point, key, fixed, each)
+        r = np.int64(row[CLUSTER])
+        if r >= 0:
+            is_better = cost < (1.0 - 1e-9) * _cost_now(k, r, fixed, each)
+            touched[i] = -1 if is_better else r
+            continue
+        n_left = _order_left(k, held.pool, run, n, key, m, scratch.order)
+        x = _access_for(held, k, table, key, m)
+        r = _cluster_for(held, k, x, n_left)
+        if not _make_room(held, k.clusters, r, n_left + 1):
+            return i
+        cluster = k.clusters[r]
+        at = np.int64(cluster[BASE]) + cluster[COUNT]
+        for j in range(n_left):
+            held.pool[at] = scratch.order[j]
+            at += cluster[CAPACITY]
+        held.pool[at] = slots[i]
+        row[CLUSTER], row[POSITION] = r, cluster[COUNT]
+        cluster[COUNT] += 1
+        k.access[x, POPULATION] += 1
+        touched[i] = r
+    return len(slots)
+
+
+@inlined
+def _drop_access(held: Held, k: Clustering, x: Scalar) -> None:
+    """Forget an access predicate that leads nowhere."""
+    row = k.access[x]
+    if row[TABLE] < 0:
+        k.access_of[row[0]] = -1
+    else:
+        b = _bucket_of(k, row[TABLE], row, np.int64(k.schemas[row[TABLE], 0]))
+        if k.bucket[b] == x:
+            k.bucket[b] = row[CHAIN]
+        else:
+            before = k.bucket[b]
+            while k.access[before, CHAIN] != x:
+                before = k.access[before, CHAIN]
+            k.access[before, CHAIN] = row[CHAIN]
+    row[HEAD] = -2
+    row[CHAIN] = held.state[FREE_ACCESS]
+    held.state[FREE_ACCESS] = x
+
+
+@inlined
+def _drop_cluster(held: Held, k: Clustering, r: Scalar) -> None:
+    """Forget a cluster that is empty, and its access predicate with the last one."""
+    cluster = k.clusters[r]
+    x = np.int64(cluster[ACCESS])
+    _release(held, np.int64(cluster[BASE]), np.int64(cluster[CAPACITY]) * (cluster[N_LEFT] + 1))
+    if k.access[x, HEAD] == r:
+        k.access[x, HEAD] = cluster[NEXT]
+    else:
+        before = k.access[x, HEAD]
+        while k.clusters[before, NEXT] != r:
+            before = k.clusters[before, NEXT]
+        k.clusters[before, NEXT] = cluster[NEXT]
+    cluster[CAPACITY], cluster[N_LEFT], cluster[ACCESS], cluster[SEEN] = 0, -1, -1, 0
+    cluster[NEXT] = held.state[FREE_CLUSTER]
+    held.state[FREE_CLUSTER] = r
+    if k.access[x, HEAD] < 0:
+        _drop_access(held, k, x)
+
+
+@kernel
+def take_out(held: Held, k: Clustering, slots: Numbers) -> None:
+    """Take conjunctions out of their clusters."""
+    for i in range(len(slots)):
+        row = held.conjunctions[slots[i]]
+        r = np.int64(row[CLUSTER])
+        if r < 0:
+            continue
+        cluster = k.clusters[r]
+        base, capacity = np.int64(cluster[BASE]), np.int64(cluster[CAPACITY])
+        at, last, n_left = np.int64(row[POSITION]), np.int64(cluster[COUNT]) - 1, cluster[N_LEFT]
+        for j in range(n_left + 1):
+            held.pool[base + j * capacity + at] = held.pool[base + j * capacity + last]
+        held.conjunctions[held.pool[base + n_left * capacity + at], POSITION] = at
+        cluster[COUNT] = last
+        k.access[cluster[ACCESS], POPULATION] -= 1
+        row[CLUSTER], row[POSITION] = -1, -1
+        if last == 0:
+            _drop_cluster(held, k, r)
+
+
+@kernel
+def rehash(held: Held, k: Clustering) -> None:
+    """Put every access predicate of a table into its bucket anew."""
+    k.bucket[:] = -1
+    for x in range(held.state[N_ACCESS]):
+        row = k.access[x]
+        if row[TABLE] >= 0 and row[HEAD] != -2:
+            b = _bucket_of(k, row[TABLE], row, np.int64(k.schemas[row[TABLE], 0]))
+            row[CHAIN], k.bucket[b] = k.bucket[b], x
+
+
+# Matching.
+
+
+def _line_check(n: int) -> Callable[..., Any]:
+    """Return the check of a cluster's entries with n predicates; 0: with any number.
+
+    The loop over the predicates unrolls where their number is a constant.
+    """
+
+    @inlined
+    def check_line(
+        pool: Numbers, at: Scalar, end: Scalar, capacity: Scalar, n_left: Scalar, bits: Bits,
+        out: Numbers, n_out: Scalar,
+    ) -> Scalar:  # fmt: skip
+        m = np.uint64(n) if n else n_left
+        while at < end:
+            place = at
+            at += np.uint64(1)
+            left = m
+            while left and bits[np.uint64(pool[place])]:
+                place += capacity
+                left -= np.uint64(1)
+            if not left:
+                out[n_out] = pool[place]
+                n_out += np.uint64(1)
+        return n_out
+
+    return check_line
+
+
+_check_any = _line_check(0)
+_check_1, _check_2, _check_3, _check_4 = (_line_check(n) for n in (1, 2, 3, 4))
+_check_5, _check_6, _check_7, _check_8 = (_line_check(n) for n in (5, 6, 7, 8))
+_check_9, _check_10 = _line_check(9), _line_check(10)
+
+
+@inlined
+def _match_cluster(
+    pool: Numbers, row: Numbers, bits: Bits, lookahead: Scalar, out: Numbers, n_out: Scalar
+) -> Scalar:
+    """Write the conjunctions of a cluster that hold, a cache line at a time; return the count."""
+    at, size, n = np.uint64(row[BASE]), np.uint64(row[CAPACITY]), np.uint64(row[N_LEFT])
+    last = at + np.uint64(row[COUNT])
+    while at < last:
+        end = min(at + np.uint64(UNFOLD), last)
+        if n == 1:
+            n_out = _check_1(pool, at, end, size, n, bits, out, n_out)
+        elif n == 2:
+            n_out = _check_2(pool, at, end, size, n, bits, out, n_out)
+        elif n == 3:
+            n_out = _check_3(pool, at, end, size, n, bits, out, n_out)
+        elif n == 4:
+            n_out = _check_4(pool, at, end, size, n, bits, out, n_out)
+        elif n == 5:
+            n_out = _check_5(pool, at, end, size, n, bits, out, n_out)
+        elif n == 6:
+            n_out = _check_6(pool, at, end, size, n, bits, out, n_out)
+        elif n == 7:
+            n_out = _check_7(pool, at, end, size, n, bits, out, n_out)
+        elif n == 8:
+            n_out = _check_8(pool, at, end, size, n, bits, out, n_out)
+        elif n == 9:
+            n_out = _check_9(pool, at, end, size, n, bits, out, n_out)
+        elif n == 10:
+            n_out = _check_10(pool, at, end, size, n, bits, out, n_out)
+        else:
+            n_out = _check_any(pool, at, end, size, n, bits, out, n_out)
+        if lookahead:
+            prefetch_row(pool, np.int64(at + lookahead))
+            prefetch_row(pool, np.int64(at + size + lookahead))
+        at = end
+    return n_out
+
+
+@inlined
+def _add_candidates(k: Clustering, x: Scalar, candidates: Numbers, n: Scalar) -> Scalar:
+    """Add the clusters under an access predicate; return the new count."""
+    if x >= 0:
+        r = np.int64(k.access[x, HEAD])
+        while r >= 0:
+            candidates[n] = r
+            n += 1
+            r = np.int64(k.clusters[r, NEXT])
+    return n
+
+
+@inlined
+def _test_predicates(
+    k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, e: Scalar, key: Numbers
+) -> Scalar:
+    """Set the bits of what an event satisfies; write its candidate clusters, return how many."""
+    n = _add_candidates(k, np.int64(k.access_of[TRUE]), scratch.candidates, np.int64(0))
+    for g in range(len(ends)):
+        for i in range(ends[g, e], ends[g, e + 1]):
+            p = predicates[i]
+            scratch.bits[p] = 1
+            if k.dimension[p] >= 0:
+                scratch.point[k.dimension[p]] = p
+                n = _add_candidates(k, np.int64(k.access_of[p]), scratch.candidates, n)
+    for t in range(len(k.schemas)):
+        m = _fill_key(k.schemas, t, scratch.point, key)
+        if m:
+            n = _add_candidates(k, _find_access(k, t, key, m), scratch.candidates, n)
+    return n
+
+
+@inlined
+def _clean(k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, e: Scalar) -> None:
+    for g in range(len(ends)):
+        for i in range(ends[g, e], ends[g, e + 1]):
+            p = predicates[i]
+            scratch.bits[p] = 0
+            if k.dimension[p] >= 0:
+                scratch.point[k.dimension[p]] = -1
+
+
+@kernel
+def match(
+    pool: Numbers,
+    k: Clustering,
+    scratch: Scratch,
+    predicates: Numbers,
+    ends: Integers,
+    lookahead: int,
+    done: int,
+    out: Numbers,
+    offsets: Integers,
+) -> int:
+    """Match the events of a chunk; return how many of them are done.
+
+    `lookahead` is how many entries ahead a column is asked for, 0 for not at all.
+    """
+    key = np.empty(MAX_SCHEMA, np.int32)
+    for e in range(done, len(offsets) - 1):
+        n = _test_predicates(k, scratch, predicates, ends, e, key)
+        n_out = np.uint64(offsets[e])
+        n_checked = np.int64(0)
+        for i in range(n):
+            n_checked += k.clusters[scratch.candidates[i], COUNT]
+        has_room = np.int64(n_out) + n_checked < len(out)
+        for i in range(n if has_room else 0):
+            row = k.clusters[scratch.candidates[i]]
+            n_out = _match_cluster(pool, row, scratch.bits, np.uint64(lookahead), out, n_out)
+        _clean(k, scratch, predicates, ends, e)
+        if not has_room:
+            return e
+        offsets[e + 1] = n_out
+    return len(offsets) - 1
