@@ -306,12 +306,18 @@ def _to_column(array: pa.Array, kind: Kind) -> Column:
     if kind is Kind.TIMESTAMP:
         array = array.view(pa.int64())
     values = _plain(array)
-    if kind is Kind.FLOAT:
+    if kind is Kind.FLOAT and _may_have_nan(values):
         nan = np.isnan(values)
         if nan.any():
             other = nan if here is None else nan & here
             return Column((Part(line, values, ~nan if here is None else here & ~nan),), other)
     return Column((Part(line, values, here),), None)
+
+
+def _may_have_nan(values: NDArray[np.float64]) -> bool:
+    """Whether a NaN may be among the values; also where infinities cancel each other out."""
+    with np.errstate(all="ignore"):
+        return math.isnan(values.sum())
 
 
 def _is_valid(array: pa.Array) -> NDArray[np.bool_]:

@@ -640,34 +640,39 @@ def _sift(
     entries: Words,
     found: Clusters,
     k: Scalar,
+    n_found: Scalar,
     present: Words,
     codes: Codes,
     likely: Any,
-    n: Scalar,
-) -> Scalar:
-    """Add the entries of a cluster that ask for no attribute that its event lacks.
+) -> Any:
+    """Find the entries of clusters that ask for no attribute that their events lack.
 
     `likely` are entries and events; what their checks will need of the codes, which are flat, is
-    on its way. Returns how many are likely.
+    on its way. Takes as many clusters from the k-th on as there is room for; returns how many
+    entries are likely, and the next cluster.
     """
     entry, name = likely
-    event = np.uint64(found.member[k])
-    row = event * np.uint64(len(codes) // len(present))
-    for i in range(np.uint64(found.start[k]), np.uint64(found.end[k])):
-        word, rest = entries[i, 0], entries[i, 1]
-        a, b = word & np.uint64(0xFFFF), word >> np.uint64(48)
-        lacks = ~present[event, a >> np.uint64(6)] >> (a & _IN_WORD)
-        lacks &= np.uint64((word & _LOW) > 0)
-        lacks_b = ~present[event, b >> np.uint64(6)] >> (b & _IN_WORD)
-        lacks_b &= np.uint64(np.uint16(rest) > 0)
-        if (lacks | lacks_b) & np.uint64(1):
-            continue
-        entry[n] = i
-        name[n] = event
-        n += 1
-        prefetch_row(codes, np.int64(row + a))
-        prefetch_row(codes, np.int64(row + b))
-    return n
+    n_attributes = np.uint64(len(codes) // len(present))
+    n = np.int64(0)
+    while k < n_found and n + found.end[k] - found.start[k] <= len(entry):
+        event = np.uint64(found.member[k])
+        row = event * n_attributes
+        for i in range(np.uint64(found.start[k]), np.uint64(found.end[k])):
+            word, rest = entries[i, 0], entries[i, 1]
+            a, b = word & np.uint64(0xFFFF), word >> np.uint64(48)
+            lacks = ~present[event, a >> np.uint64(6)] >> (a & _IN_WORD)
+            lacks &= np.uint64((word & _LOW) > 0)
+            lacks_b = ~present[event, b >> np.uint64(6)] >> (b & _IN_WORD)
+            lacks_b &= np.uint64(np.uint16(rest) > 0)
+            if (lacks | lacks_b) & np.uint64(1):
+                continue
+            entry[n] = i
+            name[n] = event
+            n += 1
+            prefetch_row(codes, np.int64(row + a))
+            prefetch_row(codes, np.int64(row + b))
+        k += 1
+    return n, k
 
 
 @kernel
@@ -701,12 +706,10 @@ def match_members(
             n_found = _find_member(coding, keys, entries, f, m, cells, first, last, found)
             k = np.int64(0)
             while k < n_found:
-                n_likely, size = np.int64(0), found.end[k] - found.start[k]
+                size = found.end[k] - found.start[k]
                 if size > len(likely[0]):
                     likely = (np.empty(size, np.int64), np.empty(size, np.int64))
-                while k < n_found and n_likely + found.end[k] - found.start[k] <= len(likely[0]):
-                    n_likely = _sift(entries, found, k, present, flat, likely, n_likely)
-                    k += 1
+                n_likely, k = _sift(entries, found, k, n_found, present, flat, likely)
                 for at in range(n_likely):
                     i, event = likely[0][at], likely[1][at]
                     is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], codes[event])
