@@ -259,10 +259,19 @@ class Matcher:
                 return self._engine.merge()
         return self._engine.merge()
 
-    def explain(self, id: SubscriptionId, event: Mapping[str, object] | None = None) -> str:
-        """Say how a subscription is indexed, or, with an event, why it does or does not match."""
+    def explain(
+        self, id: SubscriptionId | None = None, event: Mapping[str, object] | None = None
+    ) -> str:
+        """Say how a subscription is indexed, or, with an event, why it does or does not match.
+
+        Without an id, say what the index is made of.
+        """
         with self._lock:
             self._expire()
+            if id is None:
+                if event is not None:
+                    raise ArgumentError("explain needs an id to say why an event matches it")
+                return self._engine.describe()
             dense = self._dense(id)
             expression = self._book.expression(dense)
             if event is not None:

@@ -14,6 +14,8 @@ from tocsin.cli.app import app
 from tocsin.errors import TocsinError
 from tocsin.matcher import Matcher
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "subscriptions": 101,
     "events": 20,
@@ -113,7 +115,6 @@ class Unchanging(Matcher):
         return None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broken", [Emptied, Unchanging])
 def test_a_matcher_that_is_wrong_after_the_change_is_caught(broken, monkeypatch):
     monkeypatch.setattr(adapt, "Matcher", broken)
@@ -121,7 +122,6 @@ def test_a_matcher_that_is_wrong_after_the_change_is_caught(broken, monkeypatch)
         adapt.run(small("interests"))
 
 
-@pytest.mark.slow
 def test_parts_may_be_more_than_subscriptions():
     assert adapt.run(small("interests", subscriptions=2, parts=3))["checked"] == 32
 
@@ -142,14 +142,12 @@ def test_a_setting_that_makes_no_sense_is_refused(wrong):
         adapt.run(Adapt(**{"scenario": "skew", **SMALL, **wrong}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_an_index_is_right_after_the_change(scenario):
     result = adapt.run(small(scenario, subscriptions=3000, events=500))
     assert result["checked"] == 60
 
 
-@pytest.mark.slow
 def test_the_command_prints_json_or_a_table():
     size = ["--subscriptions", "50", "--events", "10", "--parts", "2", "--repeats", "1"]
     printed = CliRunner().invoke(app, ["bench", "adapt", *size, "--scenario", "skew", "--json"])

@@ -18,6 +18,8 @@ from tocsin.matcher import Matcher
 from tocsin.matches import Matches
 from tocsin.workloads import workload
 
+pytestmark = pytest.mark.slow
+
 SMALL: dict[str, Any] = {
     "subscriptions": 60,
     "rate": 200,
@@ -87,7 +89,6 @@ def test_the_table_shows_the_rates_and_the_ratio(result):
     assert f"{result['ratio']}" in table
 
 
-@pytest.mark.slow
 def test_a_writer_that_cannot_keep_up_says_so():
     result = churn.run(small(rate=1_000_000, seconds=0.1))
     assert not result["kept_up"]
@@ -95,7 +96,6 @@ def test_a_writer_that_cannot_keep_up_says_so():
     assert "did not keep up" in churn.render(result)
 
 
-@pytest.mark.slow
 def test_changes_can_be_made_in_chunks():
     result = churn.run(small("M", chunk=5))
     assert result["calls"] == ["subscribe_many", "unsubscribe_many"]
@@ -185,7 +185,6 @@ def test_a_matcher_that_is_wrong_about_changes_is_caught(broken, message, monkey
         churn.run(small())
 
 
-@pytest.mark.slow
 def test_an_error_of_the_writer_is_not_lost(monkeypatch):
     monkeypatch.setattr(load, "Matcher", Failing)
     with pytest.raises(UnknownSubscriptionError, match="nobody"):
@@ -210,7 +209,6 @@ def test_a_setting_that_makes_no_sense_is_refused(wrong):
         churn.run(Churn(**{**SMALL, **wrong}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "chunk"), [("W0", 1), ("M", 20), ("G", 1)])
 def test_answers_are_right_after_many_changes(name, chunk):
     result = churn.run(
@@ -219,7 +217,6 @@ def test_answers_are_right_after_many_changes(name, chunk):
     assert result["checked"] >= 200
 
 
-@pytest.mark.slow
 def test_the_command_prints_json_or_a_table():
     size = ["--subscriptions", "100", "--seconds", "0.2", "--batch", "20"]
     printed = CliRunner().invoke(app, ["bench", "churn", *size, "--chunk", "3", "--json"])
@@ -229,7 +226,6 @@ def test_the_command_prints_json_or_a_table():
     assert "changes/s" in printed.stdout
 
 
-@pytest.mark.slow
 def test_a_wrong_answer_is_no_success_of_the_command(monkeypatch):
     monkeypatch.setattr(load, "Matcher", Undying)
     size = ["--subscriptions", "50", "--seconds", "0.1", "--batch", "20"]

@@ -12,10 +12,11 @@ from tocsin.bench.load import Setting
 from tocsin.cli.app import app
 from tocsin.errors import ArgumentError, TocsinError
 
+pytestmark = pytest.mark.slow
+
 SMALL = Setting("M", events=20, engine="oracle", baseline="none", seed=3, repeats=1)
 
 
-@pytest.mark.slow
 def test_sizes_are_measured_from_the_smallest_on():
     announced = []
     result = scale.run(SMALL, [40, 10, 40], progress=lambda *step: announced.append(step))
@@ -32,7 +33,6 @@ def test_sizes_are_measured_from_the_smallest_on():
     assert str(result["ratio"]) in table
 
 
-@pytest.mark.slow
 def test_what_goes_wrong_in_the_process_is_told():
     with pytest.raises(ArgumentError, match="steam"):
         scale._run_apart(Setting(engine="steam"))
@@ -40,7 +40,6 @@ def test_what_goes_wrong_in_the_process_is_told():
         scale._run_apart(Setting(events="many"))  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_the_command_prints_json():
     options = ["--workload", "M", "--events", "10", "--engine", "oracle", "--repeats", "1"]
     sizes = ["--subscriptions", "5,20"]

@@ -294,6 +294,15 @@ def bench_churn(
     )
 
 
+@bench_app.command("calibrate", epilog=_EXIT_CODES)
+@guarded
+def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
+    """Measure the cost constants of the planner on this machine, beside those in use."""
+    from tocsin.cli.bench import run_calibrate
+
+    return run_calibrate(repeats, as_json)
+
+
 @bench_app.command("adapt", epilog=_EXIT_CODES)
 @guarded
 def bench_adapt(

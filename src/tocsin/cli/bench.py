@@ -76,6 +76,13 @@ def run_adapt(setting: Adapt, as_json: bool) -> int:
     return _run(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
 
 
+def run_calibrate(repeats: int, as_json: bool) -> int:
+    """Measure the planner's cost constants."""
+    from tocsin.bench import calibrate
+
+    return _run(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
+
+
 def _run(
     measure: Callable[[Show], Result], render: Callable[[Mapping[str, Any]], str], as_json: bool
 ) -> int:

@@ -65,6 +65,10 @@ class OracleEngine:
         """Say how a subscription is found."""
         return "evaluated on every event"
 
+    def describe(self) -> str:
+        """Say that there is no index."""
+        return "no index: every subscription is evaluated on every event"
+
     def check(self) -> None:
         """There is nothing that could be inconsistent."""
 

@@ -71,6 +71,9 @@ class Engine(Protocol):
     def explain(self, dense: int) -> str:
         """Say where a subscription is kept and how it is found."""
 
+    def describe(self) -> str:
+        """Say what the index is made of."""
+
     def check(self) -> None:
         """Verify every invariant; raise AssertionError where one fails."""
 

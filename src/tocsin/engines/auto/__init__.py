@@ -30,7 +30,7 @@ from tocsin.engines.auto.content import (
     merged,
 )
 from tocsin.engines.auto.prepared import Prepared
-from tocsin.engines.auto.report import explain_subscription
+from tocsin.engines.auto.report import describe_tables, explain_subscription
 from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.auto.segment import Candidates, Segment, join
 from tocsin.engines.protocol import Found
@@ -326,6 +326,14 @@ class AutoEngine:
         segments = [segment for segment, _ in self.reader().segments]
         lines = [line for segment in segments for line in explain_subscription(segment, dense)]
         return "\n".join(lines) if lines else "not kept: it can never match"
+
+    def describe(self) -> str:
+        """List the access tables of every segment, and how much of them an event sees."""
+        lines = []
+        for at, (segment, _) in enumerate(self.reader().segments):
+            lines.append(f"segment {at + 1}: {segment.n_subscriptions} subscriptions")
+            lines += [f"  {table}" for table in describe_tables(segment, self._sample)]
+        return "\n".join(lines) if lines else "nothing is indexed"
 
     def check(self) -> None:
         """Verify the invariants of every segment."""

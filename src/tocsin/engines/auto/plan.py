@@ -39,14 +39,17 @@ _Checks: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Costs:
-    """What an event pays, in nanoseconds: to look into tables, and to check entries."""
+    """What an event pays, in nanoseconds: to look into tables, and to check entries.
+
+    Measured by `tocsin bench calibrate`; a probe is given more, as it often misses the cache.
+    """
 
     family: float = 8.0
-    probe: float = 4.0
-    check: float = 1.2
-    word: float = 6.0
+    probe: float = 3.0
+    check: float = 1.5
+    word: float = 4.0
     """What a word of 64 conjunctions costs in a bitmap, and one attribute of it."""
-    band: float = 0.75
+    band: float = 0.4
 
     @property
     def bit_share(self) -> tuple[float, float]:

@@ -10,23 +10,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.encode.events import EventBatch
 from tocsin.engines.auto.arrays import NUMBER, Keys
+from tocsin.engines.auto.prepared import to_rows
 from tocsin.engines.auto.segment import Segment
 
 
 @dataclass(frozen=True)
 class TableReport:
-    """An access table: the attributes of its key, how many conjunctions are kept, and how."""
+    """An access table: the attributes of its key, what it keeps, and what an event sees of it.
+
+    `checks` is how many conjunctions an event is expected to find under its key.
+    """
 
     key: tuple[str, ...]
     n_kept: int
-    n_keys: int
     way: str
+    checks: float
 
     def __str__(self) -> str:
         key = f"({', '.join(self.key)})" if self.key else "no key"
-        per_key = self.n_kept / max(self.n_keys, 1)
-        return f"{key}: {self.n_kept} {self.way}, {per_key:.3g} a key"
+        return f"{key}: {self.n_kept} {self.way}, {self.checks:.3g} an event"
 
 
 def explain_subscription(segment: Segment, dense: int) -> list[str]:
@@ -96,8 +100,14 @@ def _sizes(keys: Keys, f: int, m: int) -> NDArray[np.int64]:
     return sizes.ravel()
 
 
-def describe_tables(segment: Segment) -> list[TableReport]:
-    """List the access tables of a segment, the largest first."""
+def describe_tables(segment: Segment, sample: EventBatch | None) -> list[TableReport]:
+    """List the access tables of a segment, those that an event sees most of first.
+
+    What it sees is counted for a sample of events; without one, all keys are thought to be equally
+    likely.
+    """
+    cells = None if sample is None else segment.space.encode(sample)
+    codes = None if cells is None else to_rows(segment.coding, cells).codes
     found = []
     for keys, way in (
         (segment.layout.keys, "entries"),
@@ -106,10 +116,31 @@ def describe_tables(segment: Segment) -> list[TableReport]:
         for f in range(len(keys.base)):
             for m in range(int(keys.member_start[f]), int(keys.member_start[f + 1])):
                 sizes = _sizes(keys, f, m)
+                checks = sizes.mean() if codes is None else _seen(segment, keys, f, m, codes)
                 names = tuple(_key_names(segment, keys, f, m))
-                found.append(TableReport(names, int(sizes.sum()), len(sizes), way))
+                found.append(TableReport(names, int(sizes.sum()), way, float(checks)))
     n_words = len(segment.layout.bitmaps.start) - 1
     if n_words:
         n = int(np.count_nonzero(_filled(segment)))
-        found.append(TableReport((), n, 1, f"in {n_words} words of bitmaps"))
-    return sorted(found, key=lambda table: -table.n_kept)
+        found.append(TableReport((), n, "in words of bitmaps", float(n_words)))
+    return sorted(found, key=lambda table: -table.checks)
+
+
+def _seen(segment: Segment, keys: Keys, f: int, m: int, codes: NDArray[np.uint16]) -> float:
+    """Return how many conjunctions an event finds in a table, in the mean of some."""
+    coding = segment.coding
+    key = np.zeros(len(codes), np.int64)
+    has_key = np.ones(len(codes), np.bool_)
+    for a in segment.prefixes[f]:
+        digit = coding.digit[coding.first[a] + codes[:, a]]
+        has_key &= digit >= 0
+        key = key * coding.n_digits[a] + digit
+    place = keys.base[f] + key * keys.stride[f] + keys.member_offset[m]
+    member = int(keys.member_attribute[m])
+    if member >= 0:
+        digit = coding.digit[coding.first[member] + codes[:, member]]
+        has_key &= digit >= 0
+        place = place + digit
+    place = place[has_key]
+    sizes = keys.start[place + 1].astype(np.int64) - keys.start[place]
+    return float(sizes.sum() / max(len(codes), 1))

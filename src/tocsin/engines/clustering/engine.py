@@ -185,6 +185,11 @@ class TwoPhaseEngine(ABC):
         lines = [self._explain(slot) for slot in reversed(slots)]
         return "\n".join(lines) if lines else "not kept: it can never match"
 
+    def describe(self) -> str:
+        """Say how much is held."""
+        self._settle()
+        return f"{type(self).__name__}: {self.nbytes} bytes"
+
     def check(self) -> None:
         """Verify every invariant."""
         self._settle()

@@ -229,6 +229,10 @@ class TreeEngine:
         lines = [audit.explain(self._forest, conjunction) for conjunction in found]
         return "\n".join(lines) if lines else "not kept: it can never match"
 
+    def describe(self) -> str:
+        """Say how large the tree is."""
+        return f"a matching tree of {self.n_nodes} nodes for {self._n_live} conjunctions"
+
     def check(self) -> None:
         """Verify the invariants of the tree."""
         live = np.flatnonzero(self._owner[: self._forest.kept.n] >= 0)
