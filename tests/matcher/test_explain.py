@@ -6,7 +6,7 @@ import pytest
 
 import tocsin
 from tocsin.engines import names
-from tocsin.errors import EventError, UnknownSubscriptionError
+from tocsin.errors import ArgumentError, EventError, UnknownSubscriptionError
 from tocsin.matcher import Matcher
 
 QUOTE = tocsin.EventType("Quote", firm=str, price=float, volume=int)
@@ -99,3 +99,19 @@ def test_an_event_that_cannot_be_accepted_cannot_be_explained(m: Matcher) -> Non
 def test_an_unknown_subscription_cannot_be_explained(m: Matcher) -> None:
     with pytest.raises(UnknownSubscriptionError):
         m.explain("nobody")
+
+
+def test_without_an_id_the_tables_are_listed_with_what_an_event_sees_of_them() -> None:
+    m = tocsin.Matcher()
+    m.subscribe_many(
+        {"id": range(300), "firm": [f"f{i % 20}" for i in range(300)]}, where="firm = :firm"
+    )
+    assert m.explain() == "segment 1: 300 subscriptions\n  (firm): 300 entries, 15 an event"
+    m.profile([{"firm": "f1"}, {"firm": "unheard of"}])
+    assert m.explain().endswith("(firm): 300 entries, 7.5 an event")
+    with pytest.raises(ArgumentError):
+        m.explain(event={"firm": "f1"})
+
+
+def test_an_empty_matcher_has_nothing_to_explain() -> None:
+    assert tocsin.Matcher().explain() == "nothing is indexed"
