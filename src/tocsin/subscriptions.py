@@ -20,12 +20,13 @@ from tocsin.book.blocks import NEVER, SINGLES, Block, Names, singles_block
 from tocsin.book.directory import Directory, IdTable, octets_of
 from tocsin.book.ends import Ends
 from tocsin.book.ids import FEW, Ids
-from tocsin.book.parts import BookParts, read_parts, write_parts
+from tocsin.book.parts import read_parts, write_parts
 from tocsin.book.shelf import Shelf
 from tocsin.book.sources import OneSource, Source, Template
 from tocsin.language.expression import Expression
 from tocsin.model import INT64_MIN, SubscriptionId
 from tocsin.normalize.bind import bind
+from tocsin.parts import Parts
 
 _SPARE = 1024
 
@@ -243,9 +244,15 @@ class SubscriptionBook:
         """Return a subscription's condition with its parameters bound."""
         return bind(*self.template(dense))
 
+    def live(self) -> NDArray[np.int64]:
+        """Return the dense ids of all subscriptions, in order."""
+        parts = [shelved.block.dense_ids()[shelved.kept()] for shelved in self._shelf]
+        recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
+        return np.concatenate([*parts, np.sort(recent)])
+
     # Writing and opening.
 
-    def parts(self) -> BookParts:
+    def parts(self) -> Parts:
         """Return all that a book is as arrays, columns and a description, to be written."""
         self._shelve()
         if self._directory.n_entries > 1.25 * self._n_shelved:
@@ -255,7 +262,7 @@ class SubscriptionBook:
         return write_parts(self._shelf, (slots, n_entries), ends, self._first)
 
     @staticmethod
-    def from_parts(parts: BookParts) -> SubscriptionBook:
+    def from_parts(parts: Parts) -> SubscriptionBook:
         """Put a book together; arrays and columns are used as they are and never changed."""
         book = SubscriptionBook()
         book._shelf, (slots, n_entries), ends, first = read_parts(parts)
