@@ -204,10 +204,10 @@ def _read_source(at: _Place, of: Mapping[str, Any]) -> Source:
             **rules,
             names=list(of["names"]),
             values=tuple(at.column(f"source.values{i}") for i in range(of["n_values"])),
-            ids=pa.array([], STRING),
+            ids=pa.nulls(0, STRING),  # pa.array would import pandas first
             first_row=none,
             subscription=none,
-            op_texts=pa.array([], STRING),
+            op_texts=pa.nulls(0, STRING),
             problem=np.empty(0, np.bool_),
         )
     )

@@ -55,8 +55,7 @@ def write_file(path: Path, parts: Parts) -> Written:
     offset = 0
     for name, array in plain.items():
         assert array.dtype.str in _TYPES, f"{name}: arrays of {array.dtype} are not written"
-        sums = [zlib.crc32(chunk) for chunk in _chunks(_octets(array))]
-        described[name] = [array.dtype.str, list(array.shape), offset, sums]
+        described[name] = [array.dtype.str, list(array.shape), offset, _sums(array)]
         offset = _aligned(offset + array.nbytes)
     header = json.dumps({"facts": parts.facts, "arrays": described, "columns": columns}).encode()
     first = _aligned(_ALIGNMENT + len(header))
@@ -95,6 +94,15 @@ def read_file(folder: Path, written: Written, verify: bool) -> Parts:
         raise DamagedStoreError(str(path), f"its header makes no sense: {error}") from error
 
 
+def check_version(path: Path, found: int, known: int) -> None:
+    """Refuse a version of a format that we do not read."""
+    if found > known:
+        reason = f"it has version {found}; this release of Tocsin reads up to version {known}"
+        raise NewerStoreError(str(path), reason)
+    if found < 1:
+        raise DamagedStoreError(str(path), f"there is no version {found}")
+
+
 def _make_prefix(version: int, checksum: int, n_header: int, n_file: int) -> bytes:
     prefix = _PREFIX.pack(MAGIC, version, checksum, n_header, n_file, 0)[:-4]
     return prefix + struct.pack("<I", zlib.crc32(prefix))
@@ -122,8 +130,7 @@ def _map(path: Path) -> tuple[mmap.mmap, bytes]:
         raise DamagedStoreError(str(path), "it is not a file of a subscription store")
     if own != zlib.crc32(prefix[:-4]):
         raise DamagedStoreError(str(path), "the checksum of its first bytes is wrong")
-    if version != VERSION:
-        raise NewerStoreError(str(path), f"it has version {version}; this is for {VERSION}")
+    check_version(path, version, VERSION)
     if n_file != n_bytes:
         raise DamagedStoreError(str(path), f"it has {n_bytes} bytes, not {n_file}: it is cut off")
     header = mapped[_ALIGNMENT : _ALIGNMENT + n_header]
@@ -142,29 +149,24 @@ def _array(mapped: mmap.mmap, offset: int, dtype: str, shape: list[int]) -> NDAr
 
 
 def _verify(path: Path, arrays: dict[str, tuple[NDArray[Any], list[int]]]) -> None:
-    """Compare all checksums; zlib lets go of Python's lock, so several threads share the work."""
-    names, chunks, sums = [], [], []
+    """Compare all checksums."""
     for name, (array, expected) in arrays.items():
-        found = _chunks(_octets(array))
-        names += [name] * len(found)
-        chunks += found
-        sums += expected
-        if len(found) != len(expected):
-            raise ValueError(f"the array {name} has {len(expected)} checksums, not {len(found)}")
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for name, found_sum, expected_sum in zip(
-            names, pool.map(zlib.crc32, chunks), sums, strict=True
-        ):
-            if found_sum != expected_sum:
-                raise DamagedStoreError(str(path), f"the checksum of {name} is wrong")
+        if _sums(array) != expected:
+            raise DamagedStoreError(str(path), f"the checksum of {name} is wrong")
+
+
+def _sums(array: NDArray[Any]) -> list[int]:
+    """Return the checksums of an array, in several threads: zlib lets go of Python's lock."""
+    octets = _octets(array)
+    chunks = [octets[first : first + _CHUNK] for first in range(0, len(octets), _CHUNK)]
+    if len(chunks) < 2:
+        return [zlib.crc32(chunk) for chunk in chunks]
+    with ThreadPoolExecutor(min(8, len(chunks), os.cpu_count() or 1)) as pool:
+        return list(pool.map(zlib.crc32, chunks))
 
 
 def _octets(array: NDArray[Any]) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-
-
-def _chunks(octets: memoryview) -> list[memoryview]:
-    return [octets[first : first + _CHUNK] for first in range(0, len(octets), _CHUNK)]
 
 
 def _aligned(n_bytes: int) -> int:

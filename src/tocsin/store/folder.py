@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from tocsin.errors import DamagedStoreError, NewerStoreError, NoStoreError, StoreError
+from tocsin.errors import DamagedStoreError, NoStoreError, StoreError
 from tocsin.parts import Parts
-from tocsin.store.container import Written, read_file, write_file
+from tocsin.store.container import Written, check_version, read_file, write_file
 
 FORMAT = "tocsin subscription store"
 VERSION = 1
@@ -126,9 +126,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if said["format"] != FORMAT:
             raise DamagedStoreError(str(place), "it is not the manifest of a subscription store")
-        if said["version"] != VERSION:
-            reason = f"the store has version {said['version']}; this is for {VERSION}"
-            raise NewerStoreError(str(place), reason)
+        check_version(place, said["version"], VERSION)
         files = {role: _written(of) for role, of in said["files"].items()}
         segments = [_written(of) for of in said["segments"]]
         return Manifest(said["number"], said["facts"], files, segments)
