@@ -308,8 +308,9 @@ class Matcher:
     ) -> Matcher:
         """Return the matcher that was saved into a folder, its arrays mapped into memory.
 
-        What is done with it does not change the folder until it is saved there. With
-        `verify=False` the checksums of the arrays are not compared, which reads less of the files.
+        What is done with it does not change the folder until it is saved there. Checksums of all
+        that matching needs are compared now, those of the conditions before they are first looked
+        at; with `verify=False` they are not.
         """
         place = to_path(path)
         saved = open_matcher(place, verify)
@@ -317,7 +318,7 @@ class Matcher:
         with making_sense(place):
             options = dict(described.options)
             matcher = cls(described.event_type, engine=described.engine, clock=clock, **options)
-            matcher._fill(SubscriptionBook.from_parts(saved.book), saved)
+            matcher._fill(SubscriptionBook.from_parts(saved.book, saved.verify), saved)
         return matcher
 
     def _fill(self, book: SubscriptionBook, saved: SavedMatcher) -> None:
@@ -333,8 +334,9 @@ class Matcher:
             self._engine.profile(saved.profile)
 
     def check(self) -> None:
-        """Verify every invariant of the index; for tests."""
+        """Verify every invariant of the index, and the checksums of what was opened."""
         with self._lock:
+            self._book.verify()
             self._engine.check()
 
     @property

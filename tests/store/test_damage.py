@@ -59,7 +59,7 @@ def glance(matcher: Matcher) -> Any:
 
 def refusal(store: Path) -> StoreError | None:
     try:
-        open_it(store)
+        open_it(store).check()
     except StoreError as error:
         return error
     return None
@@ -100,6 +100,35 @@ def test_a_file_that_is_cut_off_is_refused(store: Path) -> None:
                 open_it(store)
         path.write_bytes(octets)
     open_it(store)
+
+
+def test_damaged_conditions_are_noticed_before_they_are_used(store: Path, tmp_path: Path) -> None:
+    expected = glance(open_it(store))
+    path = next(store.glob("conditions-*"))
+    octets = bytearray(path.read_bytes())
+    at = octets.find(b"firm = 'IBM' AND")
+    assert at > 0
+    octets[at : at + 4] = b"farm"
+    path.write_bytes(octets)
+    matcher = open_it(store)
+    matches, n = [sorted(map(repr, ids)) for ids in matcher.match_batch(events())], len(matcher)
+    assert (matches, n) == (expected[0], expected[-1]), "matching needs no conditions"
+    for call in (
+        lambda: matcher.explain("t9"),
+        lambda: matcher.update(-1, params={"v": 1}),
+        lambda: matcher.update("t9", where="x = 1"),
+        lambda: matcher.unsubscribe("t9"),
+        lambda: matcher.unsubscribe_many(["t9", "t11"]),
+        lambda: matcher.save(tmp_path / "other"),
+        matcher.check,
+    ):
+        with pytest.raises(DamagedStoreError, match=path.name):
+            call()
+    assert not (tmp_path / "other").exists()
+    assert [sorted(map(repr, ids)) for ids in matcher.match_batch(events())] == matches
+    assert len(matcher) == n, "calls that failed changed nothing"
+    matcher.subscribe("new", "x = 7")
+    assert "new" in matcher.match({"x": 7})
 
 
 def test_a_missing_file_is_named(store: Path) -> None:

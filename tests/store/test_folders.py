@@ -82,7 +82,7 @@ def test_a_crash_at_any_point_leaves_the_old_store_or_the_new(
         else:
             break
         assert match(path) == [2, 3]
-        assert len(files(path)) == 5
+        assert len(files(path)) == 6
     assert len(answers) > 12
     assert answers == sorted(answers), "once it is the new one it stays so"
     assert answers[0] == [0, 1]
@@ -128,7 +128,7 @@ def test_what_a_folder_holds_besides_is_left_alone(tmp_path: Path) -> None:
     assert match(path) == [0, 1]
     assert (path / "notes.txt").read_text() == "mine"
     assert (path / "segment-of-mine.tocsin").exists()
-    assert len(files(path)) == 6
+    assert len(files(path)) == 7
 
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
@@ -216,4 +216,4 @@ def test_a_store_can_be_opened_while_it_is_replaced(tmp_path: Path) -> None:
         for writer in writers:
             writer.join()
     assert all(ids in ([0], [1]) for ids in found)
-    assert len(files(path)) == 4
+    assert len(files(path)) == 5

@@ -43,6 +43,8 @@ from tocsin.normalize.rows import RuleTable
 from tocsin.parts import Parts
 
 _RULES = ("row", "row_start", "conjunction_start", "attribute", "op")
+_SOURCE = ".source."
+"""Is in the names of the parts of conditions."""
 _Directory: TypeAlias = tuple[NDArray[np.uint64], int]
 _Ends: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -68,6 +70,26 @@ def read_parts(parts: Parts) -> tuple[Shelf, _Directory, _Ends, int]:
     ]
     directory = (arrays["slots"], facts["n_entries"])
     return Shelf(held), directory, (arrays["end_moment"], arrays["end_dense"]), facts["next"]
+
+
+def split(parts: Parts) -> tuple[Parts, Parts]:
+    """Divide the parts of a book: what finding subscriptions takes, and their conditions.
+
+    The second are most of the bytes, and matching never looks at them.
+    """
+    arrays, columns = _divided(parts.arrays), _divided(parts.columns)
+    return Parts(parts.facts, arrays[0], columns[0]), Parts({}, arrays[1], columns[1])
+
+
+def join(rest: Parts, conditions: Parts) -> Parts:
+    """Return what was divided."""
+    arrays, columns = rest.arrays | conditions.arrays, rest.columns | conditions.columns
+    return Parts(rest.facts, arrays, columns)
+
+
+def _divided(named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    rest = {name: held for name, held in named.items() if _SOURCE not in name}
+    return rest, {name: held for name, held in named.items() if _SOURCE in name}
 
 
 @dataclass(frozen=True)

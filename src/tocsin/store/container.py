@@ -16,10 +16,12 @@ import mmap
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +75,15 @@ def write_file(path: Path, parts: Parts) -> Written:
     return Written(path.name, first + offset, _own_checksum(prefix))
 
 
-def read_file(folder: Path, written: Written, verify: bool) -> Parts:
-    """Map a file into memory. Unless `verify`, the checksums of its arrays are not looked at."""
+class File(NamedTuple):
+    """What a file holds; `verify` compares the checksums of its arrays, which is not done yet."""
+
+    parts: Parts
+    verify: Callable[[], None]
+
+
+def read_file(folder: Path, written: Written) -> File:
+    """Map a file into memory, its header verified."""
     path = folder / written.name
     mapped, header = _map(path)
     if len(mapped) != written.n_bytes or _own_checksum(mapped[: _PREFIX.size]) != written.checksum:
@@ -86,10 +95,9 @@ def read_file(folder: Path, written: Written, verify: bool) -> Parts:
             name: _array(mapped, first + offset, dtype, shape)
             for name, (dtype, shape, offset, _) in described["arrays"].items()
         }
-        if verify:
-            _verify(path, {n: (arrays[n], of[3]) for n, of in described["arrays"].items()})
         columns = {n: read_column(n, of, arrays) for n, of in described["columns"].items()}
-        return Parts(described["facts"], arrays, columns)
+        sums = {name: (arrays[name], of[3]) for name, of in described["arrays"].items()}
+        return File(Parts(described["facts"], arrays, columns), partial(_verify, path, sums))
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedStoreError(str(path), f"its header makes no sense: {error}") from error
 

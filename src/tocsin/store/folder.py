@@ -14,7 +14,7 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tocsin.errors import DamagedStoreError, NoStoreError, StoreError
 from tocsin.parts import Parts
-from tocsin.store.container import Written, check_version, read_file, write_file
+from tocsin.store.container import File, Written, check_version, read_file, write_file
 
 FORMAT = "tocsin subscription store"
 VERSION = 1
@@ -47,7 +47,7 @@ class Opened(NamedTuple):
     """What was saved; segments are in their order."""
 
     facts: dict[str, Any]
-    files: dict[str, Parts]
+    files: dict[str, File]
     segments: list[Parts]
 
 
@@ -89,16 +89,17 @@ def save(path: Path, contents: Contents) -> None:
         raise StoreError(str(path), f"cannot be written: {error.strerror or error}") from error
 
 
-def open_store(path: Path, verify: bool) -> Opened:
-    """Map a store into memory. Unless `verify`, the checksums of arrays are not looked at."""
+def open_store(path: Path, verify: bool, late: Collection[str] = ()) -> Opened:
+    """Map a store into memory, and verify all but the files of some roles, or nothing."""
     manifest = read_manifest(path)
     while True:
         try:
-            return Opened(
-                manifest.facts,
-                {role: read_file(path, file, verify) for role, file in manifest.files.items()},
-                [read_file(path, file, verify) for file in manifest.segments],
-            )
+            files = {role: read_file(path, file) for role, file in manifest.files.items()}
+            segments = [read_file(path, file) for file in manifest.segments]
+            if verify:
+                for file in (*(files[role] for role in files if role not in late), *segments):
+                    file.verify()
+            return Opened(manifest.facts, files, [segment.parts for segment in segments])
         except DamagedStoreError:
             newer = read_manifest(path)
             if newer == manifest:

@@ -17,12 +17,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tocsin.book.parts import join, split
 from tocsin.encode.events import EventBatch, to_batch
 from tocsin.engines.protocol import IndexParts
 from tocsin.errors import ArgumentError, DamagedStoreError, EventError
 from tocsin.model import EventType
 from tocsin.parts import Parts
 from tocsin.store.folder import Contents, open_store, save
+
+_LATE = "conditions"
+"""The file that is verified before it is first used, and not when the store is opened."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class SavedMatcher:
 
     described: Described
     book: Parts
+    verify: Callable[[], None] | None
+    """Raises where the book's conditions are damaged: that is not known yet."""
     index: Parts | None
     segments: Sequence[Parts]
     profile: EventBatch | None
@@ -55,7 +61,8 @@ def to_path(path: object) -> Path:
 
 def save_matcher(path: Path, described: Described, book: Parts, index: IndexParts | None) -> None:
     """Write a matcher, or replace the one that is there."""
-    files: dict[str, Callable[[], Parts]] = {"book": lambda: book}
+    rest, conditions = split(book)
+    files: dict[str, Callable[[], Parts]] = {"book": lambda: rest, _LATE: lambda: conditions}
     if index is not None:
         state = index.state
         files["index"] = lambda: state
@@ -72,18 +79,19 @@ def save_matcher(path: Path, described: Described, book: Parts, index: IndexPart
 
 
 def open_matcher(path: Path, verify: bool) -> SavedMatcher:
-    """Map what `save_matcher` wrote into memory."""
-    opened = open_store(path, verify)
+    """Map what `save_matcher` wrote into memory; if `verify`, conditions are so when first used."""
+    opened = open_store(path, verify, late=(_LATE,))
     with making_sense(path):
         facts, files = opened.facts, opened.files
         event_type = _read_type(facts["event_type"])
-        profile = files.get("profile")
+        index, profile = files.get("index"), files.get("profile")
         return SavedMatcher(
             Described(event_type, facts["engine"], facts["options"], facts["n_subscriptions"]),
-            files["book"],
-            files.get("index"),
+            join(files["book"].parts, files[_LATE].parts),
+            files[_LATE].verify if verify else None,
+            None if index is None else index.parts,
             opened.segments,
-            None if profile is None else _read_profile(profile, event_type),
+            None if profile is None else _read_profile(profile.parts, event_type),
         )
 
 
