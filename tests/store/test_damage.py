@@ -239,6 +239,11 @@ def test_where_there_is_no_store_it_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     with pytest.raises(NoStoreError):
         tocsin.Matcher.open(tmp_path / "file")
+    for path in ("", "a\0b"):
+        with pytest.raises(ArgumentError, match="is no path"):
+            tocsin.Matcher.open(path)
+        with pytest.raises(ArgumentError, match="is no path"):
+            tocsin.Matcher().save(path)
     with pytest.raises(ArgumentError, match="a path must be"):
         tocsin.Matcher.open(5)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="a path must be"):

@@ -117,7 +117,7 @@ def read_manifest(path: Path) -> Manifest:
         raise NoStoreError(str(path), reason) from None
     except OSError as error:
         raise StoreError(str(place), f"cannot be read: {error.strerror or error}") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DamagedStoreError(str(place), "it is not JSON: it was cut off or changed") from None
     if not isinstance(envelope, dict) or envelope.keys() != {"checksum", "manifest"}:
         raise DamagedStoreError(str(place), "it is not the manifest of a subscription store")

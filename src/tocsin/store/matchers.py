@@ -56,7 +56,10 @@ def to_path(path: object) -> Path:
     """Take a path in any of the forms that Python knows."""
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"a path must be a string or a Path, not {path!r}")
-    return Path(path)
+    text = os.fsdecode(path)
+    if not text or "\0" in text:
+        raise ArgumentError(f"{text!r} is no path")
+    return Path(text)
 
 
 def save_matcher(path: Path, described: Described, book: Parts, index: IndexParts | None) -> None:
