@@ -16,6 +16,10 @@ attributes and a stable ``code`` for programs. The hierarchy::
     │   └── BadRowsError             a bulk load found bad rows (all of them listed)
     ├── EventError                   an event cannot be accepted (row and attribute named)
     ├── FileFormatError              a file is missing, ill-formed or of an unknown format
+    ├── StoreError                   a subscription store cannot be written or read
+    │   ├── NoStoreError             there is none at this path
+    │   ├── DamagedStoreError        a file is missing, cut off, or its checksum is wrong
+    │   └── NewerStoreError          it was written by a newer version
     ├── UnknownEngineError           no engine has this name
     └── ArgumentError                a call's arguments do not fit together
 """
@@ -239,6 +243,38 @@ class FileFormatError(TocsinError):
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else self.path
         return f"{where}: {self.message}"
+
+
+class StoreError(TocsinError):
+    """A subscription store cannot be written or read; ``path`` and ``reason`` say where and why."""
+
+    code = "store"
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class NoStoreError(StoreError):
+    """There is no subscription store at this path."""
+
+    code = "no-store"
+
+
+class DamagedStoreError(StoreError):
+    """A file of a store is missing, cut off or changed."""
+
+    code = "damaged-store"
+
+
+class NewerStoreError(StoreError):
+    """A store has a format that only newer versions read."""
+
+    code = "newer-store"
 
 
 class UnknownEngineError(TocsinError):

@@ -1,13 +1,14 @@
 """Bulk loads: a table of subscriptions → ids, conjunctions and the rows that are refused.
 
 Enters: anything Arrow, in one of the three forms that `Matcher` takes. Leaves: a `Load`, computed
-without touching a matcher, so that it can be refused whole.
+without touching a matcher, so that it can be refused whole. A book that was opened is loaded again
+by `load_book`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -32,15 +33,17 @@ from tocsin.errors import (
 from tocsin.language import parse
 from tocsin.language.expression import Expression, parameter_names
 from tocsin.model import EventType, Kind, SubscriptionId, check_id, to_microseconds
+from tocsin.normalize import normalize
 from tocsin.normalize.bulk import BulkForm, normalize_template, normalize_texts
 from tocsin.normalize.literals import canonical_values
 from tocsin.normalize.rows import held_rules, normalize_rows, read_rows
-from tocsin.normalize.table import ConjunctionTable, take
+from tocsin.normalize.table import ConjunctionTable, from_forms, take
 from tocsin.subscriptions import SubscriptionBook
 
 Moment: TypeAlias = dt.datetime | int
 """A point in time: a datetime (no zone: UTC) or microseconds since 1970."""
 
+_SOME = 10_000
 _INTEGERS = tuple(map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4")))
 
 
@@ -174,6 +177,20 @@ def load_rows(given: object, event_type: EventType | None) -> Load:
     ids, missing = _ids(rules.ids)
     form = normalize_rows(rules, event_type)
     return Load(ids, missing, RuleSource(held_rules(rules)), form, rows=rules.first_row)
+
+
+def load_book(
+    book: SubscriptionBook, event_type: EventType | None
+) -> Iterator[tuple[NDArray[np.int64], ConjunctionTable]]:
+    """Yield the dense ids and conjunctions of all that a book holds, some at a time.
+
+    Conditions are parsed one by one: this is for engines whose index is not written.
+    """
+    live = book.live()
+    for first in range(0, len(live), _SOME):
+        ids = live[first : first + _SOME]
+        table = from_forms([normalize(book.expression(i), event_type) for i in ids.tolist()])
+        yield ids, replace(table, subscription=ids[table.subscription])
 
 
 def find_all(book: SubscriptionBook, ids: Ids | list[SubscriptionId]) -> NDArray[np.int64]:

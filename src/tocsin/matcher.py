@@ -7,6 +7,7 @@ one at a time, and with an engine that can (`auto`) events are matched beside th
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from tocsin import engines
 from tocsin.book.sources import OneSource
 from tocsin.encode.events import check_event, to_batch
+from tocsin.engines.protocol import Storable
 from tocsin.errors import (
     ArgumentError,
     BadRow,
@@ -34,6 +36,7 @@ from tocsin.loading import (
     Load,
     Moment,
     find_all,
+    load_book,
     load_rows,
     load_table,
     to_expression,
@@ -45,6 +48,14 @@ from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.normalize import bind, normalize
 from tocsin.normalize.table import from_forms
+from tocsin.store.matchers import (
+    Described,
+    SavedMatcher,
+    making_sense,
+    open_matcher,
+    save_matcher,
+    to_path,
+)
 from tocsin.subscriptions import SubscriptionBook
 
 
@@ -81,6 +92,7 @@ class Matcher:
             raise ArgumentError(f"event_type must be an EventType, not {event_type!r}")
         self.event_type = event_type
         self.engine = engine
+        self._options = options
         self._clock = clock
         self._book = SubscriptionBook()
         self._engine = engines.make(engine, self._book, options)
@@ -281,9 +293,59 @@ class Matcher:
             place = self._engine.explain(dense)
         return explain_subscription(id, expression, self.event_type, place)
 
-    def check(self) -> None:
-        """Verify every invariant of the index; for tests."""
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all subscriptions, and the index where the engine can, into a folder.
+
+        A store that is there already is replaced at once: whoever opens it finds the old one or the
+        new one. Any other folder that holds something is refused.
+        """
+        place = to_path(path)
         with self._lock:
+            self._expire()
+            book, n = self._book.parts(), len(self._book)
+            index = self._engine.parts() if isinstance(self._engine, Storable) else None
+        described = Described(self.event_type, self.engine, self._options, n)
+        save_matcher(place, described, book, index)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = time.time,
+        verify: bool = True,
+    ) -> Matcher:
+        """Return the matcher that was saved into a folder, its arrays mapped into memory.
+
+        What is done with it does not change the folder until it is saved there. Checksums of all
+        that matching needs are compared now, those of the conditions before they are first looked
+        at; with `verify=False` they are not.
+        """
+        place = to_path(path)
+        saved = open_matcher(place, verify)
+        described = saved.described
+        with making_sense(place):
+            options = dict(described.options)
+            matcher = cls(described.event_type, engine=described.engine, clock=clock, **options)
+            matcher._fill(SubscriptionBook.from_parts(saved.book, saved.verify), saved)
+        return matcher
+
+    def _fill(self, book: SubscriptionBook, saved: SavedMatcher) -> None:
+        """Take over what was saved; the engine that cannot is filled anew."""
+        self._book = book
+        self._engine = engines.make(self.engine, book, self._options)
+        if saved.index is not None and isinstance(self._engine, Storable):
+            self._engine.restore(saved.index, saved.segments)
+        else:
+            for ids, table in load_book(book, self.event_type):
+                self._engine.insert(ids, table)
+        if saved.profile is not None:
+            self._engine.profile(saved.profile)
+
+    def check(self) -> None:
+        """Verify every invariant of the index, and the checksums of what was opened."""
+        with self._lock:
+            self._book.verify()
             self._engine.check()
 
     @property

@@ -13,6 +13,8 @@ read beside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,12 +22,13 @@ from tocsin.book.blocks import NEVER, SINGLES, Block, Names, singles_block
 from tocsin.book.directory import Directory, IdTable, octets_of
 from tocsin.book.ends import Ends
 from tocsin.book.ids import FEW, Ids
-from tocsin.book.parts import BookParts, read_parts, write_parts
+from tocsin.book.parts import read_parts, write_parts
 from tocsin.book.shelf import Shelf
 from tocsin.book.sources import OneSource, Source, Template
 from tocsin.language.expression import Expression
 from tocsin.model import INT64_MIN, SubscriptionId
 from tocsin.normalize.bind import bind
+from tocsin.parts import Parts
 
 _SPARE = 1024
 
@@ -40,6 +43,7 @@ class SubscriptionBook:
         self._n_shelved = 0
         self._n_ending = 0
         self._n_gone = 0
+        self._verify: Callable[[], None] | None = None
         self._start_growing(0)
 
     def _start_growing(self, first: int) -> None:
@@ -178,6 +182,7 @@ class SubscriptionBook:
 
     def remove(self, dense: NDArray[np.int64]) -> None:
         """Strike out subscriptions by their dense ids; each must be there, once."""
+        self.verify()
         if len(dense) == 1:
             one = int(dense[0])
             if one >= self._first:
@@ -233,6 +238,7 @@ class SubscriptionBook:
 
     def template(self, dense: int) -> Template:
         """Return a subscription's condition with its parameters beside it."""
+        self.verify()
         if dense >= self._first:
             source = self._sources[dense - self._first]
             assert source is not None
@@ -243,10 +249,17 @@ class SubscriptionBook:
         """Return a subscription's condition with its parameters bound."""
         return bind(*self.template(dense))
 
+    def live(self) -> NDArray[np.int64]:
+        """Return the dense ids of all subscriptions, in order."""
+        parts = [shelved.block.dense_ids()[shelved.kept()] for shelved in self._shelf]
+        recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
+        return np.concatenate([*parts, np.sort(recent)])
+
     # Writing and opening.
 
-    def parts(self) -> BookParts:
+    def parts(self) -> Parts:
         """Return all that a book is as arrays, columns and a description, to be written."""
+        self.verify()
         self._shelve()
         if self._directory.n_entries > 1.25 * self._n_shelved:
             self._directory.rebuild(self._shelf.are_live)
@@ -255,9 +268,14 @@ class SubscriptionBook:
         return write_parts(self._shelf, (slots, n_entries), ends, self._first)
 
     @staticmethod
-    def from_parts(parts: BookParts) -> SubscriptionBook:
-        """Put a book together; arrays and columns are used as they are and never changed."""
+    def from_parts(parts: Parts, verify: Callable[[], None] | None = None) -> SubscriptionBook:
+        """Put a book together; arrays and columns are used as they are and never changed.
+
+        `verify` raises an error where the conditions are damaged. It is called once, before they
+        are looked at for the first time: no sooner, since finding subscriptions does not need them.
+        """
         book = SubscriptionBook()
+        book._verify = verify
         book._shelf, (slots, n_entries), ends, first = read_parts(parts)
         book._directory = Directory.opened(slots, n_entries)
         book._ends = Ends(ends)
@@ -265,3 +283,9 @@ class SubscriptionBook:
         book._n_shelved = sum(shelved.n_live for shelved in book._shelf)
         book._start_growing(first)
         return book
+
+    def verify(self) -> None:
+        """Have the conditions verified, unless they were; a change that fails here fails whole."""
+        if self._verify is not None:
+            self._verify()
+            self._verify = None

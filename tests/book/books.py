@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tocsin.book.directory import IdTable
 from tocsin.book.ids import Ids
-from tocsin.book.parts import BookParts
 from tocsin.book.sources import OneSource, TextSource
+from tocsin.parts import Parts
 from tocsin.subscriptions import SubscriptionBook
 
 ONE = OneSource("x = 1", {})
@@ -32,7 +32,7 @@ def find_many(book: SubscriptionBook, names: list[Any]) -> list[int]:
     return book.find(IdTable(ids_of(names))).tolist()
 
 
-def write(parts: BookParts, folder: Path) -> None:
+def write(parts: Parts, folder: Path) -> None:
     """Write a book's parts to files."""
     (folder / "facts.json").write_text(json.dumps(parts.facts))
     for name, array in parts.arrays.items():
@@ -44,7 +44,7 @@ def write(parts: BookParts, folder: Path) -> None:
             writer.write_table(table)
 
 
-def read(folder: Path) -> BookParts:
+def read(folder: Path) -> Parts:
     """Map a book's parts into memory."""
     arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
     columns = {}
@@ -52,7 +52,7 @@ def read(folder: Path) -> BookParts:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         chunks = table.column("column").chunks
         columns[path.stem] = chunks[0] if chunks else pa.array([], table.schema.field(0).type)
-    return BookParts(json.loads((folder / "facts.json").read_text()), arrays, columns)
+    return Parts(json.loads((folder / "facts.json").read_text()), arrays, columns)
 
 
 def reopened(book: SubscriptionBook, folder: Path) -> SubscriptionBook:

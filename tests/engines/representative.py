@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +42,34 @@ def run(engine: str) -> None:
     if engine == "tree":
         _grow(tocsin.Matcher(engine="tree", successors=True, index_attributes=2))
     if engine == "auto":
+        _reopen()
         tocsin.warm_up()
+
+
+def _reopen() -> None:
+    """Have the arrays of opened matchers used, changed and merged, as those of others are."""
+    for event_type in TYPES:
+        matcher = tocsin.Matcher(event_type)
+        _subscribe(matcher)
+        _match(opened := _opened(matcher))
+        _change(opened)
+        _match(opened)
+        opened.merge()
+        _match(opened)
+    odd, many = tocsin.Matcher(), tocsin.Matcher()
+    _subscribe_odd(odd)
+    _match_odd(_opened(odd))
+    _grow(many)
+    many = _opened(many)
+    many.match_batch(pa.table({"x": [i % 60 for i in range(200)], "y": [1.5] * 200}))
+    many.merge()
+    _name(_opened(many))
+
+
+def _opened(matcher: Matcher) -> Matcher:
+    with tempfile.TemporaryDirectory() as folder:
+        matcher.save(Path(folder) / "store")
+        return tocsin.Matcher.open(Path(folder) / "store")
 
 
 def _subscribe(matcher: Matcher) -> None:

@@ -18,12 +18,16 @@ from tocsin.errors import (
     BadRow,
     BadRowsError,
     ConditionSyntaxError,
+    DamagedStoreError,
     DuplicateSubscriptionError,
     EventError,
     FileFormatError,
     InvalidIdError,
     KindClashError,
+    NewerStoreError,
+    NoStoreError,
     ParameterError,
+    StoreError,
     SubscriptionError,
     TocsinError,
     TooManyConjunctionsError,
@@ -200,7 +204,13 @@ def test_after_many_failed_calls_a_matcher_is_what_it_was(engine: str) -> None:
 
 # Facts, codes and pickles.
 
+STORE: dict[str, Any] = {"path": "a/b", "reason": "cut off"}
+
 ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
+    "StoreError": (StoreError("a/b", "cut off"), STORE, "a/b: cut off"),
+    "NoStoreError": (NoStoreError("a/b", "cut off"), STORE, "a/b: cut off"),
+    "DamagedStoreError": (DamagedStoreError("a/b", "cut off"), STORE, "a/b: cut off"),
+    "NewerStoreError": (NewerStoreError("a/b", "cut off"), STORE, "a/b: cut off"),
     "ConditionSyntaxError": (
         ConditionSyntaxError("unexpected x", "a\n = x", 5, "a literal"),
         {"text": "a\n = x", "position": 5, "line": 2, "column": 4, "expected": "a literal"},

@@ -7,7 +7,7 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -81,14 +81,16 @@ class Life:
         ]
         self.rows = [event(self.source, world) for _ in range(6)]
 
-    def run(self, n_steps: int) -> None:
-        steps = [
+    def steps(self) -> list[Callable[[], None]]:
+        return [
             self.subscribe, self.subscribe, self.subscribe_texts, self.subscribe_template,
             self.subscribe_rows, self.update_params, self.update_where, self.unsubscribe,
             self.unsubscribe_many, self.fail, self.pass_time, self.replace_rows,
         ]  # fmt: skip
+
+    def run(self, n_steps: int) -> None:
         for number in range(n_steps):
-            step = choose(self.source, steps)
+            step = choose(self.source, self.steps())
             try:
                 step()
                 self.model.expire()

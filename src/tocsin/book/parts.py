@@ -1,7 +1,7 @@
 """A book taken apart: arrays, columns and a description, to be written and opened again.
 
 Enters: the blocks of a book with what is live of them, the table of its directory, its ends.
-Leaves: `BookParts`, which whoever keeps books writes: `arrays` as they are, `columns` as Arrow,
+Leaves: `Parts`, which whoever keeps books writes: `arrays` as they are, `columns` as Arrow,
 `facts` as JSON. Opened again, they may lie in files that are mapped into memory: nothing is copied
 and no id is looked at. Conditions are written as texts, which are parsed when they are asked for.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,26 +40,20 @@ from tocsin.language.expression import (
 )
 from tocsin.language.printer import print_expression
 from tocsin.normalize.rows import RuleTable
+from tocsin.parts import Parts
 
 _RULES = ("row", "row_start", "conjunction_start", "attribute", "op")
+_SOURCE = ".source."
+"""Is in the names of the parts of conditions."""
 _Directory: TypeAlias = tuple[NDArray[np.uint64], int]
 _Ends: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-@dataclass(frozen=True)
-class BookParts:
-    """All that a book is. `arrays` and `columns` are of one dimension, by name."""
-
-    facts: dict[str, Any]
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    columns: dict[str, pa.Array] = field(default_factory=dict)
-
-
-def write_parts(shelf: Shelf, directory: _Directory, ends: _Ends, first: int) -> BookParts:
+def write_parts(shelf: Shelf, directory: _Directory, ends: _Ends, first: int) -> Parts:
     """Take a book apart. `first` is the next dense id."""
     slots, n_entries = directory
     blocks: list[dict[str, Any]] = []
-    parts = BookParts({"next": first, "n_entries": n_entries, "blocks": blocks})
+    parts = Parts({"next": first, "n_entries": n_entries, "blocks": blocks})
     parts.arrays.update({"slots": slots, "end_moment": ends[0], "end_dense": ends[1]})
     for shelved in _joined_singles(list(shelf)):
         at = _Place(parts, f"block{len(blocks)}.")
@@ -67,7 +61,7 @@ def write_parts(shelf: Shelf, directory: _Directory, ends: _Ends, first: int) ->
     return parts
 
 
-def read_parts(parts: BookParts) -> tuple[Shelf, _Directory, _Ends, int]:
+def read_parts(parts: Parts) -> tuple[Shelf, _Directory, _Ends, int]:
     """Read what `write_parts` gave."""
     facts, arrays = parts.facts, parts.arrays
     held = [
@@ -78,11 +72,31 @@ def read_parts(parts: BookParts) -> tuple[Shelf, _Directory, _Ends, int]:
     return Shelf(held), directory, (arrays["end_moment"], arrays["end_dense"]), facts["next"]
 
 
+def split(parts: Parts) -> tuple[Parts, Parts]:
+    """Divide the parts of a book: what finding subscriptions takes, and their conditions.
+
+    The second are most of the bytes, and matching never looks at them.
+    """
+    arrays, columns = _divided(parts.arrays), _divided(parts.columns)
+    return Parts(parts.facts, arrays[0], columns[0]), Parts({}, arrays[1], columns[1])
+
+
+def join(rest: Parts, conditions: Parts) -> Parts:
+    """Return what was divided."""
+    arrays, columns = rest.arrays | conditions.arrays, rest.columns | conditions.columns
+    return Parts(rest.facts, arrays, columns)
+
+
+def _divided(named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    rest = {name: held for name, held in named.items() if _SOURCE not in name}
+    return rest, {name: held for name, held in named.items() if _SOURCE in name}
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where the arrays and columns of one block stand."""
 
-    parts: BookParts
+    parts: Parts
     prefix: str
 
     def put(self, name: str, given: NDArray[Any] | pa.Array | None) -> None:
@@ -212,10 +226,10 @@ def _read_source(at: _Place, of: Mapping[str, Any]) -> Source:
             **rules,
             names=list(of["names"]),
             values=tuple(at.column(f"source.values{i}") for i in range(of["n_values"])),
-            ids=pa.array([], STRING),
+            ids=pa.nulls(0, STRING),  # pa.array would import pandas first
             first_row=none,
             subscription=none,
-            op_texts=pa.array([], STRING),
+            op_texts=pa.nulls(0, STRING),
             problem=np.empty(0, np.bool_),
         )
     )

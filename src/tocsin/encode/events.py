@@ -88,6 +88,10 @@ class EventBatch:
         rows = np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
         return EventBatch(self._source.take(rows), self._event_type)
 
+    def to_table(self) -> pa.Table | None:
+        """Return the events as a table, or None where they fit none."""
+        return self._source.to_table()
+
 
 class _Source(Protocol):
     """Where the events of a batch are: in a table, or in mappings."""
@@ -99,6 +103,8 @@ class _Source(Protocol):
     def events(self) -> Iterator[Mapping[str, object]]: ...
 
     def take(self, rows: NDArray[np.int64]) -> _Source: ...
+
+    def to_table(self) -> pa.Table | None: ...
 
 
 def to_batch(events: object, event_type: EventType | None = None) -> EventBatch:
@@ -156,6 +162,9 @@ class _ArrowSource:
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
         return _ArrowSource(self.table.take(pa.array(rows)))
+
+    def to_table(self) -> pa.Table:
+        return self.table
 
     def _find(self, attribute: str) -> pa.Array | None:
         """Find the column of a dotted path: the longest column name that it starts with."""
@@ -364,6 +373,13 @@ class _MappingSource:
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
         return _MappingSource([self.mappings[row] for row in rows.tolist()])
+
+    def to_table(self) -> pa.Table | None:
+        names = dict.fromkeys(name for event in self.mappings for name in event)
+        try:
+            return pa.table({n: pa.array([e.get(n) for e in self.mappings]) for n in names})
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
 
     def _parts(self, line: Line, found: list[tuple[int, Any, Kind]]) -> Iterator[Part]:
         if line is Line.STRING:

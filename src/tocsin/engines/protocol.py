@@ -6,8 +6,8 @@ batches. Leaves: for each event the dense ids that match, each once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tocsin.encode.events import EventBatch
 from tocsin.language.expression import Expression
 from tocsin.normalize.table import ConjunctionTable
+from tocsin.parts import Parts
 
 
 class Found(NamedTuple):
@@ -80,3 +81,23 @@ class Engine(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes held by the index."""
+
+
+class IndexParts(NamedTuple):
+    """An index taken apart: its state, and segments that never change, by names used once."""
+
+    state: Parts
+    segments: dict[str, Callable[[], Parts]]
+    sample: EventBatch | None
+    """The events that `profile` kept."""
+
+
+@runtime_checkable
+class Storable(Protocol):
+    """What an engine can do besides, if its index can be written; others are filled anew."""
+
+    def parts(self) -> IndexParts:
+        """Return the index as it is now; later changes do not touch what is returned."""
+
+    def restore(self, state: Parts, segments: Sequence[Parts]) -> None:
+        """Take over an index that was taken apart; the engine is new. Profiles come apart."""

@@ -14,8 +14,9 @@ take their version, and see either all of a change or nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,14 @@ from tocsin.engines.auto.content import (
     joined_beside,
     merged,
 )
+from tocsin.engines.auto.parts import put_together, take_apart
 from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.report import describe_tables, explain_subscription
 from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.auto.segment import Candidates, Segment, join
-from tocsin.engines.protocol import Found
+from tocsin.engines.protocol import Found, IndexParts
 from tocsin.normalize.table import ConjunctionTable, stack, take
+from tocsin.parts import Parts
 
 _SAMPLE = 10_000
 """How many events `profile` keeps."""
@@ -162,12 +165,16 @@ class AutoEngine:
             self._time += 1
             self._died_at[ids] = self._time
             self._current = None
-            if self._held:
-                firsts = np.array([held.segment.ids[0] for held in self._held])
-                for at, n in enumerate(
-                    np.bincount(np.searchsorted(firsts, ids, side="right"), minlength=1)[1:]
-                ):
-                    self._held[at].n_dead += int(n)
+            self._note_dead(ids)
+
+    def _note_dead(self, ids: NDArray[np.integer]) -> None:
+        """Count ids that died in the segments where they may be."""
+        if self._held:
+            firsts = np.array([held.segment.ids[0] for held in self._held])
+            for at, n in enumerate(
+                np.bincount(np.searchsorted(firsts, ids, side="right"), minlength=1)[1:]
+            ):
+                self._held[at].n_dead += int(n)
 
     def profile(self, events: EventBatch) -> None:
         """Keep a sample of events; segments built from now on are planned for such events."""
@@ -320,6 +327,32 @@ class AutoEngine:
             merger.join()
         if self._failure is not None:
             raise self._failure
+
+    def parts(self) -> IndexParts:
+        """Return the index as it is now: segments, and what of them is dead."""
+        with self._lock:
+            self._flush()
+            dead = [
+                np.unique(held.segment.ids[self._died_at[held.segment.ids] != _ALIVE])
+                for held in self._held
+                if held.n_dead
+            ]
+            arrays = {"dead": np.concatenate([np.empty(0, np.int32), *dead])}
+            segments = [held.segment for held in self._held]
+            return IndexParts(
+                Parts({"n_ids": len(self._died_at)}, arrays),
+                {segment.name: partial(take_apart, segment) for segment in segments},
+                self._sample,
+            )
+
+    def restore(self, state: Parts, segments: Sequence[Parts]) -> None:
+        """Take over segments; what is dead died before all that follows."""
+        with self._lock:
+            self._held = [_Held(put_together(parts, self._rooms)) for parts in segments]
+            self._died_at = np.full(state.facts["n_ids"], _ALIVE, np.uint32)
+            self._died_at[state.arrays["dead"]] = self._time
+            self._note_dead(state.arrays["dead"])
+            self._current = None
 
     def explain(self, dense: int) -> str:
         """Say where a subscription is kept, and what the tables are."""

@@ -7,6 +7,7 @@ the ways in which its parts are met with a batch.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -48,7 +49,10 @@ class Candidates(NamedTuple):
 
 
 class Segment:
-    """The index of some subscriptions; never changed once built. `ids` are by conjunction."""
+    """The index of some subscriptions; never changed once built. `ids` are by conjunction.
+
+    No other segment has its `name`, so what is written under it need not be written again.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,9 @@ class Segment:
         prefixes: tuple[tuple[int, ...], ...],
         layout: Layout,
         rooms: Rooms | None = None,
+        name: str | None = None,
     ) -> None:
+        self.name = name or uuid.uuid4().hex
         self.space = space
         self.ids = ids
         self.patterns = patterns
