@@ -75,31 +75,56 @@ lowest_bit: Any = intrinsic(_lowest_bit)
 """`lowest_bit(mask)` is the place of the lowest bit of a 64-bit mask, which must not be zero."""
 
 
-def _all_within(typing_context: Any, values: Any, low: Any, width: Any, at: Any) -> Any:
-    lanes = ir.VectorType(ir.IntType(32), RANGES)
+def _all_within(
+    typing_context: Any,
+    values: Any,
+    start: Any,
+    chosen: Any,
+    first: Any,
+    low: Any,
+    width: Any,
+    at: Any,
+) -> Any:
+    number = ir.IntType(32)
+    lanes = ir.VectorType(number, RANGES)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def load(which: int, place: Any) -> Any:
+        def address(which: int, place: Any) -> Any:
             array = context.make_array(signature.args[which])(context, builder, arguments[which])
-            address = builder.gep(array.data, [place])
-            loaded = builder.load(builder.bitcast(address, lanes.as_pointer()))
+            return builder.gep(array.data, [place])
+
+        def load(which: int) -> Any:
+            place = builder.bitcast(address(which, arguments[6]), lanes.as_pointer())
+            loaded = builder.load(place)
             loaded.align = 4
             return loaded
 
-        distance = builder.sub(load(0, ir.Constant(ir.IntType(64), 0)), load(1, arguments[3]))
-        is_beyond = builder.icmp_unsigned(">", distance, load(2, arguments[3]))
+        wide = ir.IntType(64)
+        found = ir.Constant(lanes, ir.Undefined)
+        for lane in range(RANGES):
+            place = builder.add(arguments[3], ir.Constant(wide, lane))
+            step = builder.sext(builder.load(address(2, place)), wide)
+            value = builder.load(address(0, builder.add(arguments[1], step)))
+            found = builder.insert_element(found, value, ir.Constant(number, lane))
+        is_beyond = builder.icmp_unsigned(">", builder.sub(found, load(4)), load(5))
         beyond = builder.bitcast(is_beyond, ir.IntType(RANGES))
         return builder.icmp_unsigned("==", beyond, ir.Constant(ir.IntType(RANGES), 0))
 
-    return types.boolean(values, low, width, types.int64), generate
+    number_64 = types.int64
+    kinds = (values, number_64, chosen, number_64, low, width, number_64)
+    return types.boolean(*kinds), generate
 
 
 RANGES = 8
 """How many ranges `all_within` looks at."""
 
 all_within: Any = intrinsic(_all_within)
-"""`all_within(values, low, width, at)`: whether `values[i] - low[at + i]` is at most
-`width[at + i]` for each i below `RANGES`; all are unsigned numbers of 32 bits."""
+"""Whether some chosen values are each within a range of its own.
+
+`all_within(values, start, chosen, first, low, width, at)`: whether the values at
+`start + chosen[first + i]` less `low[at + i]` are at most `width[at + i]`, for each i below
+`RANGES`; all are unsigned numbers of 32 bits.
+"""
 
 LANES = 16
 """How many places `emit_block` looks at."""

@@ -132,13 +132,15 @@ class Bitmaps(NamedTuple):
 
     Word w has the attributes `attribute[start[w] : start[w + 1]]`; for the i-th of them
     `admitted[i * N_BANDS + band]` are the bits; `number[64 * w + bit]` is a conjunction, open where
-    the first eight attributes' ranges, from `low[8 * (64 * w + bit)]` on, do not say all.
+    the ranges of the first eight attributes do not say all: `first[8 * w]` and on are those, or 0,
+    and `low[8 * (64 * w + bit)]` and on their ranges.
     """
 
     start: Integers
     attribute: Integers
     admitted: Words
     number: Numbers
+    first: Cells
     low: Numbers
     width: Numbers
 

@@ -66,10 +66,12 @@ def match_bitmaps(
     n = np.int64(0)
     admitted = np.empty(_BLOCK, np.uint64)
     hit = np.empty(_BLOCK, np.int64)
-    values = np.zeros(RANGES, np.uint32)
+    values, n_attributes = rows.reshape(-1), rows.shape[1]
+    chosen, low, width = bitmaps.first, bitmaps.low, bitmaps.width
     for word in range(len(bitmaps.start) - 1):
         slot = bitmaps.start[word]
         n_slots = bitmaps.start[word + 1] - slot
+        ranges = word * RANGES
         for first in range(first_event, last_event, _BLOCK):
             last = min(first + _BLOCK, last_event)
             _meet_bands(bitmaps, slot, n_slots, bands, first, last, admitted)
@@ -82,12 +84,11 @@ def match_bitmaps(
             for k in range(n_hit):
                 mask = admitted[hit[k]]
                 event = first + hit[k]
-                for j in range(min(n_slots, RANGES)):
-                    values[j] = rows[event, bitmaps.attribute[slot + j]]
+                start = event * n_attributes
                 while mask:
                     place = 64 * word + lowest_bit(mask)
                     mask &= mask - np.uint64(1)
                     pair_event[n] = event
                     pair_number[n] = bitmaps.number[place]
-                    n += all_within(values, bitmaps.low, bitmaps.width, place * RANGES)
+                    n += all_within(values, start, chosen, ranges, low, width, place * RANGES)
     return n

@@ -480,6 +480,8 @@ def fill_bitmaps(
         full = ~np.uint64(0) >> np.uint64(64 - n_here)
         for slot in range(first, last):
             slot_of[bitmaps.attribute[slot]] = slot
+            if slot - first < RANGES:
+                bitmaps.first[RANGES * word + slot - first] = bitmaps.attribute[slot]
             for band in range(N_BANDS):
                 bitmaps.admitted[slot * N_BANDS + band] = full
         for b in range(n_here):

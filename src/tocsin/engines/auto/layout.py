@@ -364,6 +364,7 @@ def _make_bitmaps(conditions: Conditions, plan: Plan, chosen: Numbers) -> Bitmap
         found,
         np.empty(n * N_BANDS, np.uint64),
         np.zeros(n_words * 64, np.uint32),
+        np.zeros(n_words * RANGES, np.int32),
         np.zeros(n_words * 64 * RANGES, np.uint32),
         np.zeros(n_words * 64 * RANGES, np.uint32),
     )

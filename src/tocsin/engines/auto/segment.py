@@ -254,7 +254,7 @@ class Segment:
         offsets = np.zeros(n + 1, np.int64)
         expected = int(1.1 * n * self._n_found / self._n_tried)
         out = self.rooms.take(max(1024, expected), np.uint32)
-        room = 1 << 16
+        room = max(1 << 16, int(1.3 * min(n, _BITMAP_EVENTS) * self._n_found / self._n_tried))
         for first in range(0, n, _BITMAP_EVENTS):
             last = min(first + _BITMAP_EVENTS, n)
             while True:
