@@ -31,7 +31,7 @@ class SavedLife(Life):
 
 @pytest.mark.parametrize("world", [TYPED, MIXED], ids=["typed", "mixed"])
 def test_lives_with_stores_are_what_a_dictionary_says(world: World, tmp_path: Path) -> None:
-    SavedLife(3, world, tmp_path).run(50)
+    SavedLife(3, world, tmp_path).run(40)
 
 
 @pytest.mark.slow

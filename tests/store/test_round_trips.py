@@ -24,8 +24,11 @@ def reopened(matcher: Matcher, path: Path, **options: Any) -> Matcher:
     return tocsin.Matcher.open(path, clock=lambda: 1_000.0, **options)
 
 
-@pytest.mark.parametrize("engine", ["auto", "tree", "oracle"])
-@pytest.mark.parametrize("event_type", [None, QUOTE], ids=["untyped", "typed"])
+@pytest.mark.parametrize(
+    ("engine", "event_type"),
+    [("auto", None), ("auto", QUOTE), ("tree", None), ("oracle", QUOTE)],
+    ids=["auto", "auto with types", "tree", "oracle"],
+)
 def test_an_opened_matcher_looks_as_it_did(
     engine: str, event_type: tocsin.EventType | None, tmp_path: Path
 ) -> None:
