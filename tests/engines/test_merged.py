@@ -49,7 +49,7 @@ class Pile:
         return segment
 
     def events(self, source: Seeded, n: int) -> list[dict[str, Any]]:
-        """Return events at the bounds of all conditions: n mixed ones, and all for one attribute."""
+        """Return events at the bounds of all conditions: n mixed ones, all for one attribute."""
         values: dict[str, list[Any]] = {}
         for condition in self.conditions:
             for made in predicates(condition):

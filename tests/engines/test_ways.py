@@ -29,7 +29,7 @@ ALL_BITMAPS = Costs(word=0.0, band=0.0)
 SEEDS = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
 
 
-def flags_of(held: Held) -> np.ndarray:  # type: ignore[type-arg]
+def flags_of(held: Held) -> np.ndarray:
     return (held.segment.layout.entries[:, 1] >> np.uint64(32)).astype(np.uint32)
 
 
@@ -156,7 +156,9 @@ ALWAYS, NEVER = np.array([1e9, 0.0, 0.0, 0.0]), np.array([0.0, 1.0, 1.0, 1.0])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("costs", [ALWAYS, NEVER, segments._GROUP_COSTS], ids=["masks", "", "mix"])
 def test_groups_of_events_find_the_same_with_masks_and_without(
-    monkeypatch: pytest.MonkeyPatch, costs: np.ndarray, seed: int  # type: ignore[type-arg]
+    monkeypatch: pytest.MonkeyPatch,
+    costs: np.ndarray,
+    seed: int,
 ) -> None:
     monkeypatch.setattr(segments, "_GROUP_FROM", 64)
     monkeypatch.setattr(segments, "_GROUP_COSTS", costs)
@@ -253,7 +255,9 @@ def test_a_member_that_admits_absence_is_found_by_events_that_lack_it() -> None:
 
 
 def test_a_member_with_more_entries_than_are_looked_at_at_once() -> None:
-    texts = [f"m{i} = 1" for i in range(70)] + [f"m0 = 1 AND m{1 + i % 69} < {i}" for i in range(3_000)]
+    texts = [f"m{i} = 1" for i in range(70)] + [
+        f"m0 = 1 AND m{1 + i % 69} < {i}" for i in range(3_000)
+    ]
     held = Held(texts, costs=NO_BITMAPS)
     assert held.segment._by_member >= 0
     events = pa.table({f"m{i}": [1, None, 1_500] * 22 for i in range(70)})
@@ -394,7 +398,7 @@ def test_all_ways_in_one_segment(
     monkeypatch.setattr(plans, "_FEWEST_BITS", 64)
     random = np.random.default_rng(seed)
     texts = grouped_texts(random, 900) + member_texts(random, 900, 100)
-    texts += bitmap_texts(random, 300, 9) + ["TRUE", "a IS NULL"]
+    texts += [*bitmap_texts(random, 300, 9), "TRUE", "a IS NULL"]
     texts += [f"a = {i % 6} AND {predicate(random, 'x', 90, 'range')}" for i in range(900)]
     events = grouped_events(random, 200)
     parts = [events, member_events(random, 200, 100)]

@@ -11,6 +11,7 @@ import pytest
 from tests.property.strategies import Seeded
 
 import tocsin
+from tocsin.encode.events import to_batch
 from tocsin.engines import auto
 from tocsin.engines.auto.segment import Segment
 from tocsin.matcher import Matcher
@@ -36,8 +37,8 @@ class Log:
 class Writer:
     """Changes subscriptions: each is at one of several places, or gone.
 
-    Subscription `s` at place p matches events with `at = p` and `name = s` alone, so that a batch
-    of all such events says where each subscription is.
+    Subscription `s` at place p matches events with `at = p` and `name = s` alone (for two reasons,
+    to be found once), so that a batch of all such events says where each subscription is.
     """
 
     def __init__(self, matcher: Matcher, seed: int) -> None:
@@ -53,7 +54,7 @@ class Writer:
         m, dice = self.matcher, self.source.below(10)
         if name not in state:
             state[name] = place
-            where = "name = :n AND at = :p"
+            where = "at = :p AND name = :n OR at = :p AND label = :n"
             params = {"n": name, "p": place}
             self.log.change(lambda: m.subscribe(name, where, params=params), state)
         elif dice < 7:
@@ -76,7 +77,9 @@ class Writer:
         self.n_extra += n
 
 
-EVENTS = [{"name": f"s{i}", "at": place} for i in range(N_PAIRS) for place in range(3)]
+EVENTS: list[dict[str, Any]] = [
+    {"name": f"s{i}", "label": f"s{i}", "at": place} for i in range(N_PAIRS) for place in range(3)
+]
 
 
 class Reader(threading.Thread):
@@ -112,7 +115,10 @@ class Reader(threading.Thread):
         last = self.log.begun
         seen: dict[str, int] = {}
         for e in range(len(self.batch)):
-            for name in matches[e]:
+            found = matches[e]
+            if len(found) > 1:
+                self.failure = f"one event finds {found}"
+            for name in map(str, found):
                 event = EVENTS[e % len(EVENTS)]
                 if name != event["name"] or seen.setdefault(name, event["at"]) != event["at"]:
                     self.failure = f"{name} is at two places at once"
@@ -177,7 +183,7 @@ def failing(n_times: int) -> Callable[..., Segment]:
         left[0] -= 1
         if left[0] >= 0:
             raise MemoryError("no room for a segment")
-        return build(cls, *args, **options)  # type: ignore[no-any-return]
+        return build(cls, *args, **options)
 
     return fail
 
@@ -234,7 +240,7 @@ def test_a_version_sees_nothing_of_later_changes() -> None:
     matcher = tocsin.Matcher()
     expected = load_parts(matcher)
     version: Any = matcher._engine.reader()
-    batch = tocsin.matcher.to_batch([{"x": 1}, {"x": 2}])
+    batch = to_batch([{"x": 1}, {"x": 2}])
     before = version.match_batch(batch).ids.tolist()
     assert len(before) == sum(map(len, expected))
     matcher.unsubscribe_many(list(range(0, 400, 3)))

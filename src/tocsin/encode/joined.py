@@ -43,7 +43,7 @@ def used_bounds(
     low: NDArray[np.int32],
     high: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Mark what some conditions use of a space: attributes at their cell 0, and bounds of ranges."""
+    """Mark what conditions use of a space: attributes at their cell 0, and bounds of ranges."""
     first = _first_bounds(space)
     used = np.zeros(first[-1], np.bool_)
     used[first[attribute]] = True
@@ -104,7 +104,9 @@ class _Source:
         self.space = space
         self.first = _first_bounds(space)
         self.used = np.ones(self.first[-1], np.bool_) if used is None else used
-        self.at = {name: at for at, name in enumerate(space.attributes) if self.used[self.first[at]]}
+        self.at = {
+            name: at for at, name in enumerate(space.attributes) if self.used[self.first[at]]
+        }
         self.ranks = np.empty(0, np.int64)
 
     def chosen(self, at: int, line: Line) -> NDArray[np.bool_] | None:
