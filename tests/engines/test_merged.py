@@ -121,7 +121,7 @@ def lives(world: World, seeds: Sequence[int], n: int, n_events: int) -> int:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_merges_of_merges_find_what_is_kept(name: str) -> None:
-    assert lives(WORLDS[name], range(4), 12, 25) > 100
+    assert lives(WORLDS[name], range(3), 12, 25) > 100
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_a_merge_keeps_the_cuts_of_what_is_kept_and_no_others(name: str) -> None
 def test_what_comes_and_goes_leaves_no_cells_behind() -> None:
     m = tocsin.Matcher()
     m.subscribe("stays", "a = 1")
-    for i in range(150):
+    for i in range(60):
         m.subscribe("passes", f"x = {i} AND s = 'v{i}' AND u{i} LIKE '%{i}%'")
         assert m.match({"a": 1, "x": i, "s": f"v{i}"}) == ["stays"]
         m.unsubscribe("passes")

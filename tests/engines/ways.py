@@ -133,11 +133,18 @@ def any_predicate(random: Random, name: str, n: int, kind: str = "number") -> st
     return predicate(random, name, n, str(random.choice(SHAPES)), kind)
 
 
-def column(random: Random, n_events: int, n: int, kind: str = "number", lacks: float = 0.2) -> Any:
+def column(
+    random: Random,
+    n_events: int,
+    n: int,
+    kind: str = "number",
+    lacks: float = 0.2,
+    is_whole: bool = False,
+) -> Any:
     """Return a column of values among n and just beside them, of which some are null."""
     values = random.integers(-1, n + 1, n_events)
     is_null = random.random(n_events) < lacks
-    if kind == "number" and random.random() < 0.5:
+    if kind == "number" and not is_whole and random.random() < 0.5:
         return pa.array(values + 0.5 * random.integers(0, 2, n_events), mask=is_null)
     given: list[Any] = values.tolist()
     if kind == "text":

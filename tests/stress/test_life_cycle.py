@@ -308,7 +308,7 @@ def live(seeds: Sequence[int], n_steps: int, world: World) -> None:
 
 @pytest.mark.parametrize("world", [TYPED, MIXED], ids=["typed", "mixed"])
 def test_random_lives_are_what_a_dictionary_says(world: World) -> None:
-    live(range(2), 80, world)
+    live(range(2), 60, world)
 
 
 @pytest.mark.slow

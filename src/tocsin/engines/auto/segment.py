@@ -35,6 +35,8 @@ _MEMBER_EVENTS = 2048
 """How many events are met with all members at a time."""
 _BITMAP_EVENTS = 2048
 """How many events are met with all words of the bitmaps at a time."""
+_MOST_EXPECTED = 1 << 20
+"""More matches than these, and than twice those of the last batch, are not expected."""
 _IN_PLACE = np.empty(0, np.int32)
 _GROUP_COSTS = np.array([9.0, 1.6, 0.8, 1.0])
 
@@ -74,7 +76,7 @@ class Segment:
         has_columns = len(layout.columns.window) > 0
         self._needs_rows = has_columns or not coding.is_exact.all()
         self._by_member = self._choose_by_member()
-        self._n_found, self._n_tried = 0, 1
+        self._last = (0, 1)  # how much the last batch found, of how many events: one value
         self._room = 1024
 
     @classmethod
@@ -113,7 +115,7 @@ class Segment:
         """Return the conjunctions that each event satisfies, each number plus a base."""
         cells = self.space.encode(events)
         found = self._find(cells, base)
-        self._n_found, self._n_tried = len(found.found), max(len(events), 1)
+        self._last = (len(found.found), max(len(events), 1))
         return self._check_patterns(events, found) if len(self._patterned) else found
 
     def _find(self, cells: NDArray[np.int32], base: int = 0) -> Candidates:
@@ -150,8 +152,14 @@ class Segment:
 
     def groups(self, n_events: int) -> bool:
         """Whether the next batch, of this size, is ordered."""
-        is_many = self._n_found > _GROUP_TO * self._n_tried
+        n_found, n_tried = self._last
+        is_many = n_found > _GROUP_TO * n_tried
         return n_events >= _GROUP_FROM and not is_many and self.layout.grouped >= 0
+
+    def _expect(self, n_events: int) -> int:
+        """Return for how many matches to make room at first: a small batch says little."""
+        n_found, n_tried = self._last
+        return min(int(1.1 * n_events * n_found / n_tried), max(2 * n_found, _MOST_EXPECTED))
 
     def _find_by_event(
         self,
@@ -162,8 +170,7 @@ class Segment:
     ) -> Candidates:
         n, layout = len(codes), self.layout
         offsets = np.zeros(n + 1, np.int64)
-        expected = int(1.1 * n * self._n_found / self._n_tried)
-        out = self.rooms.take(max(self._room, expected), np.uint32)
+        out = self.rooms.take(max(self._room, self._expect(n)), np.uint32)
         reached = 0
         while True:
             reached = kernels.match(
@@ -241,8 +248,7 @@ class Segment:
         rows = np.ascontiguousarray(cells.T)
         row_kernels.to_bands(self.coding.n_cells, cells, bands)
         offsets = np.zeros(n + 1, np.int64)
-        expected = int(1.1 * n * self._n_found / self._n_tried)
-        out = self.rooms.take(max(1024, expected), np.uint32)
+        out = self.rooms.take(max(1024, self._expect(n)), np.uint32)
         room = 1 << 16
         for first in range(0, n, _BITMAP_EVENTS):
             last = min(first + _BITMAP_EVENTS, n)
