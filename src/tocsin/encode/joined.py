@@ -107,6 +107,7 @@ class _Source:
         self.at = {
             name: at for at, name in enumerate(space.attributes) if self.used[self.first[at]]
         }
+        self.is_whole = used is None
         self.ranks = np.empty(0, np.int64)
 
     def chosen(self, at: int, line: Line) -> NDArray[np.bool_] | None:
@@ -124,11 +125,15 @@ class _Source:
         if chosen is None:
             return None
         cells = self.space.lines[at][line]
-        keys = cells.keys[chosen]
-        return (self.ranks[keys] if line is Line.STRING else keys), cells.tails[chosen]
+        keys, tails = cells.keys, cells.tails
+        if not self.is_whole:
+            keys, tails = keys[chosen], tails[chosen]
+        return (self.ranks[keys] if line is Line.STRING else keys), tails
 
     def strings(self) -> pa.Array:
         """Return the strings that the used cuts are at."""
+        if self.is_whole:
+            return self.space.vocabulary
         is_used = np.zeros(len(self.space.vocabulary), np.bool_)
         for at in self.at.values():
             chosen = self.chosen(at, Line.STRING)
