@@ -47,8 +47,10 @@ def test_each_kernel_has_one_signature(engine: str) -> None:
 def test_no_kernel_reads_or_writes_out_of_bounds() -> None:
     core = [
         "tests/book",
+        "tests/engines/test_merged.py",
         "tests/engines/test_protocol.py",
         "tests/engines/clustering",
+        "tests/engines/test_ways.py",
         "tests/matcher/test_bulk_loads.py",
         "tests/normalize/test_bulk.py",
         "tests/normalize/test_rows.py",

@@ -35,12 +35,23 @@ class Shelf:
 class Bench:
     """An engine with the expressions that it holds, and what it should answer."""
 
-    def __init__(self, name: str, **options: object) -> None:
+    def __init__(self, name: str, n_portions: int | None = None, **options: object) -> None:
+        """With `n_portions`, nothing is merged, and what comes at once is in so many segments."""
         self.shelf = Shelf()
         self.live: set[int] = set()
+        self.n_portions = n_portions
+        if n_portions is not None:
+            options["merges"] = False
         self.engine: Engine = engines.make(name, self.shelf, options)
 
     def insert(self, first: int, *texts: str) -> None:
+        size = max(-(-len(texts) // (self.n_portions or 1)), 1)
+        for start in range(0, len(texts), size):
+            self.insert_portion(first + start, *texts[start : start + size])
+            if self.n_portions:
+                self.engine.match_one({})
+
+    def insert_portion(self, first: int, *texts: str) -> None:
         ids = np.arange(first, first + len(texts))
         expressions = [parse(text) for text in texts]
         forms = [normalize(expression) for expression in expressions]
@@ -77,8 +88,13 @@ def check_found(found: Found, n_events: int) -> None:
     assert np.all(np.diff(found.offsets) >= 0)
 
 
-@pytest.fixture(params=engines.names())
+PORTIONS = {"auto in 1 segment": 1, "auto in 2 segments": 2, "auto in many segments": 12}
+
+
+@pytest.fixture(params=(*engines.names(), *PORTIONS))
 def bench(request: pytest.FixtureRequest) -> Bench:
+    if request.param in PORTIONS:
+        return Bench("auto", PORTIONS[request.param])
     return Bench(request.param)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.property import duck
 from tests.property.samples import WORLDS, Sample, Verdicts, nested, sample, to_table
 from tests.property.scribble import scribble
+from tests.property.segmented import SEGMENTED, Segmented, make
 from tests.property.strategies import (
     MIXED,
     TYPED,
@@ -28,7 +29,6 @@ from tests.property.strategies import (
     many_disjuncts,
 )
 
-import tocsin
 from tocsin.engines import names
 from tocsin.engines.evaluate import evaluate
 from tocsin.language import parse, print_expression
@@ -79,7 +79,7 @@ def normalized(given_sample: Sample) -> Verdicts:
 
 def matched_one_by_one(given_sample: Sample, engine: str) -> Verdicts:
     """Subscribe one text at a time, match one event at a time."""
-    matcher = tocsin.Matcher(given_sample.event_type, engine=engine)
+    matcher = make(engine, given_sample.event_type)
     for i, text in enumerate(given_sample.texts):
         matcher.subscribe(i, text)
     return given_sample.by_events(
@@ -100,8 +100,10 @@ def matched_as_scribbled(given_sample: Sample, engine: str) -> Verdicts:
 
 
 def matched_texts(given_sample: Sample, texts: Sequence[str], engine: str) -> Verdicts:
-    matcher = tocsin.Matcher(given_sample.event_type, engine=engine)
+    matcher = make(engine, given_sample.event_type)
     matcher.subscribe_many(pa.table({"id": pa.array(range(len(texts))), "where": pa.array(texts)}))
+    if isinstance(matcher, Segmented):
+        assert 2 * matcher.n_segments > SEGMENTED[engine] > 1
     return given_sample.by_events(matcher.match_batch(batch_of(given_sample)))
 
 
@@ -127,8 +129,21 @@ def test_every_engine_equals_duckdb(path: Path, engine: str) -> None:
     assert count_pairs(FEW, who, lambda found: path(found, engine)) >= 20_000
 
 
+@pytest.mark.parametrize("engine", SEGMENTED)
+def test_auto_equals_duckdb_in_any_number_of_segments(engine: str) -> None:
+    n_pairs = count_pairs(FEW, engine, lambda found: matched_in_bulk(found, engine))
+    assert n_pairs >= 20_000
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SEGMENTED)
+def test_auto_equals_duckdb_one_by_one_in_any_number_of_segments(engine: str) -> None:
+    n_pairs = count_pairs(FEW, engine, lambda found: matched_one_by_one(found, engine))
+    assert n_pairs >= 20_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [*ENGINES, *SEGMENTED])
 def test_every_engine_equals_duckdb_on_a_million_pairs(engine: str) -> None:
     who = f"engine {engine}"
     n_pairs = count_pairs(MANY, who, lambda found: matched_as_scribbled(found, engine))
@@ -149,12 +164,12 @@ def many_disjuncts_sample(name: str) -> tuple[list[Expression], list[Any], Verdi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [*ENGINES, *SEGMENTED])
 @pytest.mark.parametrize("name", ["typed", "stringy"])
 def test_thousands_of_disjuncts_equal_duckdb(name: str, engine: str) -> None:
     conditions, rows, expected = many_disjuncts_sample(name)
     assert 0 < expected[0].sum() < len(rows)
-    matcher = tocsin.Matcher(engine=engine)
+    matcher = make(engine)
     for i, condition in enumerate(conditions):
         matcher.subscribe(i, print_expression(condition))
     matched = matcher.match_batch(to_table(rows, WORLDS[name], Seeded(3)))
@@ -177,7 +192,7 @@ def test_everything_equals_duckdb_as_hypothesis_finds_it(
     conditions: list[Expression] = data.draw(st.lists(expressions(world), min_size=1, max_size=4))
     rows = data.draw(st.lists(events(world), min_size=1, max_size=4))
     expected = duck.verdicts(conditions, rows, world)
-    matchers = [tocsin.Matcher(engine=engine) for engine in engines]
+    matchers = [make(engine) for engine in (*engines, "auto in many segments")]
     for i, condition in enumerate(conditions):
         form = normalize(condition)
         for matcher in matchers:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.property.samples import WORLDS, to_table
 from tests.property.scribble import scribble
+from tests.property.segmented import SEGMENTED, make
 from tests.property.strategies import (
     COMPARISONS,
     MIXED,
@@ -55,6 +56,7 @@ from tocsin.matcher import Matcher
 from tocsin.model import Kind
 
 ENGINES = names()
+ALL = (*ENGINES, *SEGMENTED)
 Matched = list[list[Any]]
 
 
@@ -63,14 +65,14 @@ def matches(matcher: Matcher, rows: Any) -> Matched:
 
 
 def one_by_one(texts: list[str], engine: str = "oracle") -> Matcher:
-    matcher = tocsin.Matcher(engine=engine)
+    matcher = make(engine)
     for i, text in enumerate(texts):
         matcher.subscribe(i, text)
     return matcher
 
 
 def in_bulk(texts: list[str], engine: str) -> Matcher:
-    matcher = tocsin.Matcher(engine=engine)
+    matcher = make(engine)
     matcher.subscribe_many(pa.table({"id": pa.array(range(len(texts))), "where": pa.array(texts)}))
     return matcher
 
@@ -114,7 +116,7 @@ def varied(skeleton: Expression, source: Source, world: World) -> Expression:
     return map_operands(plain, put)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL)
 @pytest.mark.parametrize(
     "world", [TYPED, MIXED, NUMERIC, STRINGY], ids=["typed", "mixed", "numeric", "stringy"]
 )
@@ -222,7 +224,7 @@ def parameter_columns(
     return pa.table({"id": pa.array(range(n)), **arrays}), rows
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL)
 @pytest.mark.parametrize("world", [TYPED, MIXED], ids=["typed", "mixed"])
 def test_a_template_with_columns_is_what_its_rows_are_one_by_one(world: World, engine: str) -> None:
     source = Seeded(35)
@@ -232,7 +234,7 @@ def test_a_template_with_columns_is_what_its_rows_are_one_by_one(world: World, e
         condition, _ = with_parameters(source, expression(source, world, depth=2))
         text = scribble(condition, source)
         table, params = parameter_columns(condition, source, world, 12)
-        template, plain = tocsin.Matcher(engine=engine), tocsin.Matcher(engine="oracle")
+        template, plain = make(engine), tocsin.Matcher(engine="oracle")
         template.subscribe_many(table, where=text)
         for i, values in enumerate(params):
             plain.subscribe(i, text, params=values)
@@ -320,7 +322,7 @@ def test_a_table_of_rows_is_what_its_texts_are_one_by_one(kind: Kind, engine: st
 # Changes.
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL)
 @pytest.mark.parametrize("world", [TYPED, MIXED], ids=["typed", "mixed"])
 def test_what_was_changed_is_what_it_would_be_had_it_come_so(world: World, engine: str) -> None:
     source = Seeded(37)

@@ -2,7 +2,8 @@
 
 Enters: cell spaces. Leaves: a space with the cuts of all of them, and for each a `Moved`: the new
 number of each attribute and, by attribute, the new bounds of ranges of cells. So segments are
-merged by renumbering cells; the conditions they came from are not needed.
+merged by renumbering cells; the conditions they came from are not needed. What only dropped
+conditions used is dropped too: else a space would hold all the cuts there ever were.
 """
 
 from __future__ import annotations
@@ -35,46 +36,110 @@ class Moved(NamedTuple):
     end: NDArray[np.int32]
 
 
-def join_spaces(spaces: Sequence[CellSpace]) -> tuple[CellSpace, list[Moved]]:
-    """Join cell spaces; attributes come in the order in which the spaces first have them."""
-    names = tuple(dict.fromkeys(name for space in spaces for name in space.attributes))
-    number = {name: at for at, name in enumerate(names)}
-    vocabulary = sort_vocabulary(pa.chunked_array([space.vocabulary for space in spaces]))
-    ranks = [_ranks(space.vocabulary, vocabulary) for space in spaces]
+def used_bounds(
+    space: CellSpace,
+    attribute: NDArray[np.int32],
+    range_start: NDArray[np.int64],
+    low: NDArray[np.int32],
+    high: NDArray[np.int32],
+) -> NDArray[np.bool_]:
+    """Mark what conditions use of a space: attributes at their cell 0, and bounds of ranges."""
+    first = _first_bounds(space)
+    used = np.zeros(first[-1], np.bool_)
+    used[first[attribute]] = True
+    base = np.repeat(first[attribute], np.diff(range_start))
+    is_on_line = low >= FIRST_CELL
+    used[(base + low)[is_on_line]] = True
+    used[(base + high)[is_on_line]] = True
+    return used
+
+
+def join_spaces(
+    spaces: Sequence[CellSpace], used: Sequence[NDArray[np.bool_] | None]
+) -> tuple[CellSpace, list[Moved]]:
+    """Join cell spaces; attributes come in the order in which the spaces first have them.
+
+    Of a space with marks, the joined one has what is marked, and only that can be moved.
+    """
+    sources = [_Source(*given) for given in zip(spaces, used, strict=True)]
+    names = tuple(dict.fromkeys(name for source in sources for name in source.at))
+    vocabulary = sort_vocabulary(pa.chunked_array([source.strings() for source in sources]))
+    for source in sources:
+        source.ranks = _ranks(source.space.vocabulary, vocabulary)
     lines: list[dict[Line, LineCells]] = []
-    where = [{name: at for at, name in enumerate(space.attributes)} for space in spaces]
     for name in names:
         found: dict[Line, LineCells] = {}
         base = FIRST_CELL
         for line in Line:
-            parts = [
-                _cuts(space, at[name], line, rank)
-                for space, at, rank in zip(spaces, where, ranks, strict=True)
-                if name in at and line in space.lines[at[name]]
-            ]
+            held = [s.cuts(s.at[name], line) for s in sources if name in s.at]
+            parts = [cuts for cuts in held if cuts is not None]
             if parts:
                 keys, tails = _unite(parts)
                 found[line] = LineCells(base, keys, tails)
                 base += len(keys) + 1
         lines.append(found)
     joined = CellSpace.from_lines(names, vocabulary, lines)
-    return joined, [
-        _moved(space, joined, number, rank) for space, rank in zip(spaces, ranks, strict=True)
-    ]
+    number = {name: at for at, name in enumerate(names)}
+    return joined, [_moved(source, joined, number) for source in sources]
 
 
 _Cuts = tuple[NDArray[np.int64], NDArray[np.int16]]
 
 
 def _ranks(vocabulary: pa.Array, joined: pa.Array) -> NDArray[np.int64]:
-    """Return the place of each string in a joined vocabulary."""
-    places = pc.index_in(vocabulary, value_set=joined).to_numpy(zero_copy_only=False)
-    return np.asarray(places, np.int64)
+    """Return the place of each string in a joined vocabulary, or -1."""
+    places = pc.index_in(vocabulary, value_set=joined).fill_null(-1)
+    return np.asarray(places.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _cuts(space: CellSpace, at: int, line: Line, ranks: NDArray[np.int64]) -> _Cuts:
-    cells = space.lines[at][line]
-    return (ranks[cells.keys] if line is Line.STRING else cells.keys), cells.tails
+def _first_bounds(space: CellSpace) -> NDArray[np.int64]:
+    """Return where the bounds of each attribute begin among those of all: one more than cells."""
+    return np.concatenate([[0], np.cumsum(space.n_cells + 1)]).astype(np.int64)
+
+
+class _Source:
+    """A space that is joined with others: what of it is used, and its strings' new ranks."""
+
+    def __init__(self, space: CellSpace, used: NDArray[np.bool_] | None) -> None:
+        self.space = space
+        self.first = _first_bounds(space)
+        self.used = np.ones(self.first[-1], np.bool_) if used is None else used
+        self.at = {
+            name: at for at, name in enumerate(space.attributes) if self.used[self.first[at]]
+        }
+        self.is_whole = used is None
+        self.ranks = np.empty(0, np.int64)
+
+    def chosen(self, at: int, line: Line) -> NDArray[np.bool_] | None:
+        """Mark the cuts of a line that are used; None where the line is not."""
+        cells = self.space.lines[at].get(line)
+        if cells is None:
+            return None
+        start = self.first[at] + cells.base
+        bounds = self.used[start : start + cells.n_cells + 1]
+        return bounds[1:-1] if bounds.any() else None
+
+    def cuts(self, at: int, line: Line) -> _Cuts | None:
+        """Return the cuts of a line that are used, strings by their new ranks."""
+        chosen = self.chosen(at, line)
+        if chosen is None:
+            return None
+        cells = self.space.lines[at][line]
+        keys, tails = cells.keys, cells.tails
+        if not self.is_whole:
+            keys, tails = keys[chosen], tails[chosen]
+        return (self.ranks[keys] if line is Line.STRING else keys), tails
+
+    def strings(self) -> pa.Array:
+        """Return the strings that the used cuts are at."""
+        if self.is_whole:
+            return self.space.vocabulary
+        is_used = np.zeros(len(self.space.vocabulary), np.bool_)
+        for at in self.at.values():
+            chosen = self.chosen(at, Line.STRING)
+            if chosen is not None:
+                is_used[self.space.lines[at][Line.STRING].keys[chosen]] = True
+        return self.space.vocabulary.filter(pa.array(is_used))
 
 
 def _unite(parts: Sequence[_Cuts]) -> _Cuts:
@@ -90,24 +155,24 @@ def _unite(parts: Sequence[_Cuts]) -> _Cuts:
     return keys[is_new], tails[is_new]
 
 
-def _moved(
-    space: CellSpace, joined: CellSpace, number: dict[str, int], ranks: NDArray[np.int64]
-) -> Moved:
-    first = np.concatenate([[0], np.cumsum(space.n_cells + 1)]).astype(np.int64)
-    low, high = np.empty(first[-1], np.int32), np.empty(first[-1], np.int32)
-    attribute = np.array([number[name] for name in space.attributes], np.int32)
-    for at in range(len(attribute)):
+def _moved(source: _Source, joined: CellSpace, number: dict[str, int]) -> Moved:
+    space, first = source.space, source.first
+    low, high = np.zeros(first[-1], np.int32), np.zeros(first[-1], np.int32)
+    attribute = np.array([number.get(name, -1) for name in space.attributes], np.int32)
+    for at in source.at.values():
         new = joined.lines[attribute[at]]
         lows, highs = low[first[at] : first[at + 1]], high[first[at] : first[at + 1]]
         lows[: FIRST_CELL + 1] = highs[: FIRST_CELL + 1] = np.arange(FIRST_CELL + 1)
         for line, cells in space.lines[at].items():
-            keys, tails = _cuts(space, at, line, ranks)
-            bounds = _places(keys, tails, new[line]) + 1 + new[line].base
+            chosen, cuts = source.chosen(at, line), source.cuts(at, line)
+            if chosen is None or cuts is None:
+                continue
+            inner = cells.base + 1 + np.flatnonzero(chosen)
             lows[cells.base] = new[line].base
-            lows[cells.base + 1 : cells.base + cells.n_cells] = bounds
-            highs[cells.base + 1 : cells.base + cells.n_cells] = bounds
+            lows[inner] = highs[inner] = _places(*cuts, new[line]) + 1 + new[line].base
             highs[cells.base + cells.n_cells] = new[line].base + new[line].n_cells
-    return Moved(attribute, first[:-1], low, high, joined.n_cells[attribute])
+    end = np.append(joined.n_cells, 0)[attribute]
+    return Moved(attribute, first[:-1], low, high, end.astype(np.int32))
 
 
 def _places(

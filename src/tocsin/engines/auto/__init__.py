@@ -202,13 +202,13 @@ class AutoEngine:
         """Index what arrived, and see to merges."""
         if self._pending:
             tables = self._pending
-            self._pending = []
             table = stack(tables, [0] * len(tables), sum(t.n_subscriptions for t in tables))
             live = self._died_at[table.subscription] == _ALIVE
             if not live.all():
                 table = take(table, np.flatnonzero(live))
             if table.n_conjunctions:
                 self._held.append(_Held(self._index(table)))
+            self._pending = []
         if self._merges:
             self._merge_small()
             self._start_merger(self._due())

@@ -33,6 +33,9 @@ OPEN_AT_ENDS2 = np.uint32(1 << 29)
 NUMBER = np.uint32((1 << 29) - 1)
 """The bits of a conjunction's number."""
 
+MANY = 0xFFFF
+"""So many conditions of a conjunction, or more, are not counted in one word of the stream."""
+
 N_BANDS = 64
 """How many bands the cells of an attribute fall into in a bitmap."""
 
@@ -50,10 +53,10 @@ class Conditions(NamedTuple):
 class Stream(NamedTuple):
     """The same in few bytes: the words of conjunction c begin at `start[c]`.
 
-    They are the number of conditions, and for each condition a word with its form in the top two
-    bits and its attribute below, then: a cell (form 0), a low and a high (form 1), the same in two
-    words each (form 2), or (form 3) in two words each the attribute, the number of ranges, and
-    their bounds.
+    They are the number of conditions (`MANY` of them or more: that, and the number in two words),
+    and for each condition a word with its form in the top two bits and its attribute below, then: a
+    cell (form 0), a low and a high (form 1), the same in two words each (form 2), or (form 3) in
+    two words each the attribute, the number of ranges, and their bounds.
     """
 
     start: Numbers

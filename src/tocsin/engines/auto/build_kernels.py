@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tocsin.engines.auto.arrays import (
     IS_OPEN,
+    MANY,
     N_BANDS,
     OPEN_AT_ENDS,
     OPEN_AT_ENDS2,
@@ -529,7 +530,7 @@ def measure_stream(conditions: Conditions, order: Numbers, start: Numbers) -> An
     for at in range(len(order)):
         c = np.int64(order[at])
         start[c] = n
-        n += 1
+        n += 1 if conditions.start[c + 1] - conditions.start[c] < MANY else 3
         for i in range(conditions.start[c], conditions.start[c + 1]):
             form = _form_of(conditions, i)
             n += 2 + form if form < 2 else 5
@@ -551,8 +552,11 @@ def write_stream(conditions: Conditions, stream: Stream) -> None:
     words = stream.words
     for c in range(len(conditions.start) - 1):
         n = np.int64(stream.start[c])
-        words[n] = np.uint16(conditions.start[c + 1] - conditions.start[c])
+        n_conditions = conditions.start[c + 1] - conditions.start[c]
+        words[n] = np.uint16(min(n_conditions, MANY))
         n += 1
+        if n_conditions >= MANY:
+            n = _write_wide(words, n, n_conditions)
         for i in range(conditions.start[c], conditions.start[c + 1]):
             form = _form_of(conditions, i)
             attribute = np.int64(conditions.attribute[i])
@@ -593,6 +597,9 @@ def read_stream(stream: Stream, chosen: Numbers, conditions: Conditions) -> Any:
         n = np.int64(stream.start[c])
         n_left = np.int64(words[n])
         n += 1
+        if n_left == MANY:
+            n_left = _read_wide(words, n)
+            n += 2
         for _ in range(n_left):
             form, attribute = np.int64(words[n] >> 14), np.int64(words[n] & _WIDE)
             n += 1

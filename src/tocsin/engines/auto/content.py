@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import CellSpace
-from tocsin.encode.joined import join_spaces
+from tocsin.encode.joined import join_spaces, used_bounds
 from tocsin.engines.auto import build_kernels as kernels
 from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.auto.layout import Layout, read_stream
@@ -90,13 +90,18 @@ class Indexed(Protocol):
 
 def merged(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) -> Content:
     """Take the kept conjunctions of several segments, one after the other."""
-    space, moves = join_spaces([segment.space for segment in segments])
     chosen = [np.flatnonzero(kept).astype(np.uint32) for kept in is_kept]
-    parts = []
-    for segment, which, move in zip(segments, chosen, moves, strict=True):
-        conditions = read_stream(segment.layout.stream, which)
-        kernels.move_cells(conditions, *move)
-        parts.append(conditions)
+    parts = [
+        read_stream(segment.layout.stream, which)
+        for segment, which in zip(segments, chosen, strict=True)
+    ]
+    used = [
+        None if kept.all() else used_bounds(segment.space, *part[1:])
+        for segment, part, kept in zip(segments, parts, is_kept, strict=True)
+    ]
+    space, moves = join_spaces([segment.space for segment in segments], used)
+    for part, move in zip(parts, moves, strict=True):
+        kernels.move_cells(part, *move)
     return Content(
         space,
         _concatenate(parts),
@@ -140,14 +145,20 @@ def _merge_patterns(
     is_kept: Sequence[NDArray[np.bool_]],
     attributes: Sequence[NDArray[np.int32]],
 ) -> PatternTable:
-    patterns = tuple(dict.fromkeys(p for table in tables for p in table.patterns))
+    patterns = tuple(
+        dict.fromkeys(
+            table.patterns[at]
+            for table, kept in zip(tables, is_kept, strict=True)
+            for at in np.unique(table.number[kept[table.conjunction]]).tolist()
+        )
+    )
     numbers = {pattern: at for at, pattern in enumerate(patterns)}
     conjunction, attribute, number, negated = [], [], [], []
     n_before = 0
     for table, kept, moved in zip(tables, is_kept, attributes, strict=True):
         chosen = kept[table.conjunction]
         new = n_before + np.cumsum(kept) - 1
-        renumbered = np.array([numbers[p] for p in table.patterns], np.int32)
+        renumbered = np.array([numbers.get(p, -1) for p in table.patterns], np.int32)
         conjunction.append(new[table.conjunction[chosen]])
         attribute.append(moved[table.attribute[chosen]])
         number.append(renumbered[table.number[chosen]])

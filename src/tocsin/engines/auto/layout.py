@@ -365,7 +365,9 @@ def _make_bitmaps(conditions: Conditions, plan: Plan, chosen: Numbers) -> Bitmap
         np.empty(n * N_BANDS, np.uint64),
         np.zeros(n_words * 64, np.uint32),
         np.zeros(n_words * RANGES, np.int32),
-        np.zeros(n_words * 64 * RANGES, np.uint32),
+        np.full(
+            n_words * 64 * RANGES, 0xFFFFFFFF, np.uint32
+        ),  # no cell: an unused place holds none
         np.zeros(n_words * 64 * RANGES, np.uint32),
     )
     kernels.fill_bitmaps(conditions, plan.coding.n_cells, chosen, bitmaps)

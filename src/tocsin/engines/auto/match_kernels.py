@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tocsin.engines.auto.arrays import (
     IS_OPEN,
+    MANY,
     NUMBER,
     OPEN_AT_ENDS,
     OPEN_AT_ENDS2,
@@ -58,6 +59,9 @@ def _holds(words: Codes, n: Scalar, cells: Cells) -> Scalar:
     """Whether an event's cells satisfy the conjunction that begins at a place of the stream."""
     n_left = np.int64(words[n])
     n += 1
+    if n_left == MANY:
+        n_left = _wide(words, n)
+        n += 2
     for _ in range(n_left):
         form, attribute = np.int64(words[n] >> 14), np.int64(words[n] & 0x3FFF)
         n += 1

@@ -37,6 +37,8 @@ _MEMBER_EVENTS = 2048
 """How many events are met with all members at a time."""
 _BITMAP_EVENTS = 2048
 """How many events are met with all words of the bitmaps at a time."""
+_MOST_EXPECTED = 1 << 20
+"""More matches than these, and than twice those of the last batch, are not expected."""
 _GROUP_COSTS = np.array([9.0, 1.6, 0.8, 1.0, 1.2])
 """See `match_kernels.match_groups`; in nanoseconds."""
 
@@ -82,7 +84,7 @@ class Segment:
         self._needs_cells = has_columns or not coding.is_exact.all()
         self._none_skipped = np.zeros(len(layout.keys.base), np.bool_)
         self._by_member = self._choose_by_member()
-        self._n_found, self._n_tried = 0, 1
+        self._last = (0, 1)  # how much the last batch found, of how many events: one value
         self._room = 1024
 
     @classmethod
@@ -145,7 +147,7 @@ class Segment:
         """Return the conjunctions that each event satisfies, each number plus a base."""
         n = len(batch.events)
         found = self._find(batch, base)
-        self._n_found, self._n_tried = len(found.found), max(n, 1)
+        self._last = (len(found.found), max(n, 1))
         return self._check_patterns(batch.events, found) if len(self._patterned) else found
 
     def _find(self, batch: Prepared, base: int = 0) -> Candidates:
@@ -167,8 +169,14 @@ class Segment:
 
     def groups(self, n_events: int) -> bool:
         """Whether the next batch, of this size, is ordered."""
-        is_many = self._n_found > _GROUP_TO * self._n_tried
+        n_found, n_tried = self._last
+        is_many = n_found > _GROUP_TO * n_tried
         return n_events >= _GROUP_FROM and not is_many and self.layout.grouped >= 0
+
+    def _expect(self, n_events: int) -> int:
+        """Return for how many matches to make room at first: a small batch says little."""
+        n_found, n_tried = self._last
+        return min(int(1.1 * n_events * n_found / n_tried), max(2 * n_found, _MOST_EXPECTED))
 
     def _find_by_event(
         self,
@@ -178,8 +186,7 @@ class Segment:
     ) -> Candidates:
         n, layout = len(rows.codes), self.layout
         offsets = np.zeros(n + 1, np.int64)
-        expected = int(1.1 * n * self._n_found / self._n_tried)
-        out = self.rooms.take(max(self._room, expected), np.uint32)
+        out = self.rooms.take(max(self._room, self._expect(n)), np.uint32)
         reached = 0
         while True:
             reached = kernels.match(
@@ -252,9 +259,8 @@ class Segment:
         rows = np.ascontiguousarray(cells.T)
         row_kernels.to_bands(self.coding.n_cells, cells, bands)
         offsets = np.zeros(n + 1, np.int64)
-        expected = int(1.1 * n * self._n_found / self._n_tried)
-        out = self.rooms.take(max(1024, expected), np.uint32)
-        room = max(1 << 16, int(1.3 * min(n, _BITMAP_EVENTS) * self._n_found / self._n_tried))
+        out = self.rooms.take(max(1024, self._expect(n)), np.uint32)
+        room = max(1 << 16, 2 * self._expect(min(n, _BITMAP_EVENTS)))
         for first in range(0, n, _BITMAP_EVENTS):
             last = min(first + _BITMAP_EVENTS, n)
             while True:
