@@ -260,7 +260,7 @@ class Segment:
         row_kernels.to_bands(self.coding.n_cells, cells, bands)
         offsets = np.zeros(n + 1, np.int64)
         out = self.rooms.take(max(1024, self._expect(n)), np.uint32)
-        room = max(1 << 16, 2 * self._expect(min(n, _BITMAP_EVENTS)))
+        room = max(1 << 16, self._expect(min(n, _BITMAP_EVENTS)))
         for first in range(0, n, _BITMAP_EVENTS):
             last = min(first + _BITMAP_EVENTS, n)
             while True:
