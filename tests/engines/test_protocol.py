@@ -88,7 +88,7 @@ def check_found(found: Found, n_events: int) -> None:
     assert np.all(np.diff(found.offsets) >= 0)
 
 
-PORTIONS = {"auto in 1 segment": 1, "auto in 2 segments": 2, "auto in many segments": 12}
+PORTIONS = {"auto in 2 segments": 2, "auto in many segments": 12}
 
 
 @pytest.fixture(params=(*engines.names(), *PORTIONS))

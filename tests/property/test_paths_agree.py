@@ -56,7 +56,7 @@ from tocsin.matcher import Matcher
 from tocsin.model import Kind
 
 ENGINES = names()
-ALL = (*ENGINES, *SEGMENTED)
+ALL = [*ENGINES, *(pytest.param(name, marks=pytest.mark.slow) for name in SEGMENTED)]
 Matched = list[list[Any]]
 
 
