@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +57,9 @@ from tocsin.store.matchers import (
     to_path,
 )
 from tocsin.subscriptions import SubscriptionBook
+
+_WHOLE: Any = object()
+"""Stands for no id, where the whole index is meant."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +275,7 @@ class Matcher:
         return self._engine.merge()
 
     def explain(
-        self, id: SubscriptionId | None = None, event: Mapping[str, object] | None = None
+        self, id: SubscriptionId = _WHOLE, event: Mapping[str, object] | None = None
     ) -> str:
         """Say how a subscription is indexed, or, with an event, why it does or does not match.
 
@@ -280,7 +283,7 @@ class Matcher:
         """
         with self._lock:
             self._expire()
-            if id is None:
+            if id is _WHOLE:
                 if event is not None:
                     raise ArgumentError("explain needs an id to say why an event matches it")
                 return self._engine.describe()

@@ -19,6 +19,8 @@ from tocsin.matches import Matches
 from tocsin.model import EventType
 from tocsin.workloads import names, workload
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"subscriptions": 500, "events": 50, "seed": 3, "repeats": 1}
 KEYS = (
     "workload engine subscriptions events matches matches_per_event load_s build_s match_s "
@@ -93,7 +95,6 @@ def test_the_table_shows_the_rates_and_the_ratios(result):
         assert f"{result[ratio]:,}" in table
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_workload_matches_as_duckdb_counts(name):
     result = match.run(small(name))
@@ -103,7 +104,6 @@ def test_every_workload_matches_as_duckdb_counts(name):
         assert set(result["timings"][timing]["tried"]) == {w.name for w in ways if w.kind == kind}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["W0", "T"])
 def test_every_formulation_finds_a_subscription_by_an_event_made_for_it(name):
     chosen = workload(name)
@@ -166,7 +166,6 @@ def test_every_workload_has_a_plain_join_at_any_size(name):
     assert {way.kind for way in joins.formulations(chosen, 10**9)} == {"plain"}
 
 
-@pytest.mark.slow
 def test_where_no_keyed_join_fits_in_memory_there_is_no_ratio_to_one(monkeypatch):
     monkeypatch.setattr(joins, "_MOST_ROWS", 499)
     announced = []
@@ -236,14 +235,12 @@ def test_no_events_is_not_a_latency():
         latency.run("W0", 500, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_workload_matches_as_duckdb_counts_with_many_subscriptions(name):
     result = match.run(small(name, subscriptions=20_000, events=500))
     assert result["events"] == 500
 
 
-@pytest.mark.slow
 def test_the_commands_print_json_or_a_table():
     options = ["--workload", "TW", "--subscriptions", "50", "--events", "20"]
     once = [*options, "--repeats", "1", "--baseline", "none"]

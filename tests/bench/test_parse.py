@@ -9,6 +9,8 @@ from tocsin.errors import ArgumentError
 from tocsin.normalize.bulk import normalize_texts
 from tocsin.workloads import workload
 
+pytestmark = pytest.mark.slow
+
 N = 100
 CASES = {
     "texts": (N, "texts"),
