@@ -25,7 +25,7 @@ def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, *args],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=420,
         cwd=ROOT,
         env=os.environ | variables,
     )
@@ -46,14 +46,12 @@ def test_each_kernel_has_one_signature(engine: str) -> None:
 @pytest.mark.slow
 def test_no_kernel_reads_or_writes_out_of_bounds() -> None:
     core = [
-        "tests/book",
         "tests/engines/test_merged.py",
         "tests/engines/test_protocol.py",
         "tests/engines/clustering",
         "tests/engines/test_ways.py",
         "tests/matcher/test_bulk_loads.py",
         "tests/normalize/test_bulk.py",
-        "tests/normalize/test_rows.py",
         "tests/stress",
     ]
     result = run(

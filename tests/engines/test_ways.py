@@ -155,7 +155,7 @@ def grouped_events(random: np.random.Generator, n: int, most: int = 6) -> pa.Tab
     )
 
 
-ALWAYS, NEVER = np.array([1e9, 0.0, 0.0, 0.0]), np.array([0.0, 1.0, 1.0, 1.0])
+ALWAYS, NEVER = np.array([1e9, 0.0, 0.0, 0.0, 1e9]), np.array([0.0, 1.0, 1.0, 1.0, 0.0])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
