@@ -1,13 +1,13 @@
 """LIKE patterns that are no intervals: checked on what an engine has found.
 
-Enters: conjunctions with patterns, and candidate pairs of event and conjunction. Leaves: which of
-the pairs fit. A condition with a pattern holds for strings only, so a candidate always has one.
+Enters: conjunctions with patterns, and candidates: pairs of an event and a conjunction. Leaves:
+those that fit. A condition with a pattern holds for strings only, so a candidate always has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,16 @@ class PatternCheck(NamedTuple):
 class PatternChecks:
     """The patterns of conjunctions, by the engine's numbers of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, checks: Iterable[tuple[int, PatternCheck]] = ()) -> None:
         self._of: dict[int, list[PatternCheck]] = {}
-        self._numbers: NDArray[np.int32] | None = None
+        self._numbers: NDArray[np.int64] | None = None
+        for number, check in checks:
+            self._of.setdefault(number, []).append(check)
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def add(self, table: ConjunctionTable, numbers: NDArray[np.int32]) -> None:
+    def add(self, table: ConjunctionTable, numbers: NDArray[Any]) -> None:
         """Take in the patterns of a table; `numbers` are those of its conjunctions."""
         if not len(table.pattern_condition):
             return
@@ -55,10 +57,19 @@ class PatternChecks:
                 self._of.pop(number, None)
             self._numbers = None
 
-    def fits(
-        self, events: EventBatch, rows: NDArray[np.int64], found: NDArray[np.int32]
-    ) -> NDArray[np.bool_]:
-        """Say which pairs of an event's row and a conjunction fit; each string is tried once."""
+    def renumber(self, new_number: NDArray[np.int64]) -> None:
+        """Give conjunctions other numbers."""
+        self._of = {int(new_number[old]): checks for old, checks in self._of.items()}
+        self._numbers = None
+
+    def keep(
+        self, events: EventBatch, offsets: NDArray[np.int64], found: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return the candidates of a batch that fit; each string is tried once.
+
+        Those of event i are `found[offsets[i] : offsets[i + 1]]`.
+        """
+        row = np.repeat(np.arange(len(events)), np.diff(offsets))
         fits = np.ones(len(found), np.bool_)
         known: dict[tuple[Pattern, str], bool] = {}
         strings: dict[str, list[str | None]] = {}
@@ -66,23 +77,29 @@ class PatternChecks:
             for name, pattern, negated in self._of[int(found[at])]:
                 if name not in strings:
                     strings[name] = _strings(events, name)
-                text = strings[name][rows[at]]
+                text = strings[name][row[at]]
                 assert text is not None, "a pattern's condition holds on strings only"
                 if (pattern, text) not in known:
                     known[pattern, text] = pattern.matches(text)
                 fits[at] &= known[pattern, text] is not negated
-        return fits
+        counts = np.bincount(row[fits], minlength=len(events))
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), found[fits]
 
-    def fits_one(self, event: Mapping[str, object], number: int) -> bool:
-        """Say whether one event fits the patterns of a conjunction."""
+    def keep_one(self, event: Mapping[str, object], found: NDArray[Any]) -> NDArray[Any]:
+        """Return those of one event's candidates that fit."""
+        if not self._of:
+            return found
+        return found[[self._fits(event, number) for number in found.tolist()]]
+
+    def _fits(self, event: Mapping[str, object], number: int) -> bool:
         return all(
             pattern.matches(str(read_value(event, name))) is not negated
             for name, pattern, negated in self._of.get(number, ())
         )
 
-    def _patterned(self) -> NDArray[np.int32]:
+    def _patterned(self) -> NDArray[np.int64]:
         if self._numbers is None:
-            self._numbers = np.array(sorted(self._of), np.int32)
+            self._numbers = np.array(sorted(self._of), np.int64)
         return self._numbers
 
 

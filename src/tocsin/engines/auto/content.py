@@ -18,6 +18,7 @@ from tocsin.encode.joined import join_spaces, used_bounds
 from tocsin.engines.auto import build_kernels as kernels
 from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.auto.layout import Layout, read_stream
+from tocsin.engines.patterns import PatternCheck, PatternChecks
 from tocsin.normalize.patterns import Pattern
 from tocsin.normalize.table import ConjunctionTable
 
@@ -30,6 +31,14 @@ class PatternTable(NamedTuple):
     attribute: NDArray[np.int32]
     number: NDArray[np.int32]
     negated: NDArray[np.uint8]
+
+    def checks(self, names: tuple[str, ...]) -> PatternChecks:
+        """Return the patterns by conjunction, with attributes by name."""
+        rows = zip(*(column.tolist() for column in self[1:]), strict=True)
+        return PatternChecks(
+            (c, PatternCheck(names[attribute], self.patterns[number], bool(negated)))
+            for c, attribute, number, negated in rows
+        )
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import CellSpace
-from tocsin.encode.events import EventBatch, read_value
+from tocsin.encode.events import EventBatch
 from tocsin.encode.shares import guessed_shares, measured_shares
 from tocsin.engines.auto import bitmap_kernels, row_kernels
 from tocsin.engines.auto import match_kernels as kernels
@@ -25,7 +26,7 @@ from tocsin.engines.auto.layout import Layout, lay_out, read_stream
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.auto.prepared import Prepared, Rows, to_rows
 from tocsin.engines.auto.rooms import Rooms
-from tocsin.normalize.lines import Line
+from tocsin.engines.patterns import PatternChecks
 
 _GROUP_FROM = 2048
 """From how many events on a batch is ordered before it is matched."""
@@ -79,7 +80,6 @@ class Segment:
         self.has_siblings = not is_new.all()
         self.n_subscriptions = int(np.count_nonzero(is_new)) + min(len(ids), 1)
         self.first_id = _first_of_run(ids)
-        self._patterned = np.unique(patterns.conjunction)
         has_columns = len(layout.columns.window) > 0
         self._needs_cells = has_columns or not coding.is_exact.all()
         self._none_skipped = np.zeros(len(layout.keys.base), np.bool_)
@@ -141,14 +141,20 @@ class Segment:
     @property
     def is_patterned(self) -> bool:
         """Whether some conjunction has LIKE patterns."""
-        return len(self._patterned) > 0
+        return len(self.patterns.conjunction) > 0
+
+    @cached_property
+    def _pattern_checks(self) -> PatternChecks:
+        return self.patterns.checks(self.space.attributes)
 
     def candidates(self, batch: Prepared, base: int = 0) -> Candidates:
         """Return the conjunctions that each event satisfies, each number plus a base."""
         n = len(batch.events)
         found = self._find(batch, base)
         self._last = (len(found.found), max(n, 1))
-        return self._check_patterns(batch.events, found) if len(self._patterned) else found
+        if not self.is_patterned:
+            return found
+        return Candidates(*self._pattern_checks.keep(batch.events, *found))
 
     def _find(self, batch: Prepared, base: int = 0) -> Candidates:
         layout, n = self.layout, len(batch.events)
@@ -287,50 +293,10 @@ class Segment:
         found = self._find_by_event(self._none_skipped, rows, 0)
         if len(self.layout.bitmaps.number):
             found = join(found, self._find_in_bitmaps(cells, 0))
-        return self._ids_of(found.found, event)
-
-    def _ids_of(self, found: NDArray[np.uint32], event: Mapping[str, object]) -> NDArray[np.int32]:
-        if len(self._patterned):
-            found = found[[self._fits(c, event) for c in found.tolist()]]
-        return self.ids[found]
-
-    def _check_patterns(self, events: EventBatch, given: Candidates) -> Candidates:
-        """Drop the candidates whose LIKE patterns do not fit; each string is tried once."""
-        keep = np.ones(len(given.found), np.bool_)
-        row = np.repeat(np.arange(len(events)), np.diff(given.offsets))
-        known: dict[tuple[int, str], bool] = {}
-        strings: dict[int, list[str | None]] = {}
-        for at in np.flatnonzero(np.isin(given.found, self._patterned)).tolist():
-            for attribute, pattern, negated in self._patterns_of(int(given.found[at])):
-                if attribute not in strings:
-                    strings[attribute] = _strings(events, self.space.attributes[attribute])
-                text = strings[attribute][row[at]]
-                assert text is not None, "a pattern's condition holds on strings only"
-                if (pattern, text) not in known:
-                    known[pattern, text] = self.patterns.patterns[pattern].matches(text)
-                keep[at] &= known[pattern, text] is not negated
-        counts = np.bincount(row[keep], minlength=len(events))
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Candidates(offsets, given.found[keep])
-
-    def _patterns_of(self, conjunction: int) -> list[tuple[int, int, bool]]:
-        """Return the attribute, number and negation of each pattern of a conjunction."""
-        table = self.patterns
-        low, high = np.searchsorted(table.conjunction, [conjunction, conjunction + 1])
-        return [
-            (int(table.attribute[i]), int(table.number[i]), bool(table.negated[i]))
-            for i in range(low, high)
-        ]
-
-    def _fits(self, conjunction: int, event: Mapping[str, object]) -> bool:
-        """Whether an event's strings fit the patterns of a conjunction."""
-        return all(
-            self.patterns.patterns[pattern].matches(
-                str(read_value(event, self.space.attributes[attribute]))
-            )
-            is not negated
-            for attribute, pattern, negated in self._patterns_of(conjunction)
-        )
+        numbers = found.found
+        if self.is_patterned:
+            numbers = self._pattern_checks.keep_one(event, numbers)
+        return self.ids[numbers]
 
     @property
     def nbytes(self) -> int:
@@ -390,10 +356,3 @@ def _first_of_run(ids: NDArray[np.int32]) -> int | None:
     if not len(ids) or ids[-1] - ids[0] != len(ids) - 1 or np.any(np.diff(ids) != 1):
         return None
     return int(ids[0])
-
-
-def _strings(events: EventBatch, attribute: str) -> list[str | None]:
-    for part in events.column(attribute).parts:
-        if part.line is Line.STRING:
-            return part.values.to_pylist()  # type: ignore[no-any-return]
-    return [None] * len(events)

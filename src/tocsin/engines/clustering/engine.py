@@ -158,10 +158,7 @@ class TwoPhaseEngine(ABC):
         self._index.flush()
         offsets, found = self._find(self._index.encode(events), len(events))
         if len(self._patterns):
-            rows = np.repeat(np.arange(len(events)), np.diff(offsets))
-            fits = self._patterns.fits(events, rows, found)
-            np.cumsum(np.bincount(rows[fits], minlength=len(events)), out=offsets[1:])
-            found = found[fits]
+            offsets, found = self._patterns.keep(events, offsets, found)
         return self._to_ids(offsets, found)
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
@@ -169,8 +166,7 @@ class TwoPhaseEngine(ABC):
         self._settle()
         self._index.flush()
         _, found = self._find(self._index.encode_one(event), 1)
-        if len(self._patterns):
-            found = found[[self._patterns.fits_one(event, c) for c in found.tolist()]]
+        found = self._patterns.keep_one(event, found)
         ids: list[int] = self._held.conjunctions[found, SUBSCRIPTION].tolist()
         return list(dict.fromkeys(ids)) if self._n_siblings else ids
 

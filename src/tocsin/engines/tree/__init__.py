@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
+from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.protocol import Found
 from tocsin.engines.tree import audit, id_kernels
 from tocsin.engines.tree.conditions import TestBook
@@ -43,7 +44,6 @@ from tocsin.engines.tree.growing import grown
 from tocsin.engines.tree.options import TreeOptions, read_options
 from tocsin.engines.tree.order import choose_index, choose_order
 from tocsin.engines.tree.places import Attribute
-from tocsin.engines.tree.residuals import Residuals
 from tocsin.normalize.table import ConjunctionTable
 
 _SAMPLE = 10_000
@@ -60,7 +60,7 @@ class TreeEngine:
     def __init__(self, options: TreeOptions) -> None:
         self._options = options
         self._book = TestBook()
-        self._residuals = Residuals()
+        self._patterns = PatternChecks()
         self._sample: EventBatch | None = None
         self._forest = Forest(self._book, options, np.empty(0, np.int64), [])
         self._owner = np.empty(64, np.int64)
@@ -87,7 +87,7 @@ class TreeEngine:
         begins = np.flatnonzero(np.diff(table.subscription, prepend=-1))
         self._first_of[table.subscription[begins]] = first + begins
         self._n_live += len(counts)
-        self._residuals.add(table, np.arange(first, n))
+        self._patterns.add(table, np.arange(first, n))
         if self._is_due():
             self._forest.kept.add(counts, tests)
             self._build()
@@ -137,7 +137,7 @@ class TreeEngine:
     def _renumber(self, live: NDArray[np.int64], n: int) -> None:
         number = np.full(n + 1, -1, np.int64)  # the last one is for no number
         number[live] = np.arange(len(live))
-        self._residuals.renumber(number)
+        self._patterns.renumber(number)
         self._owner, self._seen = self._owner[live], self._seen[live]
         self._group = number[self._group[live]].astype(np.int32)
         known = self._first_of[: self._n_dense]
@@ -152,8 +152,8 @@ class TreeEngine:
             return
         self._forest.delete(gone)
         self._owner[gone] = -1
-        if len(self._residuals):
-            self._residuals.forget(gone.tolist())
+        if len(self._patterns):
+            self._patterns.discard(gone.tolist())
         self._n_live -= len(gone)
         self._n_deleted += len(gone)
         if self._n_deleted > max(self._n_live, _MANY_DELETED):
@@ -185,8 +185,8 @@ class TreeEngine:
         for attribute, level in self._levels():
             cuts[level] = attribute.encode(events.column(attribute.name), n)
         offsets, found = self._forest.match(np.ascontiguousarray(cuts.T))
-        if len(self._residuals):
-            offsets, found = self._residuals.keep(events, offsets, found)
+        if len(self._patterns):
+            offsets, found = self._patterns.keep(events, offsets, found)
         ids, ends = np.empty(len(found), np.int32), np.empty(n, np.int64)
         seen = (self._seen, self._stamp)
         id_kernels.to_ids(offsets, found, self._owner, self._group, *seen, ids, ends)
@@ -198,16 +198,12 @@ class TreeEngine:
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event."""
-        values: dict[str, object] = {}
         cuts = np.empty((1, self._forest.n_levels), np.int32)
         for attribute, level in self._levels():
-            value = values[attribute.name] = read_value(event, attribute.name)
-            cuts[0, level] = attribute.cut_of(value)
+            cuts[0, level] = attribute.cut_of(read_value(event, attribute.name))
         _, found = self._forest.match(cuts)
-        kept = found.tolist()
-        if len(self._residuals):
-            kept = self._residuals.keep_one(found, values.__getitem__)
-        return list(dict.fromkeys(self._owner[kept].tolist()))
+        found = self._patterns.keep_one(event, found)
+        return list(dict.fromkeys(self._owner[found].tolist()))
 
     @property
     def n_visits(self) -> int:
