@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.spark import columns, drift, shipping, stores, worker
+from tocsin.spark import columns, drift, given, shipping, stores, worker
 from tocsin.spark.worker import MatchTask, Output, Source
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def match(
         if ship == "files":
             return _match_shipped(events, path, keep, output, ids)
         return matched(events, path, keep=keep, output=output, mode=mode, ids=ids)
-    matcher = _to_matcher(subscriptions)
+    matcher = given.to_matcher(subscriptions)
     folder = tempfile.mkdtemp(prefix="tocsin-")
     shipping.remove_at_exit(folder)
     path = os.path.join(folder, "store")  # noqa: PTH118
@@ -176,25 +176,3 @@ def _hidden(schema: Any, matcher: Matcher) -> list[str]:
                 f"{place.type.simpleString()} within column {place.column!r}"
             )
     return sorted(found)
-
-
-def _to_matcher(subscriptions: Any) -> Matcher:
-    """Return a matcher of what was given as subscriptions."""
-    if isinstance(subscriptions, Matcher):
-        return subscriptions
-    if hasattr(subscriptions, "toArrow") and hasattr(subscriptions, "schema"):
-        matcher = Matcher()
-        matcher.subscribe_many(subscriptions.toArrow())
-        return matcher
-    raise ArgumentError(
-        "subscriptions must be a Matcher, a store or its path, or a DataFrame with columns id and "
-        f"where, not {type(subscriptions).__name__}"
-    )
-
-
-def open_on_driver(subscriptions: Any) -> Matcher:
-    """Return a matcher of a matcher, a store, its path, or a DataFrame."""
-    path = stores.to_path(subscriptions)
-    if path is None:
-        return _to_matcher(subscriptions)
-    return worker.opened(path, stores.newest(path), time.time()).matcher
