@@ -14,17 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tocsin.spark.drift import SchemaDriftWarning, Silenced, silenced
+    from tocsin.spark.generating import generate_events, generate_subscriptions
     from tocsin.spark.matching import match, matched
+    from tocsin.spark.profiling import Profile, profile
 
 _HOMES = {
+    "Profile": "tocsin.spark.profiling",
     "SchemaDriftWarning": "tocsin.spark.drift",
     "Silenced": "tocsin.spark.drift",
+    "generate_events": "tocsin.spark.generating",
+    "generate_subscriptions": "tocsin.spark.generating",
     "match": "tocsin.spark.matching",
     "matched": "tocsin.spark.matching",
+    "profile": "tocsin.spark.profiling",
     "silenced": "tocsin.spark.drift",
 }
 
-__all__ = ["SchemaDriftWarning", "Silenced", "match", "matched", "silenced"]
+__all__ = [
+    "Profile",
+    "SchemaDriftWarning",
+    "Silenced",
+    "generate_events",
+    "generate_subscriptions",
+    "match",
+    "matched",
+    "profile",
+    "silenced",
+]
 
 
 def __getattr__(name: str) -> Any:

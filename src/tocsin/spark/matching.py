@@ -149,7 +149,7 @@ def _needed(
 ) -> list[str]:
     """Return the columns that tasks need: all that new subscriptions may ask about, in a stream."""
     if source.version is None:
-        names = [f.name for f in schema if f.name in kept or _is_readable(f.dataType)]
+        names = [f.name for f in schema if f.name in kept or columns.is_readable(f.dataType)]
         return [name for name in names if name in kept or name not in hidden]
     places = [columns.find(schema, name) for name in drift.attributes_of(matcher)]
     if matcher.event_type:
@@ -157,13 +157,6 @@ def _needed(
     wanted = {place.column for place in places if place} - set(hidden) | set(kept)
     # A batch without columns has no rows either: something has to tell how many there are.
     return [n for n in schema.fieldNames() if n in wanted] or schema.fieldNames()[:1]
-
-
-def _is_readable(kind: Any) -> bool:
-    """Whether a column may carry attributes."""
-    from pyspark.sql import types as st
-
-    return columns.Place("", kind).kind is not None or isinstance(kind, st.StructType)
 
 
 def _hidden(schema: Any, matcher: Matcher) -> list[str]:
