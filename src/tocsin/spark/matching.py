@@ -16,17 +16,19 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.spark import columns, drift, given, shipping, stores, worker
+from tocsin.spark import columns, drift, given, placing, shipping, stores, worker
+from tocsin.spark.placing import Mode, Placement
+from tocsin.spark.routing import PART, TARGET, PartTask, RouteTask
 from tocsin.spark.worker import MatchTask, Output, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Mode = Literal["auto", "replicated", "partitioned"]
 IdType = Literal["auto", "integer", "string"]
 Ship = Literal["auto", "path", "files"]
 
@@ -88,12 +90,10 @@ def matched(
     is_pinned = version is None and events.isStreaming
     at = stores.newest(path) if version is None else version
     moment = time.time() if now is None else now
-    held = worker.opened(path, at, moment)
-    if is_pinned:
-        source = Source(path, None, None)
-    else:
-        source = Source(path, at, moment, verify=False)
-    return _apply(events, held.matcher, source, keep, output, ids, report_drift)
+    placement = placing.choose(path, at, mode, output, events.sparkSession)
+    source = Source(path, None, None) if is_pinned else Source(path, at, moment, verify=False)
+    asked = _Asked(keep, output, ids, report_drift)
+    return _apply(events, worker.opened(path, at, moment), path, source, asked, placement)
 
 
 def _match_shipped(
@@ -104,44 +104,62 @@ def _match_shipped(
     held = worker.opened(path, version, now)
     name = shipping.send(events.sparkSession, path)
     source = Source(name, version, now, shipped=True)
-    return _apply(events, held.matcher, source, keep, output, ids, report_drift=True)
+    return _apply(events, held, path, source, _Asked(keep, output, ids), None)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the result is to be."""
+
+    keep: Sequence[str] | None
+    output: Output
+    ids: IdType
+    report_drift: bool = True
 
 
 def _apply(
     events: DataFrame,
-    matcher: Matcher,
+    held: worker.Opened,
+    path: str,
     source: Source,
-    keep: Sequence[str] | None,
-    output: Output,
-    ids: IdType,
-    report_drift: bool,
+    asked: _Asked,
+    placement: Placement | None,
 ) -> DataFrame:
     from pyspark.sql import types as st
 
-    if output not in ("rows", "arrays"):
-        raise ArgumentError(f"output must be 'rows' or 'arrays', not {output!r}")
-    schema = events.schema
+    if asked.output not in ("rows", "arrays"):
+        raise ArgumentError(f"output must be 'rows' or 'arrays', not {asked.output!r}")
+    schema, matcher = events.schema, held.matcher
     columns.check_names(schema)
-    is_integer = _choose_ids(matcher, ids)
+    is_integer = _choose_ids(path, held.version, asked.ids)
     id_type = st.LongType() if is_integer else st.StringType()
     added = st.StructField("subscription", id_type, False)
-    if output == "arrays":
+    if asked.output == "arrays":
         added = st.StructField("subscriptions", st.ArrayType(id_type, False), False)
-    kept = columns.kept_names(schema, keep, [added.name])
-    if report_drift:
+    kept = columns.kept_names(schema, asked.keep, [added.name])
+    if asked.report_drift:
         drift.warn(drift.silenced_by(schema, matcher))
     hidden = _hidden(schema, matcher)
     names = _needed(schema, matcher, kept, hidden, source)
-    task = MatchTask(source, kept, output, is_integer, [n for n in hidden if n in names])
+    hidden = [name for name in hidden if name in names]
+    chosen = events.select(*map(columns.quoted, names))
     out = st.StructType([*(schema[name] for name in kept), added])
-    return events.select(*map(columns.quoted, names)).mapInArrow(task, out)
+    task = MatchTask(source, kept, asked.output, is_integer, hidden)
+    if placement is None or placement.mode == "replicated":
+        return chosen.mapInArrow(task, out)
+    n = placement.n_parts
+    numbers = [st.StructField(name, st.IntegerType(), False) for name in (PART, TARGET)]
+    route = RouteTask(source, matcher.event_type, n, hidden)
+    routed = chosen.mapInArrow(route, st.StructType([*chosen.schema, *numbers]))
+    task = PartTask(source, kept, asked.output, is_integer, hidden)
+    return routed.repartitionById(n, TARGET).mapInArrow(task, out)
 
 
-def _choose_ids(matcher: Matcher, ids: IdType) -> bool:
+def _choose_ids(path: str, version: int, ids: IdType) -> bool:
     """Whether ids are integers in the output."""
     if ids not in ("auto", "integer", "string"):
         raise ArgumentError(f"ids must be 'auto', 'integer' or 'string', not {ids!r}")
-    return ids == "integer" or (ids == "auto" and stores.has_integer_ids(matcher))
+    return ids == "integer" or (ids == "auto" and stores.has_integer_ids(path, version))
 
 
 def _needed(

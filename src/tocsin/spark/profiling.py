@@ -50,7 +50,7 @@ def profile(events: DataFrame, *, sample: int = _SAMPLE, seed: int = 0) -> Profi
     chosen = events.select(*map(columns.quoted, readable))
     flat = [f.name for f in chosen.schema if columns.Place("", f.dataType).kind is not None]
     facts = _facts(chosen, flat)
-    return Profile(facts[0], _sample(chosen, sample, seed), facts[1])
+    return Profile(facts[0], sampled(chosen, sample, seed), facts[1])
 
 
 def _facts(events: DataFrame, names: list[str]) -> tuple[int, dict[str, AttributeProfile]]:
@@ -69,7 +69,7 @@ def _facts(events: DataFrame, names: list[str]) -> tuple[int, dict[str, Attribut
     return n, found
 
 
-def _sample(events: DataFrame, n: int, seed: int) -> pa.Table:
+def sampled(events: DataFrame, n: int, seed: int) -> pa.Table:
     """Return an even sample of at most n events."""
     from pyspark.sql import types as st
 
