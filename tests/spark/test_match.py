@@ -206,6 +206,8 @@ def test_arguments_that_do_not_fit_are_refused(quotes: DataFrame, tmp_path: Path
         ts.match(quotes, store, output="table")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="not int"):
         ts.match(quotes, 3)
+    with pytest.raises(ArgumentError, match="can be partitioned"):
+        ts.match(quotes, tocsin.Matcher(), mode="partitioned")
 
 
 def test_what_the_columns_silence_is_reported(quotes: DataFrame, tmp_path: Path) -> None:

@@ -159,9 +159,10 @@ def _split_twice(frame: DataFrame) -> tuple[DataFrame, tuple[tuple[int, Any], ..
     order = f.row_number().over(Window.partitionBy("id").orderBy(_ROW))
     ranked = frame.withColumn("__tocsin_rank", order)
     is_double = (f.col("__tocsin_rank") > 1) & f.col("id").isNotNull()
-    doubles = ranked.filter(is_double).select(_ROW, "id").collect()
+    # All columns are collected: with others left out, Spark may put the rows in another order.
+    doubles = ranked.filter(is_double).collect()
     kept = ranked.filter(~is_double).drop("__tocsin_rank")
-    return kept, tuple((row[0], row[1]) for row in doubles)
+    return kept, tuple((row[_ROW], row["id"]) for row in doubles)
 
 
 def _assign(frame: DataFrame, n_parts: int, setting: Setting) -> tuple[DataFrame, list[int]]:

@@ -25,6 +25,7 @@ from tocsin.spark import columns, drift, given, placing, shipping, stores, worke
 from tocsin.spark.placing import Mode, Placement
 from tocsin.spark.routing import PART, TARGET, PartTask, RouteTask
 from tocsin.spark.worker import MatchTask, Output, Source
+from tocsin.subscription_store import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,6 +56,8 @@ def match(
     Spark runs in this process. A stream sees changes of the store only by its path.
     """
     path = stores.to_path(subscriptions)
+    if mode == "partitioned" and (path is None or ship == "files"):
+        raise ArgumentError("only a store that executors read by its path can be partitioned")
     if path is not None:
         if ship == "files":
             return _match_shipped(events, path, keep, output, ids)
@@ -90,10 +93,11 @@ def matched(
     is_pinned = version is None and events.isStreaming
     at = stores.newest(path) if version is None else version
     moment = time.time() if now is None else now
-    placement = placing.choose(path, at, mode, output, events.sparkSession)
+    state = stores.describe(path, at)
+    placement = placing.choose(path, state, mode, output, events.sparkSession)
     source = Source(path, None, None) if is_pinned else Source(path, at, moment, verify=False)
     asked = _Asked(keep, output, ids, report_drift)
-    return _apply(events, worker.opened(path, at, moment), path, source, asked, placement)
+    return _apply(events, worker.opened(path, at, moment), state, source, asked, placement)
 
 
 def _match_shipped(
@@ -104,7 +108,8 @@ def _match_shipped(
     held = worker.opened(path, version, now)
     name = shipping.send(events.sparkSession, path)
     source = Source(name, version, now, shipped=True)
-    return _apply(events, held, path, source, _Asked(keep, output, ids), None)
+    state = stores.describe(path, version)
+    return _apply(events, held, state, source, _Asked(keep, output, ids), None)
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class _Asked:
 def _apply(
     events: DataFrame,
     held: worker.Opened,
-    path: str,
+    state: StoreState,
     source: Source,
     asked: _Asked,
     placement: Placement | None,
@@ -131,7 +136,7 @@ def _apply(
         raise ArgumentError(f"output must be 'rows' or 'arrays', not {asked.output!r}")
     schema, matcher = events.schema, held.matcher
     columns.check_names(schema)
-    is_integer = _choose_ids(path, held.version, asked.ids)
+    is_integer = _choose_ids(state, asked.ids)
     id_type = st.LongType() if is_integer else st.StringType()
     added = st.StructField("subscription", id_type, False)
     if asked.output == "arrays":
@@ -140,7 +145,7 @@ def _apply(
     if asked.report_drift:
         drift.warn(drift.silenced_by(schema, matcher))
     hidden = _hidden(schema, matcher)
-    names = _needed(schema, held, path, kept, hidden, source)
+    names = _needed(schema, matcher, state, kept, hidden, source)
     hidden = [name for name in hidden if name in names]
     chosen = events.select(*map(columns.quoted, names))
     out = st.StructType([*(schema[name] for name in kept), added])
@@ -155,17 +160,17 @@ def _apply(
     return routed.repartitionById(n, TARGET).mapInArrow(task, out)
 
 
-def _choose_ids(path: str, version: int, ids: IdType) -> bool:
+def _choose_ids(state: StoreState, ids: IdType) -> bool:
     """Whether ids are integers in the output."""
     if ids not in ("auto", "integer", "string"):
         raise ArgumentError(f"ids must be 'auto', 'integer' or 'string', not {ids!r}")
-    return ids == "integer" or (ids == "auto" and stores.has_integer_ids(path, version))
+    return ids == "integer" or (ids == "auto" and state.ids == "integers")
 
 
 def _needed(
     schema: Any,
-    held: worker.Opened,
-    path: str,
+    matcher: Matcher,
+    state: StoreState,
     kept: Sequence[str],
     hidden: Sequence[str],
     source: Source,
@@ -174,11 +179,10 @@ def _needed(
     if source.version is None:
         names = [f.name for f in schema if f.name in kept or columns.is_readable(f.dataType)]
         return [name for name in names if name in kept or name not in hidden]
-    mentioned = stores.attributes_of(path, held.version)
+    mentioned = state.attributes
     if mentioned is None:
-        mentioned = drift.attributes_of(held.matcher)
-    event_type = held.matcher.event_type
-    declared = event_type.attributes if event_type else ()
+        mentioned = drift.attributes_of(matcher)
+    declared = matcher.event_type.attributes if matcher.event_type else ()
     places = [columns.find(schema, name) for name in (*mentioned, *declared)]
     wanted = {place.column for place in places if place} - set(hidden) | set(kept)
     # A batch without columns has no rows either: something has to tell how many there are.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.spark import stores
+from tocsin.subscription_store import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,17 +56,17 @@ def placement(
     path = stores.to_path(subscriptions)
     if path is None:
         raise ArgumentError("a placement is that of a store: give a SubscriptionStore or its path")
-    found = choose(path, stores.newest(path) if version is None else version, mode, output, spark)
-    return found
+    at = stores.newest(path) if version is None else version
+    return choose(path, stores.describe(path, at), mode, output, spark)
 
 
 def choose(
-    path: str, version: int, mode: Mode, output: str, session: SparkSession | None
+    path: str, state: StoreState, mode: Mode, output: str, session: SparkSession | None
 ) -> Placement:
     """Choose the placement for a version of a store."""
     if mode not in ("auto", "replicated", "partitioned"):
         raise ArgumentError(f"mode must be auto, replicated or partitioned, not {mode!r}")
-    parts, _ = stores.parts_of(path, version)
+    parts = stores.parts_of(state)
     n_bytes = sum(part.n_bytes for part in parts)
     shares = [part.admitted for part in parts]
     replication = None if None in shares else sum(share for share in shares if share is not None)

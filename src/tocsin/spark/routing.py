@@ -31,7 +31,6 @@ from tocsin.spark.worker import MatchTask, Moment, Pace, Source
 from tocsin.summary import Summary
 
 PART, TARGET = "__tocsin_part", "__tocsin_target"
-_ROUTED_ROWS = 50_000
 _MOST_ROUTES = 4
 
 
@@ -51,14 +50,14 @@ def routes_of(moment: Moment) -> Routes:
     key = (moment.path, moment.version)
     found = _routes.pop(key, None)
     if found is None:
-        facts, has_changes = stores.parts_of(moment.path, moment.version)
+        state = stores.describe(moment.path, moment.version)
         found = Routes([], [])
-        for number, part in enumerate(facts):
+        for number, part in enumerate(stores.parts_of(state)):
             if part.summary is None:
                 raise StoreError(moment.path, f"part {number} has no summary: compile it anew")
             found.parts.append(number)
             found.summaries.append(Summary.from_json(part.summary))
-        if has_changes:
+        if state.n_changes:
             recent = worker.opened(*moment, (stores.RECENT,)).matcher
             found.parts.append(stores.RECENT)
             found.summaries.append(summary_of(recent))
@@ -99,8 +98,7 @@ class RouteTask:
         coming = iter(batches)
         for first in coming:
             routes = routes_of(worker.moment_of(self.source))
-            pace = Pace(_ROUTED_ROWS / worker.MOST_ROWS)
-            for table in worker.coalesce(chain([first], coming), pace):
+            for table in worker.coalesce(chain([first], coming), Pace(0.0)):
                 yield from self._route(table, routes)
                 worker.freeze()
 

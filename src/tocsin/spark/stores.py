@@ -19,7 +19,7 @@ from tocsin.store.container import Written
 from tocsin.store.folder import Lineage
 from tocsin.store.manifests import Part
 from tocsin.store.pins import Pin
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.subscription_store import StoreState, SubscriptionStore
 
 RECENT = -1
 """Stands among the numbers of parts for what was added or changed since the parts were made."""
@@ -89,9 +89,9 @@ def made_at(path: str, version: int, default: int | None = None) -> int:
     return manifests.read(place, version).made_at
 
 
-def attributes_of(path: str, version: int) -> Sequence[str] | None:
-    """Return what the conditions of a version mention, or more; None where that is not known."""
-    return SubscriptionStore(path).describe(version).attributes
+def describe(path: str, version: int) -> StoreState:
+    """Say what a version is, without opening its files."""
+    return SubscriptionStore(path).describe(version)
 
 
 def pin(path: str, name: str, number: int) -> Pin:
@@ -99,20 +99,14 @@ def pin(path: str, name: str, number: int) -> Pin:
     return SubscriptionStore(path).pin(name, number)
 
 
-def has_integer_ids(path: str, version: int) -> bool:
-    """Whether there are subscriptions and all their ids are integers."""
-    return SubscriptionStore(path).describe(version).ids == "integers"
-
-
 def has_ends(matcher: Matcher) -> bool:
     """Whether any subscription ends by itself."""
     return matcher._book.has_expiries
 
 
-def parts_of(path: str, version: int) -> tuple[list[PartFacts], bool]:
-    """Return what is known of the parts of a version, and whether it has changes besides."""
-    state = SubscriptionStore(path).describe(version)
-    facts = [
+def parts_of(state: StoreState) -> list[PartFacts]:
+    """Return what is known of the parts of a version."""
+    return [
         PartFacts(
             part.facts["n_subscriptions"],
             part.n_bytes,
@@ -121,7 +115,6 @@ def parts_of(path: str, version: int) -> tuple[list[PartFacts], bool]:
         )
         for part in state.parts
     ]
-    return facts, state.n_changes > 0
 
 
 def newest_or_create(

@@ -1,0 +1,59 @@
+"""`bench spark`: a small run gives every figure; processor time is that of all processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tocsin
+from tocsin.bench import processes
+from tocsin.bench.spark import render
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+
+
+def test_time_and_memory_are_those_of_all_processes() -> None:
+    before = processes.cpu_seconds()
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    assert child.pid in processes.descendants()
+    assert processes.cpu_seconds() - before >= 0.25
+    assert 1 < processes.private_mb(child.pid) < 1000
+    child.communicate(b"\n")
+    assert child.pid not in processes.descendants()
+    assert processes.cpu_seconds() - before >= 0.25
+    assert time.process_time() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a Java runtime")
+def test_a_small_run_gives_every_figure() -> None:
+    source = str(Path(tocsin.__file__).parents[1])
+    paths = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
+    options = "--subscriptions 3000 --events 6000 --join-events 3000 --memory-mb 1 --repeats 1"
+    done = subprocess.run(
+        [sys.executable, "-m", "tocsin.cli", "bench", "spark", "--json", *options.split()],
+        env=dict(os.environ, PYTHONPATH=paths),
+        capture_output=True,
+        text=True,
+        timeout=840,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["identity"]["cpu_s"] > 0
+    assert found["match_to_identity"] > 0
+    assert found["join"]["matches"] <= found["matches"]
+    assert found["memory"]["workers"]
+    assert "CPU-µs an event" in render(found)
