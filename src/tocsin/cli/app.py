@@ -6,24 +6,33 @@ and the names of the engines are imported here.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tocsin.cli import subscriptions_app
 from tocsin.cli.console import guarded
-from tocsin.engines import names
-
-_EXIT_CODES = (
-    "Exit codes: 0 success; 1 finished, but bad rows were set aside; "
-    "2 bad input or usage; 130 interrupted."
+from tocsin.cli.shared import (
+    EXIT_CODES,
+    AsJson,
+    Baseline,
+    Engine,
+    EventsOrNone,
+    LoadForm,
+    OnError,
+    Repeats,
+    Scenario,
+    Seed,
+    Subscriptions,
+    Types,
+    Workload,
 )
 
 app = typer.Typer(
     name="tocsin",
     help="Content-based publish/subscribe: which subscriptions does an event match?",
-    epilog=_EXIT_CODES,
+    epilog=EXIT_CODES,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -31,56 +40,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 bench_app = typer.Typer(
-    name="bench", help="Measure.", epilog=_EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
+    name="bench", help="Measure.", epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(bench_app)
-
-
-class OnError(StrEnum):
-    """What to do with bad rows."""
-
-    RAISE = "raise"
-    QUARANTINE = "quarantine"
-
-
-class Baseline(StrEnum):
-    """What to compare with."""
-
-    DUCKDB = "duckdb"
-    NONE = "none"
-
-
-class Scenario(StrEnum):
-    """What changes."""
-
-    INTERESTS = "interests"
-    SKEW = "skew"
-
-
-class LoadForm(StrEnum):
-    """The form in which subscriptions are loaded."""
-
-    ROWS = "rows"
-    TEXTS = "texts"
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
-Types = Annotated[
-    list[str],
-    typer.Option(
-        "--type",
-        metavar="NAME=KIND",
-        help="Declare an attribute: integer, float, string, boolean or timestamp. Repeatable.",
-    ),
-]
-Engine = Annotated[str, typer.Option(help=f"The matching algorithm: {', '.join(names())}.")]
-Seed = Annotated[int, typer.Option(min=0, help="The seed of the generated data.")]
-Workload = Annotated[str, typer.Option(help="W0, W1, W2, T, TW, M or G.")]
-Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
-Repeats = Annotated[int, typer.Option(min=1, help="How often each is timed.")]
-EventsOrNone = Annotated[
-    int | None, typer.Option(min=1, help="How many events; by default as suits the workload.")
-]
+app.add_typer(subscriptions_app.app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -103,7 +66,7 @@ def _root(
     pass
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 @guarded
 def check(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Conditions.")],
@@ -124,7 +87,7 @@ def check(
     return run(texts, types, params, as_json)
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 @guarded
 def match(
     subscriptions: Annotated[
@@ -163,7 +126,7 @@ def match(
     )
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 @guarded
 def demo(
     subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
@@ -178,7 +141,7 @@ def demo(
     return run(subscriptions, events, seed, engine, as_json)
 
 
-@bench_app.command("parse", epilog=_EXIT_CODES)
+@bench_app.command("parse", epilog=EXIT_CODES)
 @guarded
 def bench_parse(
     subscriptions: Annotated[int, typer.Option(min=1, help="How many texts.")] = 1_000_000,
@@ -192,7 +155,7 @@ def bench_parse(
     return run_parse(subscriptions, seed, repeats, as_json)
 
 
-@bench_app.command("match", epilog=_EXIT_CODES)
+@bench_app.command("match", epilog=EXIT_CODES)
 @guarded
 def bench_match(
     workload: Workload = "W0",
@@ -224,7 +187,7 @@ def bench_match(
     return run_match(setting, as_json)
 
 
-@bench_app.command("latency", epilog=_EXIT_CODES)
+@bench_app.command("latency", epilog=EXIT_CODES)
 @guarded
 def bench_latency(
     workload: Workload = "W0",
@@ -240,7 +203,7 @@ def bench_latency(
     return run_latency(workload, subscriptions, events, engine, seed, as_json)
 
 
-@bench_app.command("scale", epilog=_EXIT_CODES)
+@bench_app.command("scale", epilog=EXIT_CODES)
 @guarded
 def bench_scale(
     workload: Workload = "W0",
@@ -269,7 +232,7 @@ def bench_scale(
     return run_scale(setting, subscriptions, as_json)
 
 
-@bench_app.command("churn", epilog=_EXIT_CODES)
+@bench_app.command("churn", epilog=EXIT_CODES)
 @guarded
 def bench_churn(
     workload: Workload = "W0",
@@ -294,7 +257,7 @@ def bench_churn(
     )
 
 
-@bench_app.command("calibrate", epilog=_EXIT_CODES)
+@bench_app.command("calibrate", epilog=EXIT_CODES)
 @guarded
 def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
     """Measure the cost constants of the planner on this machine, beside those in use."""
@@ -303,7 +266,7 @@ def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
     return run_calibrate(repeats, as_json)
 
 
-@bench_app.command("adapt", epilog=_EXIT_CODES)
+@bench_app.command("adapt", epilog=EXIT_CODES)
 @guarded
 def bench_adapt(
     scenario: Annotated[
