@@ -295,7 +295,7 @@ def bench_adapt(
     )
 
 
-@bench_app.command("spark", epilog=_EXIT_CODES)
+@bench_app.command("spark", epilog=EXIT_CODES)
 @guarded
 def bench_spark(
     subscriptions: Subscriptions = 1_000_000,

@@ -264,7 +264,9 @@ def _located(
         for row, id in doubles
         for error in [DuplicateSubscriptionError(id)]
     ]
-    found += [(row, BadRow(row, id, reason, code)) for b in built for row, id, reason, code in b.bad]
+    found += [
+        (row, BadRow(row, id, reason, code)) for b in built for row, id, reason, code in b.bad
+    ]
     if not found:
         return ()
     counted = frame.selectExpr(f"shiftright({_ROW}, {_ROW_BITS}) AS p").groupBy("p").count()
@@ -290,7 +292,11 @@ def _commit(
         raise BadRowsError(bad)
     if not parts:
         matcher = setting.new_matcher(0)
-        parts = [stores.write_part(path, matcher, {"admitted": 0.0, "summary": Summary.never().to_json()})]
+        parts = [
+            stores.write_part(
+                path, matcher, {"admitted": 0.0, "summary": Summary.never().to_json()}
+            )
+        ]
     version = stores.commit_parts(path, parts, covers)
     shares = [b.admitted for b in written]
     replication = None if None in shares else sum(s for s in shares if s is not None)
