@@ -316,3 +316,22 @@ def bench_spark(
         SparkSetting(subscriptions, events, join_events, memory_mb, seed=seed, repeats=repeats),
         as_json,
     )
+
+
+@bench_app.command("transitions", epilog=EXIT_CODES)
+@guarded
+def bench_transitions(
+    publications: Annotated[int, typer.Option(min=1, help="How many publications.")] = 100_000,
+    subscriptions: Subscriptions = 100_000,
+    batch: Annotated[int, typer.Option(min=1, help="Updates in a micro-batch.")] = 200_000,
+    batches: Annotated[int, typer.Option(min=1, help="How many micro-batches.")] = 5,
+    baseline: Annotated[int, typer.Option(min=0, help="Updates for the baseline.")] = 2_000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Measure what an update of a publication costs on Spark, against one key a group."""
+    from tocsin.bench.transitions import TransitionsSetting
+    from tocsin.cli.bench import run_transitions
+
+    setting = TransitionsSetting(publications, subscriptions, batch, batches, baseline, seed=seed)
+    return run_transitions(setting, as_json)

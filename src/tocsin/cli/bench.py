@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
     from tocsin.bench.spark import SparkSetting
+    from tocsin.bench.transitions import TransitionsSetting
 
 Show = Callable[[str, int, int], None]
 Result = dict[str, Any]
@@ -92,6 +93,16 @@ def run_spark(setting: SparkSetting, as_json: bool) -> int:
         raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
 
     return _run(lambda show: spark.run(setting, progress=show), spark.render, as_json)
+
+
+def run_transitions(setting: TransitionsSetting, as_json: bool) -> int:
+    """Measure what an update of a publication costs on Spark."""
+    try:
+        from tocsin.bench import transitions
+    except ModuleNotFoundError as error:
+        raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
+
+    return _run(lambda show: transitions.run(setting, progress=show), transitions.render, as_json)
 
 
 def _run(
