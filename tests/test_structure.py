@@ -154,6 +154,10 @@ OPTIONAL = {
     "starlette": ("broker",),
     "uvicorn": ("broker", "cli"),
     "httpx": ("broker", "cli"),
+    "httptools": ("broker",),
+    "orjson": ("broker", "bench"),
+    "uvloop": ("broker", "bench"),
+    "websockets": ("broker",),
     "typer": ("cli",),
     "rich": ("cli", "bench"),
 }
