@@ -62,6 +62,7 @@ class Config:
     webhook_attempts: int = 8
     webhook_seconds: float = 10.0
     webhook_back_off: float = 1.0
+    warm: bool = True
     log: str = "info"
     log_json: bool = False
     limits: Limits = field(default_factory=Limits)

@@ -29,6 +29,7 @@ from tocsin.broker.storage import connect
 from tocsin.broker.tokens import Tokens
 from tocsin.broker.webhooks import Webhooks
 from tocsin.errors import ArgumentError, UnavailableError
+from tocsin.warm import warm_up
 
 log = logging.getLogger("tocsin.server")
 
@@ -80,6 +81,9 @@ class Server:
         """Load, then listen."""
         sys.setswitchinterval(0.001)  # the matching thread waits less for the interpreter
         context = self._tls()
+        if self.config.warm:
+            log.info("compiling kernels; the first time this takes a minute")
+            await asyncio.get_running_loop().run_in_executor(None, warm_up)
         await self.broker.start()
         self.webhooks.start()
         if self.config.stomp:
