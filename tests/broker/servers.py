@@ -109,8 +109,10 @@ class RawStomp:
     def call(self, command: str, headers: dict[str, str], body: bytes = b"") -> Any:
         """Send a frame and wait for its receipt (or error)."""
         self.send(command, {**headers, "receipt": "r"}, body)
+        before = []
         while (frame := self.next()).command not in ("RECEIPT", "ERROR"):
-            self.frames.append(frame)
+            before.append(frame)
+        self.frames[:0] = before
         return frame
 
     def __enter__(self) -> RawStomp:
