@@ -181,6 +181,8 @@ def test_these_names_are_exported_and_no_others() -> None:
         "Matcher",
         "Matches",
         "__version__",
+        "connect",
+        "connect_async",
         "covers",
         "errors",
         "warm_up",

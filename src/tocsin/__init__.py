@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tocsin.broker.client import connect, connect_async
     from tocsin.matcher import LoadReport, Matcher
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
@@ -24,6 +25,8 @@ _HOMES = {
     "LoadReport": "tocsin.matcher",
     "Matcher": "tocsin.matcher",
     "Matches": "tocsin.matches",
+    "connect": "tocsin.broker.client",
+    "connect_async": "tocsin.broker.client",
     "covers": "tocsin.normalize",
     "warm_up": "tocsin.warm",
 }
@@ -35,6 +38,8 @@ __all__ = [
     "Matcher",
     "Matches",
     "__version__",
+    "connect",
+    "connect_async",
     "covers",
     "errors",
     "warm_up",

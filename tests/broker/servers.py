@@ -51,7 +51,13 @@ class Running:
 
 @contextmanager
 def running(data: Path, console: Path | None = None, **settings: Any) -> Iterator[Running]:
-    settings = {"http": "127.0.0.1:0", "stomp": "127.0.0.1:0", "drain_seconds": 2.0, "warm": False, **settings}
+    settings = {
+        "http": "127.0.0.1:0",
+        "stomp": "127.0.0.1:0",
+        "drain_seconds": 2.0,
+        "warm": False,
+        **settings,
+    }
     found = Running(Config(data=data, **settings), console)
     try:
         yield found
@@ -89,8 +95,9 @@ class RawStomp:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         self.parser = Parser(max_body=64 << 20)
         self.frames: list[Any] = []
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
         if connect:
-            self.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
+            self.send("CONNECT", {"accept-version": "1.2", "host": "x", **named})
             assert self.next().command == "CONNECTED"
 
     def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import socket
-import time
 from typing import Any
 
 import httpx
 import pytest
 import stomp
-
 from tests.broker.servers import RawStomp, Running, wait_for
 
 
-class Listener(stomp.ConnectionListener):
+class Listener(stomp.ConnectionListener):  # type: ignore[misc]
     """Keeps what comes."""
 
     def __init__(self) -> None:
@@ -70,7 +69,9 @@ def test_a_number_in_a_header_compares_with_numbers_and_with_texts(broker: Runni
     with RawStomp(broker.stomp_port) as client:
         conditions = ["x > 5", "x = '10'", "x = 10 AND y = '7'", "x < 5", "x = 'a'", "x <> '11'"]
         for id, selector in enumerate(conditions):
-            client.call("SUBSCRIBE", {"id": str(id), "destination": "/topic/N", "selector": selector})
+            client.call(
+                "SUBSCRIBE", {"id": str(id), "destination": "/topic/N", "selector": selector}
+            )
         client.call("SEND", {"destination": "/topic/N", "x": "10", "y": "7"})
         client.call("DISCONNECT", {})
         found = [frame.headers["subscription"] for frame in client.frames]
@@ -171,18 +172,13 @@ def test_an_event_of_http_reaches_stomp_and_the_other_way_round(
 
 
 def test_heart_beats_come_and_silence_ends_a_connection(broker: Running) -> None:
-    with RawStomp(broker.stomp_port, **{"heart-beat": "100,1000"}) as client:
+    with RawStomp(broker.stomp_port, heart_beat="100,1000") as client:
         beats = b""
-        began = time.monotonic()
-        with pytest.raises((ConnectionError, EOFError)):
-            while True:
-                data = client.socket.recv(100)
-                if not data:
-                    raise EOFError
+        with contextlib.suppress(ConnectionError):
+            while data := client.socket.recv(100):
                 beats += data
         assert beats.strip() == b""
         assert beats.count(b"\n") >= 1
-        assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from tocsin.broker.protocol.stomp import Frame, Parser, encode, escape, heart_be
 from tocsin.errors import LimitError, ProtocolError
 
 FRAMES = [
-    (b"CONNECT\naccept-version:1.2\nhost:a\\b\n\n\0", Frame("CONNECT", {"accept-version": "1.2", "host": "a\\b"})),
+    (b"CONNECT\nhost:a\\b\n\n\0", Frame("CONNECT", {"host": "a\\b"})),
     (b"SEND\ndestination:/events\n\nhello\0", Frame("SEND", {"destination": "/events"}, b"hello")),
-    (b"SEND\r\ndestination:/events\r\n\r\nhello\0", Frame("SEND", {"destination": "/events"}, b"hello")),
+    (b"SEND\r\na:/events\r\n\r\nhello\0", Frame("SEND", {"a": "/events"}, b"hello")),
     (b"SEND\ncontent-length:3\n\na\0b\0", Frame("SEND", {"content-length": "3"}, b"a\0b")),
     (b"SEND\na:1\na:2\n\n\0", Frame("SEND", {"a": "1"})),
     (b"SEND\nk\\c\\n\\r\\\\:v\\cw\n\n\0", Frame("SEND", {"k:\n\r\\": "v:w"})),

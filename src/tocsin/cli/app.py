@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from tocsin.cli import broker_app
 from tocsin.cli.console import guarded
 from tocsin.engines import names
 
@@ -34,6 +35,7 @@ bench_app = typer.Typer(
     name="bench", help="Measure.", epilog=_EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(bench_app)
+broker_app.register(app, _EXIT_CODES)
 
 
 class OnError(StrEnum):
