@@ -3,8 +3,8 @@
 Enters: calls. Leaves: requests to a broker, and notifications as they come. A call that the broker
 certainly did not take (nothing listens, or it says 503) is tried again for `retry_seconds`; one
 that it may have taken is not, so that nothing is published twice behind the caller's back. A stream
-that breaks is opened again. Of a durable subscription, a notification is acknowledged when the next one
-is asked for; what comes again although it was handled is left out.
+that breaks is opened again. Of a durable subscription, a notification is acknowledged when the next
+one is asked for; what comes again although it was handled is left out.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ from tocsin.errors import NotAllowedError, TocsinError
 log = logging.getLogger("tocsin.http")
 
 _SAFE = {
-    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
+    ),
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
