@@ -223,9 +223,19 @@ def test_the_broker_tells_about_itself(http: httpx.Client) -> None:
     document = http.get("/openapi.json").json()
     for path, calls in document["paths"].items():
         asked = path.replace("{id}", "nobody")
-        if path != "/ws" and "get" in calls:
+        if path not in ("/ws", "/stream") and "get" in calls:
             assert http.get(asked).status_code in (200, 404), path
-            assert "code" in http.get(asked).text or http.get(asked).status_code == 200
+
+
+def test_many_subscriptions_share_a_stream(http: httpx.Client, broker: Running) -> None:
+    for n in range(3):
+        subscribe(http, f"group/{n}", f"g1 > {n}")
+    with http.stream("GET", "/stream?prefix=group/") as stream:
+        wait_for(lambda: broker.broker.registry.by_id["group/2"].listeners)
+        http.post("/events", json={"g1": 2})
+        found = read_messages(stream, 2)
+    assert sorted(each["subscription"] for each in found) == ["group/0", "group/1"]
+    assert http.get("/stream?prefix=nobody").status_code == 404
 
 
 def test_a_page_of_another_site_is_refused(http: httpx.Client) -> None:

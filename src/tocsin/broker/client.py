@@ -25,6 +25,7 @@ from tocsin.errors import ArgumentError, RefusedError, UnavailableError
 
 _REMEMBERED = 10_000
 _LONGEST_PAUSE = 5.0
+_SILENCE = 35.0  # a broker sends something every ten seconds, unless it is set otherwise
 
 
 class Receipt(NamedTuple):
@@ -227,7 +228,7 @@ class Client:
         stream, tries = _Stream(), _Tries(self._retry)
         while True:
             try:
-                with self._http.stream("GET", _one(id, "/stream"), timeout=60) as response:
+                with self._http.stream("GET", _one(id, "/stream"), timeout=_SILENCE) as response:
                     if response.status_code != 200:
                         response.read()
                         _answer(response)
@@ -330,7 +331,9 @@ class AsyncClient:
         stream, tries = _Stream(), _Tries(self._retry)
         while True:
             try:
-                async with self._http.stream("GET", _one(id, "/stream"), timeout=60) as response:
+                async with self._http.stream(
+                    "GET", _one(id, "/stream"), timeout=_SILENCE
+                ) as response:
                     if response.status_code != 200:
                         await response.aread()
                         _answer(response)

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tocsin.broker import schema
 from tocsin.broker.config import Config
@@ -37,6 +37,13 @@ class Receipt(NamedTuple):
     matches: int
 
 
+class Closable(Protocol):
+    """A stream that can be told to end."""
+
+    def close(self, reason: str) -> None:
+        """End once what waits is taken."""
+
+
 class _Publish:
     __slots__ = ("at", "events", "future")
 
@@ -58,6 +65,7 @@ class Broker:
         self.recent: deque[Event] = deque(maxlen=config.recent_events)
         self.registry.recent = self.recent
         self.n_connections = 0
+        self.streams: set[Closable] = set()
         self.is_draining = False
         self.is_ready = False
         self.on_backlog: Callable[[Subscription], None] = lambda _: None

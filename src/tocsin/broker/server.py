@@ -138,6 +138,8 @@ class Server:
         began = time.monotonic()
         self.broker.is_draining = True
         await self.broker.drain()
+        for stream in list(self.broker.streams):
+            stream.close("stopping")
         await self.webhooks.stop()
         if self._stomp is not None:
             await self._stomp.stop()

@@ -35,7 +35,7 @@ bench_app = typer.Typer(
     name="bench", help="Measure.", epilog=_EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(bench_app)
-broker_app.register(app, _EXIT_CODES)
+broker_app.register(app, bench_app, _EXIT_CODES)
 
 
 class OnError(StrEnum):

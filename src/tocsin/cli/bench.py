@@ -13,6 +13,7 @@ from tocsin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tocsin.bench.adapt import Adapt
+    from tocsin.bench.broker import Load
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
 
@@ -81,6 +82,13 @@ def run_calibrate(repeats: int, as_json: bool) -> int:
     from tocsin.bench import calibrate
 
     return _run(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
+
+
+def run_broker(load: Load, as_json: bool) -> int:
+    """Load a broker."""
+    from tocsin.bench import broker
+
+    return _run(lambda show: broker.run(load, progress=show), broker.render, as_json)
 
 
 def _run(

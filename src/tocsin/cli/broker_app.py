@@ -136,8 +136,31 @@ def token_revoke(
     return run_token_revoke(id, data)
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+@guarded
+def bench_broker(
+    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
+    subscribers: Annotated[int, typer.Option(min=1, help="How many connections listen.")] = 100,
+    publishers: Annotated[int, typer.Option(min=1, help="How many connections publish.")] = 4,
+    rate: Annotated[int, typer.Option(min=1, help="Events a second, at full load.")] = 20_000,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each load lasts.")] = 10,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Events in a request, or between receipts.")
+    ] = 50,
+    protocol: Annotated[str, typer.Option(help="http or stomp.")] = "http",
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the events.")] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Load a broker with events and notifications, at full and at half rate."""
+    from tocsin.bench.broker import Load
+    from tocsin.cli.bench import run_broker
+
+    load = Load(subscriptions, subscribers, publishers, rate, seconds, batch, protocol, seed)
+    return run_broker(load, as_json)
+
+
+def register(app: typer.Typer, bench: typer.Typer, epilog: str) -> None:
     """Add the commands to the command line."""
     for command in (serve, publish, subscribe, top):
         app.command(epilog=epilog)(command)
+    bench.command("broker", epilog=epilog)(bench_broker)
     app.add_typer(token_app)

@@ -101,6 +101,7 @@ def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> AS
         Route(one, subscriptions.get_subscription, methods=["GET"]),
         Route(one, subscriptions.patch_subscription, methods=["PATCH"]),
         Route(one, subscriptions.delete_subscription, methods=["DELETE"]),
+        Route("/stream", streams.get_streams, methods=["GET"]),
         Route("/conditions", info.post_condition, methods=["POST"]),
         Route("/recent", info.get_recent),
         Route("/stats", info.get_stats),

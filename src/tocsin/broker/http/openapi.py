@@ -124,6 +124,13 @@ def _others() -> dict[str, Any]:
     asked = _object(["where"], where=_TEXT, type=_TEXT, params=_object())
     body = {"application/json": {"schema": asked}}
     return {
+        "/stream": {
+            "get": _call(
+                "Stream transient subscriptions together",
+                {"200": _STREAM},
+                query={"prefix": "What their ids begin with."},
+            )
+        },
         "/conditions": {
             "post": _call("Try a condition on recent events", {"200": _json(_object())}, body)
         },

@@ -94,6 +94,7 @@ async def _messages(
     broker: Broker, found: Subscription, session: StreamSession, consumer: Consumer | None
 ) -> AsyncIterator[bytes]:
     broker.n_connections += 1
+    broker.streams.add(session)
     wait = broker.config.heart_beat_ms / 1000
     try:
         yield b": here you are\n\n"
@@ -109,12 +110,11 @@ async def _messages(
             if not messages:
                 if found.id not in broker.registry.by_id:
                     session.close("unsubscribed")
-                elif broker.is_draining:
-                    session.close("stopping")
                 else:
                     yield sse.COMMENT
     finally:
         broker.n_connections -= 1
+        broker.streams.discard(session)
         stop_listening(found, session, consumer)
 
 
@@ -122,6 +122,40 @@ def _chunks(messages: list[bytes]) -> list[bytes]:
     if sum(map(len, messages)) <= _MOST_BYTES:
         return [b"".join(messages)] if messages else []
     return [b"".join(messages[at : at + 256]) for at in range(0, len(messages), 256)]
+
+
+async def get_streams(request: Request) -> Response:
+    """Stream all transient subscriptions whose ids begin with `prefix`, as they are now."""
+    broker, principal = broker_of(request), principal_of(request)
+    prefix = request.query_params.get("prefix", "")
+    if not prefix:
+        raise ArgumentError("give the prefix of the subscriptions' ids")
+    mine = [
+        each
+        for each in broker.registry.by_id.values()
+        if each.id.startswith(prefix)
+        and not each.wanted.durable
+        and principal.may_see(each.wanted.owner)
+    ]
+    if not mine:
+        raise UnknownSubscriptionError(prefix)
+    session = new_session(broker, as_sse=True)
+    return StreamingResponse(
+        _messages_of_many(broker, mine, session), headers=_HEADERS, media_type="text/event-stream"
+    )
+
+
+async def _messages_of_many(
+    broker: Broker, mine: list[Subscription], session: StreamSession
+) -> AsyncIterator[bytes]:
+    for each in mine:
+        each.listeners.append(session)
+    try:
+        async for chunk in _messages(broker, mine[0], session, None):
+            yield chunk
+    finally:
+        for each in mine:
+            stop_listening(each, session, None)
 
 
 class Socket:
@@ -138,6 +172,7 @@ class Socket:
     async def run(self) -> None:
         """Serve until either side closes."""
         self.broker.n_connections += 1
+        self.broker.streams.add(self.session)
         writer = asyncio.create_task(self._write())
         try:
             await self._read()
@@ -145,6 +180,7 @@ class Socket:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
             self.broker.n_connections -= 1
+            self.broker.streams.discard(self.session)
             for found, consumer in self.heard.values():
                 stop_listening(found, self.session, consumer)
             if self.made:
