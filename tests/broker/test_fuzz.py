@@ -95,14 +95,16 @@ def mutate(draw: random.Random, case: bytes) -> bytes:
 def exchange(port: int, sent: bytes) -> bytes:
     """Send bytes, end, and return all that comes back."""
     got = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
-        with contextlib.suppress(ConnectionError):
-            client.sendall(sent)
-            client.shutdown(socket.SHUT_WR)
-            while data := client.recv(65536):
-                got += data
-                if got.startswith(b"HTTP/1.1 200") and b"text/event-stream" in got[:400]:
-                    break
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=60) as client,
+        contextlib.suppress(ConnectionError),
+    ):
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        while data := client.recv(65536):
+            got += data
+            if got.startswith(b"HTTP/1.1 200") and b"text/event-stream" in got[:400]:
+                break
     return got
 
 
