@@ -209,7 +209,8 @@ def test_a_connection_that_begins_wrong_is_told_so(
     [
         ("SEND", {}, b"", "protocol"),
         ("SEND", {"destination": "/queue/x"}, b"", "protocol"),
-        ("SEND", {"destination": "/events"}, b"{bad", "event"),
+        ("SEND", {"destination": "/events", "content-type": "text/json"}, b"{bad", "event"),
+        ("SEND", {"destination": "/events", "valid-until": "noon"}, b"", "event"),
         ("SEND", {"destination": "/topic/Quote"}, b'{"price":"x"}', "event"),
         ("SEND", {"destination": "/events", "transaction": "none"}, b"", "protocol"),
         ("SUBSCRIBE", {"destination": "/events"}, b"", "protocol"),
@@ -217,6 +218,7 @@ def test_a_connection_that_begins_wrong_is_told_so(
         ("SUBSCRIBE", {"id": "1", "destination": "/events", "ack": "maybe"}, b"", "protocol"),
         ("UNSUBSCRIBE", {"id": "1"}, b"", "unknown-id"),
         ("ACK", {"id": "x"}, b"", "protocol"),
+        ("ACK", {"id": "1-²"}, b"", "protocol"),
         ("COMMIT", {"transaction": "none"}, b"", "protocol"),
         ("MESSAGE", {}, b"", "protocol"),
     ],

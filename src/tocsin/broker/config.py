@@ -51,7 +51,7 @@ class Config:
     batch_events: int = 2_000
     queue_events: int = 20_000
     outbox_messages: int = 20_000
-    outbox_bytes: int = 16 << 20
+    outbox_bytes: int = 4 << 20
     slow_consumer: str = "drop"
     window: int = 1_000
     max_backlog: int = 100_000

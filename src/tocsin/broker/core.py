@@ -26,6 +26,8 @@ from tocsin.broker.topics import Topics
 from tocsin.errors import EventError, LimitError, TocsinError, UnavailableError
 
 _BLOCK = 1 << 20
+_RECENT_BYTES = 10_000
+_QUEUE_BYTES = 64 << 20
 log = logging.getLogger("tocsin.broker")
 
 
@@ -71,7 +73,7 @@ class Broker:
         self.on_backlog: Callable[[Subscription], None] = lambda _: None
         self._clock = clock
         self._queue: deque[_Publish] = deque()
-        self._n_queued = 0
+        self._n_queued = self._n_bytes = 0
         self._n_unsettled = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -117,7 +119,7 @@ class Broker:
     @property
     def is_full(self) -> bool:
         """Whether publishers should wait."""
-        return self._n_queued >= self.config.queue_events
+        return self._n_queued >= self.config.queue_events or self._n_bytes >= _QUEUE_BYTES
 
     async def room(self) -> None:
         """Wait until the queue has room."""
@@ -140,6 +142,7 @@ class Broker:
         else:
             self._queue.append(_Publish(events, future))
             self._n_queued += len(events)
+            self._n_bytes += sum(len(event.text) for event in events)
             self._n_unsettled += 1
             self._settled.clear()
             self._wake.set()
@@ -165,6 +168,7 @@ class Broker:
             batch.append(self._queue.popleft())
             n += len(batch[-1].events)
         self._n_queued -= n
+        self._n_bytes -= sum(len(event.text) for publish in batch for event in publish.events)
         if not self._queue:
             self._wake.clear()
         if not self.is_full:
@@ -254,7 +258,8 @@ class Broker:
     def _number(self, event: Event, now: int) -> None:
         event.seq, event.published = self._next_seq, now
         self._next_seq += 1
-        self.recent.append(event)
+        if len(event.text) <= _RECENT_BYTES:
+            self.recent.append(event)
         if self._reserved - self._next_seq < _BLOCK // 2:
             self._reserved += _BLOCK
             self.storage.forget(schema.reserve, self._reserved)

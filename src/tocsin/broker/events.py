@@ -21,7 +21,7 @@ from tocsin.errors import EventError
 from tocsin.model import EventType, Kind, from_microseconds, is_unicode
 
 JSON = "application/json"
-_NUMBER = re.compile(r"[+-]?(\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?)").fullmatch
+_NUMBER = re.compile(r"[+-]?(\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?)", re.ASCII).fullmatch
 MAX_TYPE = 200
 
 
@@ -200,6 +200,8 @@ def to_end(value: object, row: int | None = None) -> int | None:
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value < 1 << 63:
+            raise EventError("no moment", attribute="valid_until", row=row)
         return value
     moment = to_timestamp(value, "valid_until", row)
     return int(moment.timestamp() * 1_000_000)
@@ -215,8 +217,8 @@ def from_stomp(
 ) -> Event:
     """Return the event of a STOMP message: its headers, and the fields of a JSON body."""
     fields: dict[str, Any] = {}
-    if body[:1] == b"{" or is_json(content_type):
-        found = json_text.read(body)
+    if body[:1] == b"{" or (body and is_json(content_type)):
+        found = _read_body(body, content_type)
         if isinstance(found, dict):
             fields = found
             if not headers:
@@ -254,6 +256,16 @@ def from_stomp(
         numbers=numbers or None,
         valid_until=valid_until,
     )
+
+
+def _read_body(body: bytes, content_type: str) -> object:
+    """Return the JSON of a body; None where it is none and does not say that it is."""
+    try:
+        return json_text.read(body)
+    except EventError:
+        if is_json(content_type):
+            raise
+        return None
 
 
 def _to_number(text: str) -> int | float | None:

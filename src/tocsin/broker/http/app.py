@@ -60,14 +60,14 @@ class Gate:
     def _wrong(self, asked: HTTPConnection) -> str | None:
         host = asked.headers.get("host", "")
         origin = asked.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            return "requests from other sites are refused"
-        if self.open_to_all:
-            return None
         try:
+            if origin is not None and urlsplit(origin).netloc != host:
+                return "requests from other sites are refused"
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             name = ""
+        if self.open_to_all:
+            return None
         return None if is_loopback(name) else "the host name is not of this machine"
 
 

@@ -51,7 +51,7 @@ def read_events(request: Request, body: bytes, topics: Topics) -> list[Event]:
             for row, each in enumerate(found)
         ]
     type = check_type(request.query_params.get("type"))
-    until = to_end(_number(request.query_params.get("valid_until")))
+    until = _end(request.query_params.get("valid_until"))
     event_type = topics.event_type(type)
     if cloudevents.media_type(kind) in _LINES:
         lines = [line for line in body.split(b"\n") if line.strip()]
@@ -70,5 +70,6 @@ def read_events(request: Request, body: bytes, topics: Topics) -> list[Event]:
     return [from_json(value, type, event_type, raw=body, valid_until=until)]
 
 
-def _number(text: str | None) -> str | int | None:
-    return int(text) if text is not None and text.isdigit() else text
+def _end(text: str | None) -> int | None:
+    number = json_text.to_number(text)
+    return to_end(text if number is None else number)

@@ -69,8 +69,8 @@ async def body_of(request: Request, limit: int | None = None) -> bytes:
     """Return the body of a request, or refuse one that is too long or comes too slowly."""
     limits = broker_of(request).config.limits
     most = limits.max_body if limit is None else limit
-    length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > most:
+    length = json_text.to_number(request.headers.get("content-length"))
+    if length is not None and length > most:
         raise LimitError(f"a body has at most {most} bytes", "max_body")
     parts: list[bytes] = []
     n = 0

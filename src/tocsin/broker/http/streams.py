@@ -79,9 +79,9 @@ async def get_stream(request: Request) -> Response:
     ack = request.query_params.get("ack", "explicit")
     if ack not in ("explicit", "auto"):
         raise ArgumentError("ack is explicit or auto")
-    last = request.headers.get("last-event-id", "")
-    if found.wanted.durable and last.isdigit() and len(last) < 19:
-        await broker.acknowledge_upto(found, int(last))
+    last = json_text.to_number(request.headers.get("last-event-id"))
+    if found.wanted.durable and last is not None:
+        await broker.acknowledge_upto(found, last)
     consumer = listen(broker, found, session, ack == "auto", lambda: session.close("replaced"))
     return StreamingResponse(
         _messages(broker, found, session, consumer),

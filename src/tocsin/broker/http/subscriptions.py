@@ -144,7 +144,8 @@ async def get_subscriptions(request: Request) -> Response:
     broker, principal = broker_of(request), principal_of(request)
     query = request.query_params
     search, order = query.get("search", ""), query.get("order", "id")
-    limit = min(int(query["limit"]), 1000) if query.get("limit", "").isdigit() else 100
+    asked = json_text.to_number(query.get("limit"))
+    limit = 100 if asked is None else min(asked, 1000)
     after = query.get("after", "")
     mine = [
         each

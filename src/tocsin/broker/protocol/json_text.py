@@ -62,6 +62,13 @@ def check_exact(value: object) -> None:
         raise EventError("a string is not valid Unicode")
 
 
+def to_number(text: str | None) -> int | None:
+    """Return the number that plain digits mean, where it fits 63 bits; None for anything else."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 18:
+        return None
+    return int(text)
+
+
 def write(value: object) -> bytes:
     """Return a JSON text without line breaks."""
     return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_text)

@@ -199,6 +199,7 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
 def heart_beats(text: str) -> tuple[int, int]:
     """Return the two numbers of a heart-beat header, in milliseconds."""
     first, comma, second = text.partition(",")
-    if not comma or not (first.strip().isdigit() and second.strip().isdigit()):
+    plain = text.isascii() and first.strip().isdigit() and second.strip().isdigit()
+    if not comma or not plain or len(text) > 30:
         raise ProtocolError(f"heart-beat takes two numbers, not {text[:40]!r}")
     return min(int(first), 1 << 31), min(int(second), 1 << 31)

@@ -16,6 +16,7 @@ from typing import ClassVar
 from tocsin.broker.core import Receipt
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import Event, check_type, from_stomp, to_end
+from tocsin.broker.protocol import json_text
 from tocsin.broker.protocol import stomp as codec
 from tocsin.broker.protocol.stomp import Frame
 from tocsin.broker.stomp.link import Link, Owner
@@ -130,6 +131,7 @@ class Connection(Link):
         type = to_type(self.need(frame, "destination"))
         self.principal.may_publish(type)
         end = headers.get("valid-until")
+        number = json_text.to_number(end)
         mine = {k: v for k, v in headers.items() if k not in _OWN} if len(headers) > 1 else {}
         return from_stomp(
             mine,
@@ -137,7 +139,7 @@ class Connection(Link):
             headers.get("content-type", ""),
             type,
             self.broker.topics.event_type(type),
-            to_end(int(end) if end and end.isdigit() else end),
+            to_end(end if number is None else number),
         )
 
     async def _send_when_possible(self, frame: Frame, events: list[Event]) -> None:
@@ -317,18 +319,19 @@ class Connection(Link):
 
     def _acknowledge(self, frame: Frame) -> None:
         """Acknowledge, or (NACK) make a dead letter of a notification."""
-        no, _, seq = self.need(frame, "id").partition("-")
-        if not (no.isdigit() and seq.isdigit()) or len(no) > 18 or len(seq) > 18:
+        first, _, second = self.need(frame, "id").partition("-")
+        no, seq = json_text.to_number(first), json_text.to_number(second)
+        if no is None or seq is None:
             raise ProtocolError(f"no message has the ack {frame.headers['id'][:40]!r}")
-        heard = self.by_no.get(int(no))
+        heard = self.by_no.get(no)
         if heard is None or heard.consumer is None:
             return  # transient, or unsubscribed meanwhile: nothing is kept
         if frame.command == "NACK":
-            heard.consumer.bury(int(seq), "refused by the subscriber")
+            heard.consumer.bury(seq, "refused by the subscriber")
         elif heard.ack == "client":
-            heard.consumer.acknowledge_upto(int(seq))
+            heard.consumer.acknowledge_upto(seq)
         else:
-            heard.consumer.acknowledge(int(seq))
+            heard.consumer.acknowledge(seq)
 
     def _on_disconnect(self, frame: Frame) -> Awaitable[None]:
         return self._disconnect(frame)
