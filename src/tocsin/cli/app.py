@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import subscriptions_app
+from tocsin.cli import broker_app, subscriptions_app
 from tocsin.cli.console import guarded
 from tocsin.cli.shared import (
     EXIT_CODES,
@@ -44,6 +44,7 @@ bench_app = typer.Typer(
 )
 app.add_typer(bench_app)
 app.add_typer(subscriptions_app.app)
+broker_app.register(app, bench_app, EXIT_CODES)
 
 
 def _show_version(wanted: bool) -> None:

@@ -13,6 +13,7 @@ from tocsin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tocsin.bench.adapt import Adapt
+    from tocsin.bench.broker import Load
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
     from tocsin.bench.spark import SparkSetting
@@ -103,6 +104,13 @@ def run_transitions(setting: TransitionsSetting, as_json: bool) -> int:
         raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
 
     return _run(lambda show: transitions.run(setting, progress=show), transitions.render, as_json)
+
+
+def run_broker(load: Load, as_json: bool) -> int:
+    """Load a broker."""
+    from tocsin.bench import broker
+
+    return _run(lambda show: broker.run(load, progress=show), broker.render, as_json)
 
 
 def _run(
