@@ -24,7 +24,7 @@ def run_parse(subscriptions: int, seed: int, repeats: int, as_json: bool) -> int
     """Time how subscriptions become normal forms."""
     from tocsin.bench import parse
 
-    return _run(
+    return measured(
         lambda show: parse.run(subscriptions, seed, repeats, progress=show), parse.render, as_json
     )
 
@@ -33,7 +33,7 @@ def run_match(setting: Setting, as_json: bool) -> int:
     """Time how many events a second are matched, against a baseline."""
     from tocsin.bench import match
 
-    return _run(lambda show: match.run(setting, progress=show), match.render, as_json)
+    return measured(lambda show: match.run(setting, progress=show), match.render, as_json)
 
 
 def run_latency(
@@ -42,7 +42,7 @@ def run_latency(
     """Time single events."""
     from tocsin.bench import latency
 
-    return _run(
+    return measured(
         lambda show: latency.run(workload, subscriptions, events, engine, seed, progress=show),
         latency.render,
         as_json,
@@ -59,33 +59,34 @@ def run_scale(setting: Setting, numbers: str, as_json: bool) -> int:
         raise ArgumentError(
             f"--subscriptions takes numbers with commas between them, not {numbers!r}"
         ) from None
-    return _run(lambda show: scale.run(setting, sizes, progress=show), scale.render, as_json)
+    return measured(lambda show: scale.run(setting, sizes, progress=show), scale.render, as_json)
 
 
 def run_churn(setting: Churn, as_json: bool) -> int:
     """Time matching while subscriptions come and go."""
     from tocsin.bench import churn
 
-    return _run(lambda show: churn.run(setting, progress=show), churn.render, as_json)
+    return measured(lambda show: churn.run(setting, progress=show), churn.render, as_json)
 
 
 def run_adapt(setting: Adapt, as_json: bool) -> int:
     """Time matching through a change."""
     from tocsin.bench import adapt
 
-    return _run(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
+    return measured(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
 
 
 def run_calibrate(repeats: int, as_json: bool) -> int:
     """Measure the planner's cost constants."""
     from tocsin.bench import calibrate
 
-    return _run(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
+    return measured(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
 
 
-def _run(
+def measured(
     measure: Callable[[Show], Result], render: Callable[[Mapping[str, Any]], str], as_json: bool
 ) -> int:
+    """Measure with a progress bar, and print the figures."""
     with Progress() as progress:
 
         def show(label: str, done: int, total: int) -> None:

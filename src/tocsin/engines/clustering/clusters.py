@@ -22,6 +22,7 @@ from tocsin.engines.clustering import cluster_kernels as kernels
 from tocsin.engines.clustering.cluster_kernels import (
     ACCESS,
     BASE,
+    BLOCK,
     CAPACITY,
     CLUSTER,
     COUNT,
@@ -34,6 +35,7 @@ from tocsin.engines.clustering.cluster_kernels import (
     POSITION,
     RUN,
     SIZE,
+    STRIPE,
     TABLE,
     Clustering,
     Scratch,
@@ -43,7 +45,7 @@ from tocsin.engines.clustering.engine import TwoPhaseEngine, grown
 from tocsin.engines.clustering.index import Satisfied
 from tocsin.engines.clustering.runs import places, positions
 
-LOOKAHEAD = 64
+LOOKAHEAD = 256
 """How many entries ahead the columns of a cluster are asked for."""
 
 
@@ -55,9 +57,9 @@ class ClusterEngine(TwoPhaseEngine):
     def __init__(self, costs: Costs) -> None:
         super().__init__()
         self._costs = costs
-        self._clusters = np.full((16, 7), -1, np.int32)
+        self._clusters = np.full((16, 8), -1, np.int32)
         self._access = np.full((16, MAX_SCHEMA + 4), -1, np.int32)
-        self._bucket = np.full(16, -1, np.int32)
+        self._bucket = np.full(32, -1, np.int32)
         self._access_of = np.full(self._book.room, -1, np.int32)
         self._schemas = np.zeros((0, 1 + MAX_SCHEMA), np.int32)
         self._scratch = Scratch(
@@ -65,6 +67,8 @@ class ClusterEngine(TwoPhaseEngine):
             point=np.full(0, -1, np.int32),
             candidates=np.empty(16, np.int32),
             order=np.empty(16, np.int32),
+            probes=np.empty((2, 0), np.int64),
+            passed=np.empty(2 * STRIPE + 1, np.uint64),
         )
 
     # Tables.
@@ -90,6 +94,8 @@ class ClusterEngine(TwoPhaseEngine):
             self._schemas[free[0]] = row
             return int(free[0])
         self._schemas = np.concatenate([self._schemas, row.reshape(1, -1)])
+        probes = np.empty((2, BLOCK * len(self._schemas)), np.int64)
+        self._scratch = self._scratch._replace(probes=probes)
         return len(self._schemas) - 1
 
     def _drop_table(self, table: int) -> NDArray[np.int32]:
@@ -164,8 +170,8 @@ class ClusterEngine(TwoPhaseEngine):
         if room > len(self._access_of):
             self._access_of = grown(self._access_of, room)
             self._scratch = self._scratch._replace(bits=np.zeros(room, np.uint8))
-        if len(self._book.n_points) > len(self._scratch.point):
-            point = np.full(len(self._book.n_points), -1, np.int32)
+        if BLOCK * len(self._book.n_points) > len(self._scratch.point):
+            point = np.full(BLOCK * len(self._book.n_points), -1, np.int32)
             self._scratch = self._scratch._replace(point=point)
         if most > len(self._scratch.order):
             self._scratch = self._scratch._replace(order=np.empty(2 * most, np.int32))
