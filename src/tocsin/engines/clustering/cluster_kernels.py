@@ -1,13 +1,12 @@
 """Conjunctions, association lists and clusters, compiled: the second phase of the engines.
 
 Enters: conjunctions as runs of predicate numbers; for each event the predicates that it satisfies.
-Leaves: the conjunctions that each event satisfies (LIKE patterns apart).
+Leaves: the conjunctions that each event satisfies (LIKE patterns apart). What only reads, and calls
+nothing here, is in `read_kernels`.
 
-All that varies in length lies in one *pool* of 32-bit numbers: the predicates of a conjunction, the
-association list of a predicate, the columns of a cluster. Space in it is given out in classes of
-size, a quarter of a power of two apart, and what is given back waits in a list for its class. A
-*block* is some columns of equal capacity. What it holds is removed by moving the last entry into
-its place, so that entries may come and go in time proportional to their predicates.
+Space in the pool is given out in classes of size, a quarter of a power of two apart, and what is
+given back waits in a list for its class. What a block holds is removed by moving the last entry
+into its place, so that entries may come and go in time proportional to their predicates.
 
 Kernels that need room stop where it runs out and say so; the caller makes room and goes on.
 """
@@ -15,92 +14,51 @@ Kernels that need room stop where it runs out and say so; the caller makes room 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tocsin.engines.clustering.arrays import (
+    ACCESS,
+    BASE,
+    BLOCK,
+    CAPACITY,
+    CHAIN,
+    CLUSTER,
+    COUNT,
+    FREE_ACCESS,
+    FREE_CLUSTER,
+    FREE_SLOT,
+    GUESS,
+    HEAD,
+    MAX_SCHEMA,
+    N_ACCESS,
+    N_CLUSTERS,
+    N_LEFT,
+    N_SLOTS,
+    NEXT,
+    OWNER,
+    POOL_USED,
+    POPULATION,
+    POSITION,
+    RUN,
+    SEEN,
+    SIBLING,
+    SIZE,
+    STRIPE,
+    SUBSCRIPTION,
+    TABLE,
+    TRUE,
+    UNFOLD,
+    Bits,
+    Clustering,
+    Held,
+    Integers,
+    Numbers,
+    Scalar,
+    Scratch,
+)
 from tocsin.jit import inlined, kernel, prefetch_row
-
-Integers: TypeAlias = NDArray[np.int64]
-Numbers: TypeAlias = NDArray[np.int32]
-Bits: TypeAlias = NDArray[np.uint8]
-Shares: TypeAlias = NDArray[np.float64]
-Scalar: TypeAlias = Any
-
-TRUE = 0
-"""The predicate that always holds."""
-MAX_SCHEMA = 4
-"""How many attributes a table's schema may have."""
-UNFOLD = 16
-"""How many entries of a column make a cache line."""
-BLOCK = 8
-"""How many events look into the tables at a time."""
-STRIPE = 512
-"""How many entries of a cluster are looked at before those that may hold are followed up."""
-GUESS = 0.5
-"""The share of events thought to satisfy a predicate that is no equality."""
-
-POOL_USED, N_SLOTS, FREE_SLOT, N_CLUSTERS, FREE_CLUSTER, N_ACCESS, FREE_ACCESS = range(7)
-"""Places in `Held.state`; `FREE_…` is the first of a list of free rows, or -1."""
-
-SUBSCRIPTION, SIBLING, OWNER, RUN, SIZE, CLUSTER, POSITION = range(7)
-"""Columns of `Held.conjunctions`: the dense id (-1: a free row), the next conjunction of the same
-subscription (or the next free row), the first one; where its predicates are, and how many; its
-cluster, and its position there."""
-
-BASE, CAPACITY, COUNT, N_LEFT, ACCESS, NEXT, SEEN = range(7)
-"""Columns of blocks: where it starts, for how many entries it has room, how many it has. Clusters
-also have how many predicates are left to check, the access predicate, the next cluster under it,
-and a number that is 0 when they are made and otherwise left to the engine."""
-
-TABLE, HEAD, CHAIN, POPULATION = range(MAX_SCHEMA, MAX_SCHEMA + 4)
-"""Columns of access predicates, after the predicates they are made of: the table (-1: a predicate
-by itself), the first cluster, the next in the same bucket (or the next free row), and how many
-conjunctions they lead to."""
-
-
-class Held(NamedTuple):
-    """Conjunctions by slot, and the pool."""
-
-    pool: Numbers
-    free: Integers
-    state: Integers
-    conjunctions: Numbers
-
-
-class Clustering(NamedTuple):
-    """Clusters, access predicates, and the tables that find them.
-
-    `schemas[t]` is how many dimensions table t has (0: there is none), and which. `access_of` gives
-    the access predicate made of one predicate alone; the others are found by hashing.
-    """
-
-    clusters: Numbers
-    access: Numbers
-    bucket: Numbers
-    access_of: Numbers
-    schemas: Numbers
-    dimension: Numbers
-    share: Shares
-    n_points: Integers
-
-
-class Scratch(NamedTuple):
-    """Room that matching uses.
-
-    There is a bit for each predicate, and for each event of a block a predicate for each dimension,
-    both clean between calls; room for all clusters, for each event of a block all tables, and the
-    entries of two stripes.
-    """
-
-    bits: Bits
-    point: Numbers
-    candidates: Numbers
-    order: Numbers
-    probes: Integers
-    passed: NDArray[np.uint64]
-
 
 # The pool.
 
@@ -199,20 +157,6 @@ def store(
 
 
 @kernel
-def slots_of(held: Held, first_of: Numbers, ids: Integers, slots: Numbers) -> int:
-    """Write the slots of subscriptions as far as there is room; return how many there are."""
-    n = 0
-    for i in range(len(ids)):
-        c = first_of[ids[i]]
-        while c >= 0:
-            if n < len(slots):
-                slots[n] = c
-            n += 1
-            c = held.conjunctions[c, SIBLING]
-    return n
-
-
-@kernel
 def forget(held: Held, first_of: Numbers, slots: Numbers, width: int, released: Numbers) -> int:
     """Free slots of whole subscriptions; write the predicates they used, return how many."""
     n = 0
@@ -228,24 +172,6 @@ def forget(held: Held, first_of: Numbers, slots: Numbers, width: int, released: 
         row[SUBSCRIPTION], row[SIBLING] = -1, held.state[FREE_SLOT]
         held.state[FREE_SLOT] = slots[i]
     return n
-
-
-@kernel
-def to_ids(
-    held: Held, offsets: Integers, found: Numbers, seen: Integers, stamp: int, ids: Numbers
-) -> None:
-    """Turn conjunctions into dense ids, each once for an event; rewrite the offsets."""
-    n, start = 0, offsets[0]
-    for e in range(len(offsets) - 1):
-        end = offsets[e + 1]
-        for i in range(start, end):
-            row = held.conjunctions[found[i]]
-            if seen[row[OWNER]] != stamp + e:
-                seen[row[OWNER]] = stamp + e
-                ids[n] = row[SUBSCRIPTION]
-                n += 1
-        start = end
-        offsets[e + 1] = n
 
 
 # Counting.
@@ -287,58 +213,6 @@ def delist(held: Held, lists: Numbers, slots: Numbers) -> None:
             if last == 0:
                 _release(held, base, 2 * capacity)
                 row[CAPACITY] = 0
-
-
-@inlined
-def _count(
-    held: Held, lists: Numbers, sizes: Numbers, p: Scalar, base: Scalar, hits: Numbers,
-    out: Numbers, n_out: Scalar,
-) -> Scalar:  # fmt: skip
-    """Count a hit for each conjunction on a list; write those that have all."""
-    start = np.uint64(lists[p, BASE])
-    for j in range(start, start + np.uint64(lists[p, COUNT])):
-        c = np.uint64(held.pool[np.uint64(j)])
-        n_hits = max(hits[c], base) + np.int32(1)
-        hits[c] = n_hits
-        out[n_out] = c
-        n_out += n_hits == base + sizes[c]
-    return n_out
-
-
-@kernel
-def count_hits(
-    held: Held,
-    lists: Numbers,
-    sizes: Numbers,
-    predicates: Numbers,
-    ends: Integers,
-    hits: Numbers,
-    base: int,
-    step: int,
-    done: int,
-    out: Numbers,
-    offsets: Integers,
-) -> int:
-    """Count hits for the events of a chunk; return how many events are done.
-
-    A counter below an event's base is one that this event has not touched, and counts from the
-    base; the next event's base is `step` higher, which no counter of this one exceeds.
-    """
-    for e in range(done, len(offsets) - 1):
-        now = np.int32(base + e * step)
-        n_out = offsets[e]
-        n_hits = np.int64(lists[TRUE, COUNT])
-        for g in range(len(ends)):
-            for i in range(ends[g, e], ends[g, e + 1]):
-                n_hits += lists[predicates[i], COUNT]
-        if n_out + min(n_hits, len(sizes)) + 1 > len(out):
-            return e
-        n_out = _count(held, lists, sizes, TRUE, now, hits, out, n_out)
-        for g in range(len(ends)):
-            for i in range(ends[g, e], ends[g, e + 1]):
-                n_out = _count(held, lists, sizes, predicates[i], now, hits, out, n_out)
-        offsets[e + 1] = n_out
-    return len(offsets) - 1
 
 
 # Clusters.

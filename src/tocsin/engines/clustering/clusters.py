@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.clustering import cluster_kernels as kernels
-from tocsin.engines.clustering.cluster_kernels import (
+from tocsin.engines.clustering.arrays import (
     ACCESS,
     BASE,
     BLOCK,
@@ -37,12 +37,13 @@ from tocsin.engines.clustering.cluster_kernels import (
     SIZE,
     STRIPE,
     TABLE,
+    TRUE,
     Clustering,
     Scratch,
 )
 from tocsin.engines.clustering.costs import Costs
 from tocsin.engines.clustering.engine import TwoPhaseEngine, grown
-from tocsin.engines.clustering.index import Satisfied
+from tocsin.engines.clustering.index import Chunk
 from tocsin.engines.clustering.runs import places, positions
 
 LOOKAHEAD = 256
@@ -191,22 +192,16 @@ class ClusterEngine(TwoPhaseEngine):
             self._book.n_points,
         )
 
-    def _match(
-        self,
-        satisfied: Satisfied,
-        done: int,
-        out: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-    ) -> int:
+    def _match(self, chunk: Chunk) -> int:
         return kernels.match(
             self._held.pool,
             self._clustering(),
             self._scratch,
-            *satisfied,
+            *chunk.satisfied,
             self.lookahead,
-            done,
-            out,
-            offsets,
+            chunk.done,
+            chunk.out,
+            chunk.offsets,
         )
 
     # What can be said of it.
@@ -247,7 +242,7 @@ class ClusterEngine(TwoPhaseEngine):
         left = [int(pool[at + i * cluster[CAPACITY]]) for i in range(cluster[N_LEFT])]
         key = [p for p in access[:MAX_SCHEMA] if p >= 0]
         own = pool[row[RUN] : row[RUN] + row[SIZE]].tolist()
-        assert sorted({*left, *key} - {kernels.TRUE}) == sorted({*own} - {kernels.TRUE}), "columns"
+        assert sorted({*left, *key} - {TRUE}) == sorted({*own} - {TRUE}), "columns"
         if access[TABLE] >= 0:
             assert self.tables[access[TABLE]] == tuple(self._book.dimension[key].tolist()), "schema"
         else:

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.clustering import cluster_kernels as kernels
-from tocsin.engines.clustering.cluster_kernels import (
+from tocsin.engines.clustering.arrays import (
     ACCESS,
     CLUSTER,
     COUNT,
