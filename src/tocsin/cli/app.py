@@ -45,6 +45,14 @@ bench_app = typer.Typer(
 app.add_typer(bench_app)
 app.add_typer(subscriptions_app.app)
 broker_app.register(app, bench_app, EXIT_CODES)
+report_app = typer.Typer(
+    name="report",
+    help="Measure, and write a page.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(report_app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -336,3 +344,35 @@ def bench_transitions(
 
     setting = TransitionsSetting(publications, subscriptions, batch, batches, baseline, seed=seed)
     return run_transitions(setting, as_json)
+
+
+@report_app.callback()
+def _report() -> None:
+    pass
+
+
+@report_app.command("papers", epilog=EXIT_CODES)
+@guarded
+def report_papers(
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few subscriptions, to see that everything runs.")
+    ] = False,
+    paper: Annotated[
+        str | None, typer.Option(help="Only this paper, by its number: 000 or 001.")
+    ] = None,
+    largest: Annotated[
+        int | None,
+        typer.Option(
+            min=1000,
+            help="Subscriptions that stand for the papers' six million; by default as many as "
+            "memory allows.",
+        ),
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Measure what the papers plotted, and write a page with the plots and tables beside it."""
+    from tocsin.cli.report import run_papers
+
+    return run_papers(out, quick, paper, largest, seed, as_json)

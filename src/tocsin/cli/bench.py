@@ -27,7 +27,7 @@ def run_parse(subscriptions: int, seed: int, repeats: int, as_json: bool) -> int
     """Time how subscriptions become normal forms."""
     from tocsin.bench import parse
 
-    return _run(
+    return measured(
         lambda show: parse.run(subscriptions, seed, repeats, progress=show), parse.render, as_json
     )
 
@@ -36,7 +36,7 @@ def run_match(setting: Setting, as_json: bool) -> int:
     """Time how many events a second are matched, against a baseline."""
     from tocsin.bench import match
 
-    return _run(lambda show: match.run(setting, progress=show), match.render, as_json)
+    return measured(lambda show: match.run(setting, progress=show), match.render, as_json)
 
 
 def run_latency(
@@ -45,7 +45,7 @@ def run_latency(
     """Time single events."""
     from tocsin.bench import latency
 
-    return _run(
+    return measured(
         lambda show: latency.run(workload, subscriptions, events, engine, seed, progress=show),
         latency.render,
         as_json,
@@ -62,28 +62,28 @@ def run_scale(setting: Setting, numbers: str, as_json: bool) -> int:
         raise ArgumentError(
             f"--subscriptions takes numbers with commas between them, not {numbers!r}"
         ) from None
-    return _run(lambda show: scale.run(setting, sizes, progress=show), scale.render, as_json)
+    return measured(lambda show: scale.run(setting, sizes, progress=show), scale.render, as_json)
 
 
 def run_churn(setting: Churn, as_json: bool) -> int:
     """Time matching while subscriptions come and go."""
     from tocsin.bench import churn
 
-    return _run(lambda show: churn.run(setting, progress=show), churn.render, as_json)
+    return measured(lambda show: churn.run(setting, progress=show), churn.render, as_json)
 
 
 def run_adapt(setting: Adapt, as_json: bool) -> int:
     """Time matching through a change."""
     from tocsin.bench import adapt
 
-    return _run(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
+    return measured(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
 
 
 def run_calibrate(repeats: int, as_json: bool) -> int:
     """Measure the planner's cost constants."""
     from tocsin.bench import calibrate
 
-    return _run(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
+    return measured(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
 
 
 def run_spark(setting: SparkSetting, as_json: bool) -> int:
@@ -93,7 +93,7 @@ def run_spark(setting: SparkSetting, as_json: bool) -> int:
     except ModuleNotFoundError as error:
         raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
 
-    return _run(lambda show: spark.run(setting, progress=show), spark.render, as_json)
+    return measured(lambda show: spark.run(setting, progress=show), spark.render, as_json)
 
 
 def run_transitions(setting: TransitionsSetting, as_json: bool) -> int:
@@ -103,19 +103,22 @@ def run_transitions(setting: TransitionsSetting, as_json: bool) -> int:
     except ModuleNotFoundError as error:
         raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
 
-    return _run(lambda show: transitions.run(setting, progress=show), transitions.render, as_json)
+    return measured(
+        lambda show: transitions.run(setting, progress=show), transitions.render, as_json
+    )
 
 
 def run_broker(load: Load, as_json: bool) -> int:
     """Load a broker."""
     from tocsin.bench import broker
 
-    return _run(lambda show: broker.run(load, progress=show), broker.render, as_json)
+    return measured(lambda show: broker.run(load, progress=show), broker.render, as_json)
 
 
-def _run(
+def measured(
     measure: Callable[[Show], Result], render: Callable[[Mapping[str, Any]], str], as_json: bool
 ) -> int:
+    """Measure with a progress bar, and print the figures."""
     with Progress() as progress:
 
         def show(label: str, done: int, total: int) -> None:
