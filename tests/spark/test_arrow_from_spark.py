@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import shutil
-import sys
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -17,37 +14,6 @@ from tocsin.engines import names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a Java runtime"),
-    # What Spark and its gateway warn about is not ours.
-    pytest.mark.filterwarnings("ignore"),
-]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYSPARK_PYTHON", sys.executable)
-    patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tocsin-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.ansi.enabled", "false")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
-    patch.undo()
-
 
 FIRMS = ["IBM", "SAP", "", "O'Neil", "Ångström", "a_b", "a%b", None]
 PRICES = [1.5, 89.5, 100.0, -0.0, 2.0**53, 1e300, None]

@@ -1,0 +1,122 @@
+"""Which columns of a DataFrame carry which attributes, and of what kind they are.
+
+Enters: the schema of a DataFrame, the attributes that subscriptions mention, an event type. Leaves:
+for each attribute where it is found: the longest column name that its dotted path starts with, and
+inside structs the same again, as `encode.events` finds it in Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pyspark.sql import types as st
+
+from tocsin.errors import ArgumentError
+from tocsin.model import EventType, Kind
+
+_KINDS: dict[type[st.DataType], Kind] = {
+    st.ByteType: Kind.INTEGER,
+    st.ShortType: Kind.INTEGER,
+    st.IntegerType: Kind.INTEGER,
+    st.LongType: Kind.INTEGER,
+    st.FloatType: Kind.FLOAT,
+    st.DoubleType: Kind.FLOAT,
+    st.DecimalType: Kind.FLOAT,
+    st.StringType: Kind.STRING,
+    st.CharType: Kind.STRING,
+    st.VarcharType: Kind.STRING,
+    st.BooleanType: Kind.BOOLEAN,
+    st.TimestampType: Kind.TIMESTAMP,
+    st.TimestampNTZType: Kind.TIMESTAMP,
+    st.DateType: Kind.TIMESTAMP,
+}
+
+
+class Place(NamedTuple):
+    """Where an attribute is found: a column, perhaps within it, and the type there."""
+
+    column: str
+    type: st.DataType
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the values there, or None where they have none."""
+        return _KINDS.get(type(self.type))
+
+
+def find(schema: st.StructType, attribute: str) -> Place | None:
+    """Return where an attribute is found in a schema, or None."""
+    found = _descend(schema, attribute)
+    if found is None:
+        return None
+    column, rest = found
+    inner = schema[column].dataType
+    while rest:
+        if isinstance(inner, st.NullType):
+            break
+        if not isinstance(inner, st.StructType):
+            return None
+        step = _descend(inner, rest)
+        if step is None:
+            return None
+        name, rest = step
+        inner = inner[name].dataType
+    return Place(column, inner)
+
+
+def _descend(schema: st.StructType, path: str) -> tuple[str, str] | None:
+    """Return the longest name that a dotted path starts with, and the rest of the path."""
+    names = set(schema.fieldNames())
+    end = len(path)
+    while end > 0:
+        if path[:end] in names:
+            return path[:end], path[end + 1 :]
+        end = path.rfind(".", 0, end)
+    return None
+
+
+def check_names(schema: st.StructType) -> None:
+    """Refuse a DataFrame in which two columns have one name."""
+    names = schema.fieldNames()
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ArgumentError(f"the events have several columns {', '.join(twice)}; rename some")
+
+
+def kept_names(
+    schema: st.StructType, keep: Sequence[str] | None, added: Iterable[str]
+) -> list[str]:
+    """Return the columns to keep, all when none are named; those that are added must be new."""
+    names = schema.fieldNames()
+    kept = list(names) if keep is None else list(dict.fromkeys(keep))
+    unknown = [name for name in kept if name not in names]
+    if unknown:
+        raise ArgumentError(
+            f"keep names {', '.join(map(repr, unknown))}; the events have {', '.join(names)}"
+        )
+    taken = [name for name in added if name in kept]
+    if taken:
+        raise ArgumentError(
+            f"the events have a column {taken[0]!r}, which the matches are to have: "
+            "rename it, or leave it out of keep"
+        )
+    return kept
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as Spark takes it literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def misfits(schema: st.StructType, event_type: EventType | None) -> dict[str, Place]:
+    """Return the declared attributes whose columns hold another kind than is declared."""
+    found = {}
+    for attribute, declared in event_type.attributes.items() if event_type else ():
+        place = find(schema, attribute)
+        if place is None or isinstance(place.type, st.NullType):
+            continue
+        numbers = {Kind.INTEGER, Kind.FLOAT}
+        if place.kind is not declared and not {place.kind, declared} <= numbers:
+            found[attribute] = place
+    return found

@@ -1,0 +1,200 @@
+"""Matching DataFrames: events in, kept columns and subscriptions out.
+
+Enters: a DataFrame of events, batch or streaming, and subscriptions: a matcher, a store, or a
+DataFrame of conditions. Leaves: a DataFrame with a row for each match, or one for each event.
+
+The store is opened on the driver first, so that one that is missing, damaged or too new stops the
+query before there is any output, and so that what the columns silence is reported. Of a batch, the
+version and the moment are fixed when the DataFrame is made. Of a stream, each micro-batch takes the
+newest version when its first task runs, and pins it in the store under the query and the number of
+the micro-batch; its other tasks and its replays use what is pinned (see `worker`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from tocsin.errors import ArgumentError
+from tocsin.matcher import Matcher
+from tocsin.spark import columns, drift, shipping, stores, worker
+from tocsin.spark.worker import MatchTask, Output, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Mode = Literal["auto", "replicated", "partitioned"]
+IdType = Literal["auto", "integer", "string"]
+Ship = Literal["auto", "path", "files"]
+
+
+def match(
+    events: DataFrame,
+    subscriptions: Any,
+    keep: Sequence[str] | None = None,
+    mode: Mode = "auto",
+    output: Output = "rows",
+    ship: Ship = "auto",
+    ids: IdType = "auto",
+) -> DataFrame:
+    """Return which subscriptions the events of a DataFrame match, batch or streaming.
+
+    `subscriptions` is a `Matcher`, a `SubscriptionStore` or its path, or a DataFrame with columns
+    `id` and `where`. The result has the columns named in `keep` (all when None) and, with
+    `output="rows"`, a row for each match with the id in `subscription`; with `output="arrays"`, a
+    row for each event with the ids in `subscriptions`. Ids are longs where the store holds only
+    integers, else strings; `ids` says otherwise.
+
+    `ship` says how executors come by the store: they read its path themselves ("path"), or Spark
+    sends them a copy ("files"). By default a path is read, and anything else is sent, unless
+    Spark runs in this process. A stream sees changes of the store only by its path.
+    """
+    path = stores.to_path(subscriptions)
+    if path is not None:
+        if ship == "files":
+            return _match_shipped(events, path, keep, output, ids)
+        return matched(events, path, keep=keep, output=output, mode=mode, ids=ids)
+    matcher = _to_matcher(subscriptions)
+    folder = tempfile.mkdtemp(prefix="tocsin-")
+    shipping.remove_at_exit(folder)
+    path = os.path.join(folder, "store")  # noqa: PTH118
+    matcher.save(path)
+    if ship == "path" or (ship == "auto" and shipping.is_local(events.sparkSession)):
+        return matched(events, path, stores.newest(path), keep=keep, output=output, ids=ids)
+    return _match_shipped(events, path, keep, output, ids)
+
+
+def matched(
+    events: DataFrame,
+    store_path: str | os.PathLike[str],
+    version: int | None = None,
+    now: float | None = None,
+    keep: Sequence[str] | None = None,
+    output: Output = "rows",
+    *,
+    mode: Mode = "auto",
+    ids: IdType = "auto",
+    report_drift: bool = True,
+) -> DataFrame:
+    """Match against a version of a store, as of a moment in seconds since 1970.
+
+    Without a version, a batch uses the newest one there is now; in a stream each micro-batch uses
+    the newest there is then, and pins it.
+    """
+    path = os.fspath(store_path)
+    is_pinned = version is None and events.isStreaming
+    at = stores.newest(path) if version is None else version
+    moment = time.time() if now is None else now
+    held = worker.opened(path, at, moment)
+    if is_pinned:
+        source = Source(path, None, None)
+    else:
+        source = Source(path, at, moment, verify=False)
+    return _apply(events, held.matcher, source, keep, output, ids, report_drift)
+
+
+def _match_shipped(
+    events: DataFrame, path: str, keep: Sequence[str] | None, output: Output, ids: IdType
+) -> DataFrame:
+    """Match against a copy of a store that Spark sends to the executors."""
+    version, now = stores.newest(path), time.time()
+    held = worker.opened(path, version, now)
+    name = shipping.send(events.sparkSession, path)
+    source = Source(name, version, now, shipped=True)
+    return _apply(events, held.matcher, source, keep, output, ids, report_drift=True)
+
+
+def _apply(
+    events: DataFrame,
+    matcher: Matcher,
+    source: Source,
+    keep: Sequence[str] | None,
+    output: Output,
+    ids: IdType,
+    report_drift: bool,
+) -> DataFrame:
+    from pyspark.sql import types as st
+
+    if output not in ("rows", "arrays"):
+        raise ArgumentError(f"output must be 'rows' or 'arrays', not {output!r}")
+    schema = events.schema
+    columns.check_names(schema)
+    is_integer = _choose_ids(matcher, ids)
+    id_type = st.LongType() if is_integer else st.StringType()
+    added = st.StructField("subscription", id_type, False)
+    if output == "arrays":
+        added = st.StructField("subscriptions", st.ArrayType(id_type, False), False)
+    kept = columns.kept_names(schema, keep, [added.name])
+    if report_drift:
+        drift.warn(drift.silenced_by(schema, matcher))
+    hidden = _hidden(schema, matcher)
+    names = _needed(schema, matcher, kept, hidden, source)
+    task = MatchTask(source, kept, output, is_integer, [n for n in hidden if n in names])
+    out = st.StructType([*(schema[name] for name in kept), added])
+    return events.select(*map(columns.quoted, names)).mapInArrow(task, out)
+
+
+def _choose_ids(matcher: Matcher, ids: IdType) -> bool:
+    """Whether ids are integers in the output."""
+    if ids not in ("auto", "integer", "string"):
+        raise ArgumentError(f"ids must be 'auto', 'integer' or 'string', not {ids!r}")
+    return ids == "integer" or (ids == "auto" and stores.has_integer_ids(matcher))
+
+
+def _needed(
+    schema: Any, matcher: Matcher, kept: Sequence[str], hidden: Sequence[str], source: Source
+) -> list[str]:
+    """Return the columns that tasks need: all that new subscriptions may ask about, in a stream."""
+    if source.version is None:
+        names = [f.name for f in schema if f.name in kept or _is_readable(f.dataType)]
+        return [name for name in names if name in kept or name not in hidden]
+    places = [columns.find(schema, name) for name in drift.attributes_of(matcher)]
+    if matcher.event_type:
+        places += [columns.find(schema, name) for name in matcher.event_type.attributes]
+    wanted = {place.column for place in places if place} - set(hidden) | set(kept)
+    # A batch without columns has no rows either: something has to tell how many there are.
+    return [n for n in schema.fieldNames() if n in wanted] or schema.fieldNames()[:1]
+
+
+def _is_readable(kind: Any) -> bool:
+    """Whether a column may carry attributes."""
+    from pyspark.sql import types as st
+
+    return columns.Place("", kind).kind is not None or isinstance(kind, st.StructType)
+
+
+def _hidden(schema: Any, matcher: Matcher) -> list[str]:
+    """Return the columns that the matcher may not see: they hold another kind than is declared."""
+    found = columns.misfits(schema, matcher.event_type)
+    for attribute, place in found.items():
+        if place.column != attribute:
+            raise ArgumentError(
+                f"attribute {attribute!r} is declared otherwise than the events have it: "
+                f"{place.type.simpleString()} within column {place.column!r}"
+            )
+    return sorted(found)
+
+
+def _to_matcher(subscriptions: Any) -> Matcher:
+    """Return a matcher of what was given as subscriptions."""
+    if isinstance(subscriptions, Matcher):
+        return subscriptions
+    if hasattr(subscriptions, "toArrow") and hasattr(subscriptions, "schema"):
+        matcher = Matcher()
+        matcher.subscribe_many(subscriptions.toArrow())
+        return matcher
+    raise ArgumentError(
+        "subscriptions must be a Matcher, a store or its path, or a DataFrame with columns id and "
+        f"where, not {type(subscriptions).__name__}"
+    )
+
+
+def open_on_driver(subscriptions: Any) -> Matcher:
+    """Return a matcher of a matcher, a store, its path, or a DataFrame."""
+    path = stores.to_path(subscriptions)
+    if path is None:
+        return _to_matcher(subscriptions)
+    return worker.opened(path, stores.newest(path), time.time()).matcher

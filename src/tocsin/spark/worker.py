@@ -1,0 +1,282 @@
+"""What runs in Python workers: record batches of events in, record batches of matches out.
+
+Enters: a `MatchTask`, pickled, and an iterator of record batches. Leaves: record batches of exactly
+the types that the declared schema asks for, since Spark does not cast them. A worker process keeps
+the matchers that it opened; their arrays are mapped into memory, which all workers share.
+
+Batches as Spark sends them are put together to larger ones, which are matched faster; where events
+match very many subscriptions, to smaller ones, so that what is found fits memory. After the first
+batch everything there is leaves the view of the garbage collector: PySpark collects after every
+task, which would otherwise look at all of Numba each time.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.arrow import ArrowColumn, to_array
+from tocsin.errors import StoreError
+from tocsin.matcher import Matcher
+from tocsin.matches import Matches
+from tocsin.spark import stores
+
+Output = Literal["rows", "arrays"]
+
+_MOST_ROWS = 65_536
+"""How many events are matched at once, at most."""
+_FIRST_ROWS = 8_192
+"""How many are matched at once while it is not known how much they match."""
+_MOST_FOUND = 4_000_000
+"""How many matches are expected of one batch, at most."""
+_OUT_ROWS = 131_072
+"""How many rows a record batch of matches has, at most."""
+_MOST_OPEN = 4
+"""How many matchers a worker keeps open."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which subscriptions a task uses.
+
+    `version` and `now` are None where each micro-batch of a stream has its own: they are pinned in
+    the store then. A store that was `shipped` lies among the files that Spark distributes, `path`
+    being its name there. `parts` are the parts of the store to open, all when None.
+    """
+
+    path: str
+    version: int | None
+    now: float | None
+    shipped: bool = False
+    parts: tuple[str, ...] | None = None
+    verify: bool = True
+
+
+@dataclass
+class _Clock:
+    now: float
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Opened:
+    """A matcher that a process holds open, at a version, and what is known of its matches."""
+
+    matcher: Matcher
+    version: int
+    clock: _Clock
+    has_ends: bool
+    per_event: float | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """How many events to match at once."""
+        if self.per_event is None:
+            return _FIRST_ROWS
+        return int(np.clip(_MOST_FOUND / max(self.per_event, 1e-9), 64, _MOST_ROWS))
+
+
+_Key = tuple[str, int, tuple[str, ...] | None]
+_open: OrderedDict[_Key, Opened] = OrderedDict()
+"""The matchers that this process holds open: a cache, which nothing depends on."""
+
+
+def opened(
+    path: str,
+    version: int,
+    now: float,
+    parts: tuple[str, ...] | None = None,
+    verify: bool = True,
+) -> Opened:
+    """Return the matcher of a store's version as of a moment, opened before or now."""
+    key = (path, version, parts)
+    held = _open.pop(key, None) or _advanced(key)
+    if held is not None and held.has_ends and now < held.clock.now:
+        held = None  # what has ended since then is gone from it
+    if held is None:
+        clock = _Clock(now)
+        matcher = stores.open_matcher(path, version, parts, clock, verify)
+        held = Opened(matcher, version, clock, stores.has_ends(matcher))
+    held.clock.now = now
+    _open[key] = held
+    while len(_open) > _MOST_OPEN:
+        _open.popitem(last=False)
+    return held
+
+
+def _advanced(key: _Key) -> Opened | None:
+    """Bring the newest matcher of an older version to this one, where that can be."""
+    path, version, parts = key
+    older = [k for k in _open if (k[0], k[2]) == (path, parts) and k[1] < version]
+    if not older:
+        return None
+    held = _open.pop(max(older, key=lambda k: k[1]))
+    if not stores.advance(held.matcher, path, held.version, version):
+        return None
+    held.version = version
+    held.has_ends = held.has_ends or stores.has_ends(held.matcher)
+    return held
+
+
+def close_all() -> None:
+    """Let go of all matchers that this process holds open."""
+    _open.clear()
+
+
+def open_source(source: Source) -> Opened:
+    """Return the matcher that a task is to use; in a stream, that of its micro-batch."""
+    path = source.path
+    if source.shipped:
+        from pyspark import SparkFiles
+
+        path = SparkFiles.get(source.path)
+    version, now = source.version, source.now
+    if version is None or now is None:
+        query, batch = _micro_batch()
+        pinned = stores.pin(path, query, batch)
+        version, now = pinned.version, pinned.now
+    return opened(path, version, now, source.parts, source.verify)
+
+
+def _micro_batch() -> tuple[str, int]:
+    """Return the query and the number of the micro-batch that this task belongs to."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    query = context.getLocalProperty("sql.streaming.queryId") if context else None
+    batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+    if query is None or batch is None:
+        raise RuntimeError("a streaming match runs outside of a micro-batch")
+    return query, int(batch)
+
+
+class MatchTask:
+    """What `mapInArrow` runs: matches the events of one partition.
+
+    `keep` are the columns that go on to the output; `hidden` those that the matcher may not see,
+    because their type is not the declared one. `is_integer` says which type ids have in the output.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        keep: Sequence[str],
+        output: Output,
+        is_integer: bool,
+        hidden: Sequence[str] = (),
+    ) -> None:
+        self.source = source
+        self.keep = list(keep)
+        self.output = output
+        self.is_integer = is_integer
+        self.hidden = frozenset(hidden)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Match all batches of a partition."""
+        coming = iter(batches)
+        for first in coming:  # nothing is opened where there are no events
+            held = open_source(self.source)
+            for table in _coalesce(chain([first], coming), held):
+                yield from self._match(held, table)
+
+    def _match(self, held: Opened, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        seen = table.drop_columns(sorted(self.hidden)) if self.hidden else table
+        matches = held.matcher.match_batch(seen)
+        held.per_event = max(matches.n_matches / max(len(table), 1), (held.per_event or 0) / 2)
+        _freeze()
+        kept = table.select(self.keep)
+        if self.output == "arrays":
+            yield from self._arrays(kept, matches)
+        else:
+            yield from self._rows(kept, matches)
+
+    def _rows(self, kept: pa.Table, matches: Matches) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each match."""
+        events = np.repeat(np.arange(len(matches)), np.diff(matches.offsets))
+        for start in range(0, matches.n_matches, _OUT_ROWS):
+            end = min(start + _OUT_ROWS, matches.n_matches)
+            ids = self._ids(matches, start, end)
+            rows = pa.array(events[start:end])
+            field = pa.field("subscription", ids.type, False)
+            yield _batch([column.take(rows) for column in kept.columns], kept.schema, ids, field)
+
+    def _arrays(self, kept: pa.Table, matches: Matches) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each event, with an array of its matches."""
+        start, n = 0, len(matches)
+        offsets = matches.offsets
+        while start < n:
+            end = int(np.searchsorted(offsets, offsets[start] + 8 * _OUT_ROWS, side="right")) - 1
+            end = min(max(end, start + 1), n)
+            ids = self._ids(matches, int(offsets[start]), int(offsets[end]))
+            places = (offsets[start : end + 1] - offsets[start]).astype(np.int32)
+            of = pa.list_(pa.field("element", ids.type, False))
+            arrays = pa.ListArray.from_arrays(pa.array(places), ids, of)
+            field = pa.field("subscriptions", of, False)
+            rows = [column.slice(start, end - start) for column in kept.columns]
+            yield _batch(rows, kept.schema, arrays, field)
+            start = end
+
+    def _ids(self, matches: Matches, start: int, end: int) -> pa.Array:
+        """Return the ids of some matches, in the type of the output."""
+        dense: NDArray[Any] = matches._dense_ids[start:end]
+        wanted = pa.int64() if self.is_integer else pa.string()
+        if not len(dense):
+            return pa.array([], wanted)
+        ids = matches._names.take(dense)
+        if ids.type == wanted:
+            return ids
+        if self.is_integer:
+            raise StoreError(
+                self.source.path,
+                "has ids that are strings now, and all were integers when the query was made; "
+                'make it anew, or with ids="string"',
+            )
+        return ids.cast(wanted)
+
+
+def _batch(
+    rows: Sequence[ArrowColumn], schema: pa.Schema, added: pa.Array, field: pa.Field
+) -> pa.RecordBatch:
+    """Return some columns with one more as a record batch."""
+    arrays = [*map(to_array, rows), added]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*schema, field]))
+
+
+def _coalesce(batches: Iterable[pa.RecordBatch], held: Opened) -> Iterator[pa.Table]:
+    """Put batches together, or cut them, to tables of about as many rows as are wanted by then."""
+    waiting: list[pa.RecordBatch] = []
+    n = 0
+    for batch in batches:
+        waiting.append(batch)
+        n += batch.num_rows
+        while n >= held.n_rows:
+            table = pa.Table.from_batches(waiting)
+            most = held.n_rows
+            yield table.slice(0, most).combine_chunks()
+            rest = table.slice(most)
+            waiting = rest.to_batches()
+            n = len(rest)
+    if n:
+        yield pa.Table.from_batches(waiting).combine_chunks()
+
+
+_frozen = False
+
+
+def _freeze() -> None:
+    """Take all there is out of the garbage collector's view, once."""
+    global _frozen
+    if not _frozen:
+        gc.collect()
+        gc.freeze()
+        _frozen = True
