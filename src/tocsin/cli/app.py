@@ -34,6 +34,21 @@ bench_app = typer.Typer(
     name="bench", help="Measure.", epilog=_EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(bench_app)
+pipeline_app = typer.Typer(
+    name="pipeline",
+    help="Run a pipeline on Spark: events in, notifications out, each once.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(pipeline_app)
+demo_app = typer.Typer(
+    name="demo",
+    help="See it work: a pipeline on Spark, or one of the others.",
+    epilog=_EXIT_CODES,
+    rich_markup_mode=None,
+)
+app.add_typer(demo_app)
 
 
 class OnError(StrEnum):
@@ -163,19 +178,82 @@ def match(
     )
 
 
-@app.command(epilog=_EXIT_CODES)
-@guarded
+@demo_app.callback(invoke_without_command=True)
 def demo(
+    context: typer.Context,
+    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long quotes come in.")] = 40,
+    rate: Annotated[int, typer.Option(min=1, help="How many quotes in a micro-batch.")] = 4_000,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The folder to write to; by default a new one."),
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline on Spark: a generated market, and people who watch prices.
+
+    Subscriptions are added while it runs. Without Java, `tocsin demo match` is run instead.
+    """
+    if context.invoked_subcommand is None:
+        from tocsin.cli.demo_pipeline import Demo, run
+
+        guarded(run)(Demo(subscriptions, seconds, rate, out, seed, as_json))
+
+
+@demo_app.command("match", epilog=_EXIT_CODES)
+@guarded
+def demo_match(
     subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
     events: Annotated[int, typer.Option(min=1, help="How many events.")] = 30_000,
     seed: Seed = 0,
     engine: Engine = "auto",
     as_json: AsJson = False,
 ) -> int:
-    """Match a generated market: people watch prices, quotes come in."""
+    """Match a generated market in this process: people watch prices, quotes come in."""
     from tocsin.cli.demo import run
 
     return run(subscriptions, events, seed, engine, as_json)
+
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration.")]
+
+
+@pipeline_app.command("init", epilog=_EXIT_CODES)
+@guarded
+def pipeline_init(config: ConfigFile = Path("pipeline.toml")) -> int:
+    """Write a configuration with every key explained."""
+    from tocsin.cli.pipeline import init
+
+    return init(config)
+
+
+@pipeline_app.command("run", epilog=_EXIT_CODES)
+@guarded
+def pipeline_run(
+    config: ConfigFile,
+    once: Annotated[bool, typer.Option("--once", help="Process what is there, then stop.")] = False,
+    batches: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many micro-batches.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write a line of JSON for each batch.")
+    ] = False,
+) -> int:
+    """Run a pipeline until it is interrupted, or everything is done."""
+    from tocsin.cli.pipeline import run
+
+    return run(config, once, batches, seconds, as_json)
+
+
+@pipeline_app.command("status", epilog=_EXIT_CODES)
+@guarded
+def pipeline_status(config: ConfigFile, as_json: AsJson = False) -> int:
+    """Show whether a pipeline runs, and what it has done."""
+    from tocsin.cli.pipeline import show_status
+
+    return show_status(config, as_json)
 
 
 @bench_app.command("parse", epilog=_EXIT_CODES)
@@ -292,6 +370,22 @@ def bench_churn(
     return run_churn(
         Churn(workload, subscriptions, rate, seconds, batch, chunk, engine, seed), as_json
     )
+
+
+@bench_app.command("recovery", epilog=_EXIT_CODES)
+@guarded
+def bench_recovery(
+    kills: Annotated[int, typer.Option(min=0, help="How many processes to kill.")] = 30,
+    events: Annotated[int, typer.Option(min=1, help="Events in a file.")] = 300,
+    subscriptions: Subscriptions = 2_000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Kill a running pipeline again and again, then hold its output against a recomputation."""
+    from tocsin.bench.recovery import Recovery
+    from tocsin.cli.bench import run_recovery
+
+    return run_recovery(Recovery(kills, events, subscriptions, seed), as_json)
 
 
 @bench_app.command("calibrate", epilog=_EXIT_CODES)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tocsin.cli.console import OK, Progress
+from tocsin.cli.console import BAD_ROWS, OK, Progress
 from tocsin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tocsin.bench.adapt import Adapt
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
+    from tocsin.bench.recovery import Recovery
 
 Show = Callable[[str, int, int], None]
 Result = dict[str, Any]
@@ -74,6 +75,20 @@ def run_adapt(setting: Adapt, as_json: bool) -> int:
     from tocsin.bench import adapt
 
     return _run(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
+
+
+def run_recovery(setting: Recovery, as_json: bool) -> int:
+    """Kill a pipeline again and again; an exit code of 1 says that its output is wrong."""
+    from tocsin.bench import recovery
+
+    found: list[Result] = []
+
+    def measure(show: Show) -> Result:
+        found.append(recovery.run(setting, progress=show))
+        return found[0]
+
+    _run(measure, recovery.render, as_json)
+    return OK if found[0]["verified"] else BAD_ROWS
 
 
 def run_calibrate(repeats: int, as_json: bool) -> int:

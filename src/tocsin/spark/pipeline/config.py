@@ -195,7 +195,7 @@ def _source(section: Section) -> Source:
 
 
 def _sinks(top: Section, output: str) -> tuple[Sink, ...]:
-    sinks = []
+    sinks: list[Sink] = []
     for section in top.sections("sinks"):
         kind = section.choice("kind", SINKS)
         values: dict[str, Any] = {"kind": kind, "name": section.text("name", kind)}
@@ -238,7 +238,7 @@ def _seconds(section: Section, key: str, default: float) -> float:
     found = _INTERVAL.fullmatch(text.strip())
     if found is None:
         more = ', or "once"' if key == "trigger" else ""
-        raise section.wrong(key, f"{text!r} is not a time; write such as \"2 seconds\"{more}")
+        raise section.wrong(key, f'{text!r} is not a time; write such as "2 seconds"{more}')
     unit = found[2]
     scale = 0.001 if unit.startswith(("ms", "milli")) else _SECONDS[unit[0]]
     return float(found[1]) * scale
@@ -254,7 +254,7 @@ def _check(config: Config, top: Section) -> None:
             'attributes of events and their kinds, such as price = "float"',
         )
     if config.unmatched and config.shape == "arrays":
-        raise top.wrong("match.unmatched", "goes with match.output = \"rows\" only")
+        raise top.wrong("match.unmatched", 'goes with match.output = "rows" only')
     declared = config.event_type.attributes if config.event_type else {}
     if config.source.format in ("json", "csv", "kafka"):
         for name in config.keep or ():

@@ -111,7 +111,8 @@ class LocalFolder:
     def names(self, inner: str = "") -> list[str]:
         """Return the names in a folder, in order; none when it does not exist."""
         try:
-            return sorted(name for name in os.listdir(self.path / inner) if name[0] != ".")
+            found = [each.name for each in (self.path / inner).iterdir()]
+            return sorted(name for name in found if name[0] != ".")
         except FileNotFoundError:
             return []
 
@@ -152,7 +153,8 @@ class HadoopFolder:
     def __init__(self, url: str, spark: SparkSession) -> None:
         self.url = url.rstrip("/")
         self._jvm: Any = spark.sparkContext._jvm
-        conf = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        context: Any = spark.sparkContext
+        conf = context._jsc.hadoopConfiguration()
         root = self._path("")
         self._files = root.getFileSystem(conf)
         self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(

@@ -78,7 +78,7 @@ def parse_batch(batch: pa.RecordBatch, form: LineFormat) -> pa.RecordBatch:
     if bad:
         columns = {name: _blank(column, bad) for name, column in columns.items()}
     carried = {name: batch.column(name) for name in batch.schema.names if name != TEXT}
-    marks = [[None, None, None] for _ in range(len(texts))] if bad else []
+    marks: list[list[str | None]] = [[None, None, None] for _ in range(len(texts))] if bad else []
     for row, (code, reason) in bad.items():
         marks[row] = [code, reason, _original(texts[row].as_py())]
     n = len(texts)

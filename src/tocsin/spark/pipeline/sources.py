@@ -1,7 +1,7 @@
 """Where events come from: a stream whose micro-batches become frames of events or of lines.
 
-Enters: the configured source. Leaves: `stream`, what Spark's query reads, and for each micro-batch a
-`Taken`: frames of lines (to be parsed) or of typed columns, and what could not even be read.
+Enters: the configured source. Leaves: `stream`, what Spark's query reads, and for each micro-batch
+a `Taken`: frames of lines (to be parsed) or of typed columns, and what could not even be read.
 
 *Files* are streamed by name: Spark's log of a query says which files a batch holds, and the batch
 reads them then. So a file whose columns changed stands beside others that did not, and one that is
@@ -175,9 +175,7 @@ def _read_lines(spark: SparkSession, paths: list[str], header: str | None = None
     kept = lines.where("trim(value) <> ''")
     if header is not None:
         kept = kept.where(kept["value"] != header)
-    return kept.selectExpr(
-        f"CAST(value AS binary) AS {TEXT}", f"_metadata.file_path AS {ORIGIN}"
-    )
+    return kept.selectExpr(f"CAST(value AS binary) AS {TEXT}", f"_metadata.file_path AS {ORIGIN}")
 
 
 def _take_csv(config: Config, spark: SparkSession, paths: list[str], arrived: float) -> Taken:

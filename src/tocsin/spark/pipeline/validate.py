@@ -105,7 +105,9 @@ def validated(
     return frame.select(*chosen.values(), *_marks(reasons, frame)), True
 
 
-def _strict(here: Column, kind: Kind, name: str, found: str) -> tuple[Column, tuple[Column, str, Column]]:
+def _strict(
+    here: Column, kind: Kind, name: str, found: str
+) -> tuple[Column, tuple[Column, str, Column]]:
     """Return a column of a wrong type, as far as its values fit, and when they do not."""
     from pyspark.sql import functions as f
 
@@ -113,9 +115,7 @@ def _strict(here: Column, kind: Kind, name: str, found: str) -> tuple[Column, tu
         value = here.cast("double") if base_type(found) != "decimal" else here
         whole = (value == f.floor(value)) & (value >= -(2.0**63)) & (value < 2.0**63)
         fits = f.coalesce(whole, f.lit(False))
-        said = f.concat(
-            f.lit(f"attribute {name!r} is declared integer, not "), here.cast("string")
-        )
+        said = f.concat(f.lit(f"attribute {name!r} is declared integer, not "), here.cast("string"))
         bad = here.isNotNull() & ~fits
         return f.when(fits, here.cast("bigint")), (bad, "kind", said)
     code = "unknown-kind" if base_type(found) in _NO_KIND else "kind"
