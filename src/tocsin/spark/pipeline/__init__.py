@@ -16,10 +16,38 @@ micro-batch goes through the modules in this order::
 
 from __future__ import annotations
 
-from tocsin.spark.pipeline.config import Config, load
-from tocsin.spark.pipeline.metrics import read_metrics
-from tocsin.spark.pipeline.run import Pipeline
-from tocsin.spark.pipeline.status import status
-from tocsin.spark.pipeline.tables import read_frame, read_table
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Config", "Pipeline", "load", "read_frame", "read_metrics", "read_table", "status"]
+if TYPE_CHECKING:
+    from tocsin.spark.pipeline.config import Config, load
+    from tocsin.spark.pipeline.metrics import read_metrics
+    from tocsin.spark.pipeline.run import Pipeline
+    from tocsin.spark.pipeline.statistics import sample
+    from tocsin.spark.pipeline.tables import read_frame, read_table
+
+_HOMES = {
+    "Config": "config",
+    "Pipeline": "run",
+    "load": "config",
+    "read_frame": "tables",
+    "read_metrics": "metrics",
+    "read_table": "tables",
+    "sample": "statistics",
+}
+
+__all__ = [
+    "Config",
+    "Pipeline",
+    "load",
+    "read_frame",
+    "read_metrics",
+    "read_table",
+    "sample",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

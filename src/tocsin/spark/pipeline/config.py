@@ -78,6 +78,7 @@ class Config:
     mode: str = "auto"
     unmatched: bool = False
     trigger: float | None = 0.0
+    retain: int = 100
     sample: int = 20_000
     sample_seconds: float = 30.0
     master: str = "local[*]"
@@ -127,6 +128,7 @@ def from_mapping(
         output=output,
         checkpoint=whole.place("checkpoint", f"{output}/checkpoint"),
         trigger=_trigger(whole),
+        retain=whole.number("retain", 100, 1),
         source=source,
         sinks=sinks,
         event_type=event_type,

@@ -38,8 +38,9 @@ ARROW_TYPES: dict[Kind, pa.DataType] = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
 }
-# What Arrow's reader may take otherwise than we do: long numbers, large exponents, escapes.
-_ODD_JSON = re.compile(rb"\d{16}|[eE]\+?0*[1-9]\d\d|\\u[dD]|\\u0000")
+# What Arrow's reader may take otherwise than we do: long numbers, large exponents, what is no
+# number, escapes.
+_ODD_JSON = re.compile(rb"\d{16}|[eE]\+?0*[1-9]\d\d|NaN|Inf|\\u[dD]|\\u0000")
 _WHOLE_OBJECT = rb"^[ \t]*\{(?s:.*)\}[ \t]*$"
 MAX_ORIGINAL = 100_000
 

@@ -12,6 +12,8 @@ output = "output"                 # tables of notifications, quarantine and metr
 # checkpoint = "output/checkpoint"  # how far the query has come; keep it
 # trigger = "2 seconds"           # the time between micro-batches; "once": all there is, then stop
 
+# retain = 100                    # for so many batches the version they used is kept in the store
+
 # What events are made of: integer, float, string, boolean, timestamp. JSON, CSV, Kafka need it.
 # Events that do not fit go to output/quarantine, with the reason and the original.
 [event]
