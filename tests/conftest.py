@@ -1,7 +1,8 @@
-"""Set up before anything of Tocsin is imported: a clean Numba cache, and Hypothesis profiles.
+"""Set up before anything of Tocsin is imported: a sound Numba cache, and Hypothesis profiles.
 
-Numba's cache does not notice an edit in a helper that a cached kernel calls, so each run compiles
-afresh: a second process does so while the tests run that need no kernels, which come first.
+Numba's cache does not notice an edit in a helper that a cached kernel calls, so there is a cache
+for each state of all kernels, in `.cache`. Where it is empty, a second process compiles while the
+tests run that need no kernels, which come first.
 
 Most tests of an engine are marked slow but for the engines `auto` and `oracle`: the others have few
 users, and their kernels are compiled meanwhile, so their tests come last.
@@ -11,18 +12,40 @@ users, and their kernels are compiled meanwhile, so their tests come last.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-_numba_cache = tempfile.mkdtemp(prefix="tocsin-numba-")
-os.environ["NUMBA_CACHE_DIR"] = _numba_cache
-atexit.register(shutil.rmtree, _numba_cache, ignore_errors=True)
+_ROOT = Path(__file__).parent.parent
+_CACHES_KEPT = 3
+
+
+def _numba_cache() -> Path:
+    """Return the folder for kernels compiled from the sources as they are now."""
+    state = hashlib.sha256(version("numba").encode())
+    source = _ROOT / "src" / "tocsin"
+    for path in sorted(
+        [*source.rglob("*kernels*.py"), *source.rglob("arrays.py"), source / "jit.py"]
+    ):
+        state.update(path.read_bytes())
+    caches = _ROOT / ".cache" / "numba"
+    cache = caches / state.hexdigest()[:16]
+    cache.mkdir(parents=True, exist_ok=True)
+    cache.touch()
+    oldest_first = sorted(caches.iterdir(), key=lambda path: path.stat().st_mtime)
+    for old in oldest_first[:-_CACHES_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return cache
+
+
+os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())
 
 _patient = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(

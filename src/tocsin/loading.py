@@ -98,6 +98,11 @@ class Load:
                 self._bad.setdefault(at, InvalidIdError(None))
         self._refuse(self.table.repeated)
 
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """What the conditions mention."""
+        return self._form.attributes
+
     def _refuse(self, twice: NDArray[np.int64]) -> None:
         for at in twice.tolist():
             self._bad.setdefault(at, DuplicateSubscriptionError(self.table.ids[at]))

@@ -48,14 +48,11 @@ from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.normalize import bind, normalize
 from tocsin.normalize.table import from_forms
-from tocsin.store.matchers import (
-    Described,
-    SavedMatcher,
-    making_sense,
-    open_matcher,
-    save_matcher,
-    to_path,
-)
+from tocsin.store.changes import Change, read_changes
+from tocsin.store.folder import Contents, Lineage, reading
+from tocsin.store.folder import replace as replace_all
+from tocsin.store.matchers import Described, SavedMatcher, contents_of, making_sense, open_parts
+from tocsin.store.place import Place, to_place
 from tocsin.subscriptions import SubscriptionBook
 
 _WHOLE: Any = object()
@@ -297,46 +294,87 @@ class Matcher:
         return explain_subscription(id, expression, self.event_type, place)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all subscriptions, and the index where the engine can, into a folder.
+        """Write all subscriptions, and the index where the engine can, into a store.
 
-        A store that is there already is replaced at once: whoever opens it finds the old one or the
-        new one. Any other folder that holds something is refused.
+        A store that is there already gets a new version, which takes the place of all that was in
+        it, at once: whoever opens it finds the old one or the new one. Any other folder that holds
+        something is refused.
         """
-        place = to_path(path)
+        replace_all(to_place(path), self._contents())
+
+    def _contents(self) -> Contents:
+        """Return what is written of the subscriptions as they are now."""
         with self._lock:
             self._expire()
-            book, n = self._book.parts(), len(self._book)
+            book, n, ids = self._book.parts(), len(self._book), self._book.kinds_of_ids
             index = self._engine.parts() if isinstance(self._engine, Storable) else None
-        described = Described(self.event_type, self.engine, self._options, n)
-        save_matcher(place, described, book, index)
+        attributes = None if index is None else index.attributes
+        described = Described(self.event_type, self.engine, self._options, n, attributes, ids)
+        return contents_of(described, book, index)
 
     @classmethod
     def open(
         cls,
         path: str | os.PathLike[str],
         *,
+        version: int | None = None,
         clock: Callable[[], float] = time.time,
         verify: bool = True,
     ) -> Matcher:
-        """Return the matcher that was saved into a folder, its arrays mapped into memory.
+        """Return the matcher that is in a store, its arrays mapped into memory.
 
-        What is done with it does not change the folder until it is saved there. Checksums of all
-        that matching needs are compared now, those of the conditions before they are first looked
-        at; with `verify=False` they are not.
+        What is done with it does not change the store until it is saved there. `version` is the
+        newest by default. Checksums of all that matching needs are compared now, those of the
+        conditions before they are first looked at; with `verify=False` they are not.
         """
-        place = to_path(path)
-        saved = open_matcher(place, verify)
+        place = to_place(path)
+
+        def read(found: Lineage) -> Matcher:
+            parts = found.base.parts
+            matcher = cls._of_parts(open_parts(place, parts, verify), place, clock)
+            with making_sense(place):
+                for change, moment in read_changes(place, found.changes):
+                    matcher._make(change, moment)
+            return matcher
+
+        return reading(place, version, read)
+
+    def _make(self, change: Change, moment: float) -> None:
+        """Make a change as it was made at a moment, with what had ended by then."""
+        with self._lock:
+            clock, self._clock = self._clock, lambda: moment
+            try:
+                change.apply(self)
+            finally:
+                self._clock = clock
+
+    @classmethod
+    def _of_parts(
+        cls, saved: SavedMatcher, place: Place, clock: Callable[[], float], **options: object
+    ) -> Matcher:
+        """Return a matcher of what was saved; more options take the place of those saved."""
         described = saved.described
         with making_sense(place):
-            options = dict(described.options)
-            matcher = cls(described.event_type, engine=described.engine, clock=clock, **options)
-            matcher._fill(SubscriptionBook.from_parts(saved.book, saved.verify), saved)
+            given = {**described.options, **options}
+            matcher = cls(described.event_type, engine=described.engine, clock=clock, **given)
+            matcher._options = dict(described.options)
+            matcher._fill(SubscriptionBook.from_parts(saved.books, saved.verify), saved, given)
         return matcher
 
-    def _fill(self, book: SubscriptionBook, saved: SavedMatcher) -> None:
+    @classmethod
+    def _numbered_from(cls, first: int, *args: Any, **options: Any) -> Matcher:
+        """Return a new matcher whose dense ids start at a number."""
+        matcher = cls(*args, **options)
+        matcher._book = SubscriptionBook(first)
+        matcher._engine = engines.make(matcher.engine, matcher._book, matcher._options)
+        return matcher
+
+    def _fill(
+        self, book: SubscriptionBook, saved: SavedMatcher, options: dict[str, object]
+    ) -> None:
         """Take over what was saved; the engine that cannot is filled anew."""
         self._book = book
-        self._engine = engines.make(self.engine, book, self._options)
+        self._engine = engines.make(self.engine, book, options)
         if saved.index is not None and isinstance(self._engine, Storable):
             self._engine.restore(saved.index, saved.segments)
         else:

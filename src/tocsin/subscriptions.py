@@ -13,7 +13,7 @@ read beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,15 +36,16 @@ _SPARE = 1024
 class SubscriptionBook:
     """The registered subscriptions."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        """Make an empty book whose dense ids start at `first`."""
         self._shelf = Shelf()
         self._directory = Directory()
         self._ends = Ends()
         self._n_shelved = 0
         self._n_ending = 0
         self._n_gone = 0
-        self._verify: Callable[[], None] | None = None
-        self._start_growing(0)
+        self._verify: Callable[[], object] | None = None
+        self._start_growing(first)
 
     def _start_growing(self, first: int) -> None:
         self._first = first
@@ -268,21 +269,35 @@ class SubscriptionBook:
         return write_parts(self._shelf, (slots, n_entries), ends, self._first)
 
     @staticmethod
-    def from_parts(parts: Parts, verify: Callable[[], None] | None = None) -> SubscriptionBook:
+    def from_parts(
+        given: Sequence[Parts], verify: Callable[[], object] | None = None
+    ) -> SubscriptionBook:
         """Put a book together; arrays and columns are used as they are and never changed.
 
-        `verify` raises an error where the conditions are damaged. It is called once, before they
-        are looked at for the first time: no sooner, since finding subscriptions does not need them.
+        Several parts are of books that were numbered one after the other. `verify` raises an error
+        where the conditions are damaged. It is called once, before they are looked at for the first
+        time: no sooner, since finding subscriptions does not need them.
         """
         book = SubscriptionBook()
         book._verify = verify
-        book._shelf, (slots, n_entries), ends, first = read_parts(parts)
-        book._directory = Directory.opened(slots, n_entries)
-        book._ends = Ends(ends)
+        read = [read_parts(parts) for parts in given]
+        book._shelf = Shelf([shelved for shelf, *_ in read for shelved in shelf])
+        book._directory = Directory.opened([directory for _, directory, *_ in read])
+        ends = [of for _, _, of, _ in read if len(of[0])]
+        book._ends = Ends(ends[0] if len(ends) == 1 else None)
+        for moments, dense in ends if len(ends) > 1 else []:
+            book._ends.add_many(moments, dense)
         book._n_ending = len(book._ends)
         book._n_shelved = sum(shelved.n_live for shelved in book._shelf)
-        book._start_growing(first)
+        book._start_growing(max(first for *_, first in read))
         return book
+
+    @property
+    def kinds_of_ids(self) -> str | None:
+        """What the ids are: `integers`, `strings` or `mixed`; None where there are none."""
+        found = {kind for shelved in self._shelf for kind in shelved.block.ids.kinds}
+        found |= {"strings" if isinstance(name, str) else "integers" for name in self._recent}
+        return None if not found else "mixed" if len(found) > 1 else found.pop()
 
     def verify(self) -> None:
         """Have the conditions verified, unless they were; a change that fails here fails whole."""

@@ -58,4 +58,4 @@ def read(folder: Path) -> Parts:
 def reopened(book: SubscriptionBook, folder: Path) -> SubscriptionBook:
     folder.mkdir()
     write(book.parts(), folder)
-    return SubscriptionBook.from_parts(read(folder))
+    return SubscriptionBook.from_parts([read(folder)])

@@ -121,7 +121,7 @@ def test_what_was_opened_can_be_changed_and_its_files_are_not(tmp_path: Path) ->
     book = filled()
     write(book.parts(), tmp_path)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    opened = SubscriptionBook.from_parts(read(tmp_path))
+    opened = SubscriptionBook.from_parts([read(tmp_path)])
     said = meaning(opened)
     names = [name for name in said if isinstance(name, str)]
     gone = find_many(opened, names)
@@ -134,7 +134,7 @@ def test_what_was_opened_can_be_changed_and_its_files_are_not(tmp_path: Path) ->
     assert {name: found for name, found in meaning(opened).items() if name in kept} == kept
     assert len(opened) == len(said) + 3_000
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
-    assert meaning(SubscriptionBook.from_parts(read(tmp_path))) == said
+    assert meaning(SubscriptionBook.from_parts([read(tmp_path)])) == said
 
 
 def test_parts_are_not_changed_by_what_the_book_does_later() -> None:
@@ -143,7 +143,7 @@ def test_parts_are_not_changed_by_what_the_book_does_later() -> None:
     parts = book.parts()
     add_many(book, [f"later{i}" for i in range(400)])
     book.remove(np.array([found[0] for found in list(before.values())[::2]]))
-    assert meaning(SubscriptionBook.from_parts(parts)) == before
+    assert meaning(SubscriptionBook.from_parts([parts])) == before
 
 
 def test_the_description_is_json_and_arrays_are_flat() -> None:
@@ -176,7 +176,7 @@ def test_a_large_book_is_opened_without_a_look_at_its_ids(tmp_path: Path) -> Non
     write(book.parts(), tmp_path)
     parts = read(tmp_path)
     tracemalloc.start()
-    opened = SubscriptionBook.from_parts(parts)
+    opened = SubscriptionBook.from_parts([parts])
     opened.add("new", ONE)
     assert opened.dense("77") == n + 77
     assert opened.dense(3 * 77) == 77

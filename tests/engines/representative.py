@@ -170,7 +170,7 @@ def _name(matcher: Matcher) -> None:
     matcher.unsubscribe_many(texts.slice(3, 150))
     matcher.unsubscribe_many(np.arange(10**10, 10**10 + 1_100, 2))
     matcher.unsubscribe_many([f"c{i}" for i in range(1, 1_100, 2)])
-    book = SubscriptionBook.from_parts(matcher._book.parts())
+    book = SubscriptionBook.from_parts([matcher._book.parts()])
     book.find(IdTable(Ids.of([f"a{i}" for i in range(2 * n)])))
     book.remove(book.find(IdTable(Ids(np.arange(6_000 - n, 6_000)))))
     for i in range(1_100):

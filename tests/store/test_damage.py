@@ -24,6 +24,8 @@ from tocsin.errors import (
 )
 from tocsin.matcher import Matcher
 
+BAD_FILE = {"name": "../book", "n_bytes": 1, "checksum": 1}
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -95,7 +97,7 @@ def test_a_file_that_is_cut_off_is_refused(store: Path) -> None:
             with pytest.raises(DamagedStoreError, match=path.name):
                 open_it(store)
         path.write_bytes(octets + b"\0")
-        if path.name != "manifest.json":
+        if role(path) != "manifest":
             with pytest.raises(DamagedStoreError, match=path.name):
                 open_it(store)
         path.write_bytes(octets)
@@ -137,7 +139,7 @@ def test_a_missing_file_is_named(store: Path) -> None:
         path.unlink()
         with pytest.raises(StoreError) as caught:
             open_it(store)
-        if path.name == "manifest.json":
+        if role(path) == "manifest":
             assert caught.value.code == "no-store"
             assert caught.value.path == str(store)
         else:
@@ -163,7 +165,7 @@ def test_a_sound_file_of_another_store_is_refused(store: Path, tmp_path: Path) -
     refused = set()
     for path in files(store):
         octets, other = path.read_bytes(), others[role(path)].read_bytes()
-        if path.name != "manifest.json" and octets != other:
+        if role(path) != "manifest" and octets != other:
             path.write_bytes(other)
             with pytest.raises(DamagedStoreError, match="not the file that the manifest names"):
                 open_it(store)
@@ -174,7 +176,7 @@ def test_a_sound_file_of_another_store_is_refused(store: Path, tmp_path: Path) -
 
 def change_manifest(store: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change a manifest as one who knows the format would."""
-    path = store / "manifest.json"
+    path = next(store.glob("manifest-*"))
     said = json.loads(path.read_text())["manifest"]
     change(said)
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
@@ -183,7 +185,7 @@ def change_manifest(store: Path, change: Callable[[dict[str, Any]], None]) -> No
 
 def test_a_newer_store_is_refused(store: Path) -> None:
     change_manifest(store, lambda said: said.update(version=2))
-    with pytest.raises(NewerStoreError, match=r"manifest\.json: it has version 2") as caught:
+    with pytest.raises(NewerStoreError, match=r"-00000001\.json: it has version 2") as caught:
         open_it(store)
     assert caught.value.code == "newer-store"
 
@@ -202,14 +204,27 @@ def test_a_newer_file_is_refused(store: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: said.pop("files"),
-        lambda said: said["files"].pop("book"),
-        lambda said: said.update(segments=[{"name": "../book", "n_bytes": 1, "checksum": 1}]),
-        lambda said: said["facts"].pop("engine"),
+        lambda said: said["parts"][0].pop("files"),
+        lambda said: said["parts"][0]["files"].pop("book"),
+        lambda said: said["parts"][0].update(segments=[BAD_FILE]),
+        lambda said: said["parts"][0]["facts"].pop("engine"),
         lambda said: said.update(format="something else"),
-        lambda said: said["files"].update(book=said["files"]["index"]),
+        lambda said: said["parts"][0]["files"].update(book=said["parts"][0]["files"]["index"]),
+        lambda said: said.update(number=2),
+        lambda said: said.update(kind="something else"),
+        lambda said: said.update(kind="changes"),
     ],
-    ids=["no files", "no book", "a name that leads out", "no engine", "format", "the wrong role"],
+    ids=[
+        "no files",
+        "no book",
+        "a name that leads out",
+        "no engine",
+        "format",
+        "the wrong role",
+        "number",
+        "kind",
+        "changes that are none",
+    ],
 )
 def test_a_manifest_that_makes_no_sense_is_refused(change: Any, store: Path) -> None:
     change_manifest(store, change)

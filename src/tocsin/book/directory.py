@@ -10,7 +10,7 @@ What was opened from a file is never changed: it is one table, and what is new g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
@@ -90,11 +90,10 @@ class Directory:
         self._tables: list[_Table] = []
 
     @staticmethod
-    def opened(slots: NDArray[np.uint64], n_entries: int) -> Directory:
-        """Return a directory over a table that is never changed."""
+    def opened(tables: Iterable[tuple[NDArray[np.uint64], int]]) -> Directory:
+        """Return a directory over tables that are never changed: slots and number of entries."""
         directory = Directory()
-        if n_entries:
-            directory._tables = [_Table(slots, n_entries, is_fixed=True)]
+        directory._tables = [_Table(slots, n, is_fixed=True) for slots, n in tables if n]
         return directory
 
     @property

@@ -76,6 +76,13 @@ class Ids:
         texts = [name if isinstance(name, str) else None for name in names]
         return Ids(np.array(numbers, np.int64), pa.array(texts, STRING))
 
+    @property
+    def kinds(self) -> set[str]:
+        """What the ids are: `integers`, `strings` or both."""
+        if self.texts is None:
+            return {"integers"}
+        return {"strings"} if self.numbers is None else {"integers", "strings"}
+
     def __len__(self) -> int:
         return len(self.texts) if self.numbers is None else len(self.numbers)  # type: ignore[arg-type]
 

@@ -90,6 +90,8 @@ class IndexParts(NamedTuple):
     segments: dict[str, Callable[[], Parts]]
     sample: EventBatch | None
     """The events that `profile` kept."""
+    attributes: list[str]
+    """What the conditions mention: as many or more."""
 
 
 @runtime_checkable
@@ -99,5 +101,8 @@ class Storable(Protocol):
     def parts(self) -> IndexParts:
         """Return the index as it is now; later changes do not touch what is returned."""
 
-    def restore(self, state: Parts, segments: Sequence[Parts]) -> None:
-        """Take over an index that was taken apart; the engine is new. Profiles come apart."""
+    def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
+        """Take over an index that was taken apart; the engine is new. Profiles come apart.
+
+        Several states are of engines whose dense ids lie one after the other.
+        """

@@ -82,9 +82,8 @@ class File(NamedTuple):
     verify: Callable[[], None]
 
 
-def read_file(folder: Path, written: Written) -> File:
+def read_file(path: Path, written: Written) -> File:
     """Map a file into memory, its header verified."""
-    path = folder / written.name
     mapped, header = _map(path)
     if len(mapped) != written.n_bytes or _own_checksum(mapped[: _PREFIX.size]) != written.checksum:
         raise DamagedStoreError(str(path), "it is not the file that the manifest names")
@@ -102,7 +101,7 @@ def read_file(folder: Path, written: Written) -> File:
         raise DamagedStoreError(str(path), f"its header makes no sense: {error}") from error
 
 
-def check_version(path: Path, found: int, known: int) -> None:
+def check_version(path: object, found: int, known: int) -> None:
     """Refuse a version of a format that we do not read."""
     if found > known:
         reason = f"it has version {found}; this release of Tocsin reads up to version {known}"

@@ -1,42 +1,38 @@
-"""A folder of files under a manifest: what a subscription store is on disk.
+"""A folder of files under numbered manifests: what a subscription store is on disk.
 
-Enters: facts, and parts to be written. Leaves: a folder, and from it the facts and parts again.
-Files have names that are used once and never change. `manifest.json` names those that count; a save
-writes new files beside the old ones, swaps the manifest at once, and then removes what no manifest
-names. So whatever happens on the way, the folder holds the old store or the new one.
+Enters: facts, and parts to be written. Leaves: a folder, and from any of its versions the facts and
+parts again. Files have names that are used once and never change. A commit writes new files beside
+the old ones, and then takes the next number by creating its manifest. Whatever happens on the way,
+the store is as it was or as it will be. Versions that nobody can need any more are removed with
+their files; pins say which are needed (`pins.py`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import re
+import time
 import uuid
-import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from tocsin.errors import DamagedStoreError, NoStoreError, StoreError
 from tocsin.parts import Parts
-from tocsin.store.container import File, Written, check_version, read_file, write_file
+from tocsin.store import manifests, pins
+from tocsin.store.container import File, Written, read_file, write_file
+from tocsin.store.manifests import MANIFEST, NAME, Manifest, Part
+from tocsin.store.place import Place
 
-FORMAT = "tocsin subscription store"
-VERSION = 1
-MANIFEST = "manifest.json"
-_NAME = re.compile(r"[a-z]+-[0-9a-f]{32}\.tocsin")
-_LEFT = re.compile(rf"{_NAME.pattern}(\.new)?|manifest\.json\.new")
-"""What may be removed where no manifest names it."""
+LEFT_FOR = 3600.0
+"""Seconds after which a file that no manifest names was left behind by a crash."""
+_OURS = re.compile(rf"{NAME.pattern}(\.new)?|{MANIFEST.pattern}(\.[0-9a-f]{{32}}\.new)?|pins")
 
+T = TypeVar("T")
 Taken: TypeAlias = Callable[[], Parts]
 """Gives parts when they are about to be written."""
 
 
 class Contents(NamedTuple):
-    """What is saved: facts; files by role, written anew; segments by name, written once."""
+    """What a part is written from: facts; files by role; segments by name, written once."""
 
     facts: dict[str, Any]
     files: Mapping[str, Taken]
@@ -44,25 +40,23 @@ class Contents(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What was saved; segments are in their order."""
+    """What a part holds; segments are in their order."""
 
     facts: dict[str, Any]
     files: dict[str, File]
     segments: list[Parts]
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """The files of a store. `number` counts the saves."""
+class Lineage(NamedTuple):
+    """What a version is made of: a base, and the changes since, in order."""
 
-    number: int
-    facts: dict[str, Any]
-    files: dict[str, Written]
-    segments: list[Written]
+    base: Manifest
+    changes: list[Manifest]
 
-    def names(self) -> set[str]:
-        """Return the names of all files."""
-        return {written.name for written in (*self.files.values(), *self.segments)}
+    @property
+    def number(self) -> int:
+        """The version."""
+        return max(manifest.number for manifest in (self.base, *self.changes))
 
 
 def new_name() -> str:
@@ -70,141 +64,169 @@ def new_name() -> str:
     return uuid.uuid4().hex
 
 
-def save(path: Path, contents: Contents) -> None:
-    """Write a store, or replace the one that is there."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
-            old = _find_old(path)
-            try:
-                manifest = _write_files(path, contents, old)
-                _write_manifest(path, manifest)
-            except BaseException:
-                _tidy(path, old)
-                raise
-            _tidy(path, manifest)
-    except FileExistsError:
-        raise NoStoreError(str(path), "it is a file, not a store; nothing was saved") from None
-    except OSError as error:
-        raise StoreError(str(path), f"cannot be written: {error.strerror or error}") from error
+def lineage(place: Place, version: int | None = None) -> Lineage:
+    """Return what a version is made of; the newest by default."""
+    newest = manifests.newest(place)
+    number = newest if version is None else version
+    if number > newest or number < 1:
+        raise StoreError(str(place), f"there is no version {number}: the newest is {newest}")
+    changes: list[Manifest] = []
+    while number:
+        manifest = manifests.read(place, number)
+        if manifest.kind == "base":
+            return _completed(place, manifest, changes[::-1])
+        changes.append(manifest)
+        number -= 1
+    raise DamagedStoreError(str(place), "it has no base")
 
 
-def open_store(path: Path, verify: bool, late: Collection[str] = ()) -> Opened:
-    """Map a store into memory, and verify all but the files of some roles, or nothing."""
-    manifest = read_manifest(path)
+def reading(place: Place, version: int | None, read: Callable[[Lineage], T]) -> T:
+    """Return what is read of a version; where the store was tidied meanwhile, begin again."""
+    newest = manifests.newest(place)
     while True:
         try:
-            files = {role: read_file(path, file) for role, file in manifest.files.items()}
-            segments = [read_file(path, file) for file in manifest.segments]
-            if verify:
-                for file in (*(files[role] for role in files if role not in late), *segments):
-                    file.verify()
-            return Opened(manifest.facts, files, [segment.parts for segment in segments])
+            return read(lineage(place, version))
         except DamagedStoreError:
-            newer = read_manifest(path)
-            if newer == manifest:
+            before, newest = newest, manifests.newest(place)
+            if newest == before:
                 raise
-            manifest = newer  # replaced by a save while we were reading
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a store."""
-    place = path / MANIFEST
+def _completed(place: Place, base: Manifest, later: list[Manifest]) -> Lineage:
+    """Add the changes that were committed while a base was made, between it and what it covers."""
+    between = [manifests.read(place, n) for n in range(base.covers + 1, base.number)]
+    return Lineage(base, [m for m in between if m.kind == "changes"] + later)
+
+
+def commit(
+    place: Place,
+    after: int,
+    kind: Any,
+    facts: dict[str, Any],
+    **of: Any,
+) -> Manifest:
+    """Commit the version after another; raise FileExistsError where somebody was faster."""
+    moment = time.time_ns() // 1000
+    manifest = Manifest(after + 1, kind, facts, moment, **of)
     try:
-        envelope = json.loads(place.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        reason = "there is no subscription store" if path.is_dir() else "there is no such folder"
-        raise NoStoreError(str(path), reason) from None
+        manifests.create(place, manifest)
+    except FileExistsError:
+        raise
     except OSError as error:
-        raise StoreError(str(place), f"cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError):
-        raise DamagedStoreError(str(place), "it is not JSON: it was cut off or changed") from None
-    if not isinstance(envelope, dict) or envelope.keys() != {"checksum", "manifest"}:
-        raise DamagedStoreError(str(place), "it is not the manifest of a subscription store")
-    said = envelope["manifest"]
-    if envelope["checksum"] != _checksum(said):
-        raise DamagedStoreError(str(place), "its checksum is wrong")
+        raise _cannot_write(place, error) from error
+    return manifest
+
+
+def write_part(place: Place, contents: Contents, known: Collection[Written] = ()) -> Part:
+    """Write the files of a part; segments that are there already, as `known`, are not."""
+    held = {written.name: written for written in known}
+    written: list[str] = []
+
+    def write(name: str, taken: Taken) -> Written:
+        written.append(name)
+        parts = taken()
+        return place.put(name, lambda path: write_file(path, parts))
+
     try:
-        if said["format"] != FORMAT:
-            raise DamagedStoreError(str(place), "it is not the manifest of a subscription store")
-        check_version(place, said["version"], VERSION)
-        files = {role: _written(of) for role, of in said["files"].items()}
-        segments = [_written(of) for of in said["segments"]]
-        return Manifest(said["number"], said["facts"], files, segments)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedStoreError(str(place), f"it makes no sense: {error}") from error
+        segments = []
+        for name, taken in contents.segments.items():
+            file = f"segment-{name}.tocsin"
+            kept = held.get(file)
+            if kept is None or not _is_there(place, kept):
+                kept = write(file, taken)
+            segments.append(kept)
+        files = {
+            role: write(f"{role}-{new_name()}.tocsin", taken)
+            for role, taken in contents.files.items()
+        }
+        return Part(contents.facts, files, segments)
+    except BaseException as error:
+        for name in written:
+            place.remove(name)
+            place.remove(f"{name}.new")
+        if isinstance(error, OSError):
+            raise _cannot_write(place, error) from error
+        raise
 
 
-def _written(of: dict[str, Any]) -> Written:
-    if not _NAME.fullmatch(of["name"]):
-        raise ValueError(f"no file is called {of['name']!r}")
-    return Written(**of)
+def _is_there(place: Place, written: Written) -> bool:
+    path = place.local(written.name)
+    return path.exists() and path.stat().st_size == written.n_bytes
 
 
-def _find_old(path: Path) -> Manifest | None:
-    """Return the manifest of the store that is to be replaced; refuse any other folder."""
-    if (path / MANIFEST).exists():
-        return read_manifest(path)
-    if any(not _LEFT.fullmatch(entry.name) for entry in path.iterdir()):
-        raise NoStoreError(str(path), "the folder holds something else; nothing was saved")
-    return None
+def _cannot_write(place: Place, error: OSError) -> StoreError:
+    return StoreError(str(place), f"cannot be written: {error.strerror or error}")
 
 
-def _write_files(path: Path, contents: Contents, old: Manifest | None) -> Manifest:
-    known = {written.name: written for written in old.segments} if old else {}
-    segments = []
-    for name, taken in contents.segments.items():
-        file = path / f"segment-{name}.tocsin"
-        held = known.get(file.name)
-        is_there = held is not None and file.exists() and file.stat().st_size == held.n_bytes
-        segments.append(held if held is not None and is_there else write_file(file, taken()))
-    files = {
-        role: write_file(path / f"{role}-{new_name()}.tocsin", taken())
-        for role, taken in contents.files.items()
-    }
-    return Manifest(old.number + 1 if old else 1, contents.facts, files, segments)
+def replace(place: Place, contents: Contents) -> Manifest:
+    """Write a store, or a base that takes the place of all that is there."""
+    claim(place)
+    with place.alone():
+        found = manifests.numbers(place)
+        old = lineage(place).base if found else None
+        known = [w for part in old.parts for w in part.segments] if old else []
+        part = write_part(place, contents, known)
+        while True:
+            last = max(manifests.numbers(place), default=0)
+            try:
+                facts = contents.facts
+                manifest = commit(place, last, "base", facts, covers=last, parts=[part])
+                break
+            except FileExistsError:
+                continue
+            except BaseException:
+                reused = {written.name for written in known}
+                for name in part.names() - reused:
+                    place.remove(name)
+                raise
+        tidy(place)
+    return manifest
 
 
-def _write_manifest(path: Path, manifest: Manifest) -> None:
-    said = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
-    temporary = path / f"{MANIFEST}.new"
-    with temporary.open("w") as file:
-        json.dump({"checksum": _checksum(said), "manifest": said}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync(path)  # the names of the files, before the manifest names them
-    temporary.replace(path / MANIFEST)
-    _sync(path)
-
-
-def _checksum(said: object) -> int:
-    """Return the checksum of what a manifest says, however it is laid out."""
-    return zlib.crc32(json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
-
-
-def _tidy(path: Path, manifest: Manifest | None) -> None:
-    """Remove the files that no manifest names."""
-    named = manifest.names() if manifest else set()
-    for entry in list(path.iterdir()):
-        if _LEFT.fullmatch(entry.name) and entry.name not in named:
-            entry.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    """Have the names in a folder written to the disk."""
-    folder = os.open(path, os.O_RDONLY)
+def claim(place: Place) -> None:
+    """Refuse a folder that holds something else than a store."""
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        names = place.names()
+        if not names and not place.exists():
+            return
+    except NotADirectoryError as error:
+        if place.is_file():
+            raise NoStoreError(str(place), "it is a file, not a store; nothing was saved") from None
+        raise _cannot_write(place, error) from error
+    except OSError as error:
+        raise _cannot_write(place, error) from error
+    is_store = any(MANIFEST.fullmatch(name) for name in names)
+    if not is_store and any(not _OURS.fullmatch(name) for name in names):
+        raise NoStoreError(str(place), "the folder holds something else; nothing was saved")
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until nobody else saves into a folder."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
+def open_part(place: Place, part: Part, verify: bool, late: Collection[str] = ()) -> Opened:
+    """Map a part into memory, and verify all but the files of some roles, or nothing."""
+    files = {role: read_file(place.local(file.name), file) for role, file in part.files.items()}
+    segments = [read_file(place.local(file.name), file) for file in part.segments]
+    if verify:
+        for file in (*(files[role] for role in files if role not in late), *segments):
+            file.verify()
+    return Opened(part.facts, files, [segment.parts for segment in segments])
+
+
+def tidy(place: Place) -> list[str]:
+    """Remove the versions that nobody needs with their files, and what crashes left behind."""
+    found = manifests.numbers(place)
+    needed = min({found[-1], *pins.versions(place)} & set(found))
+    oldest = lineage(place, needed).base
+    kept = [n for n in found if n > oldest.covers]
+    named = {name for n in kept for name in manifests.read(place, n).names()}
+    dropped: set[str] = set()
+    for n in found:
+        if n not in kept:
+            dropped |= manifests.read(place, n).names()
+            place.remove(manifests.name_of(n))
+    gone = sorted(dropped - named)
+    for name in place.names():
+        is_left = bool(_OURS.fullmatch(name)) and name != "pins" and name not in named
+        if is_left and not MANIFEST.fullmatch(name) and place.age(name) > LEFT_FOR:
+            gone.append(name)
+    for name in gone:
+        place.remove(name)
+    return gone

@@ -1,17 +1,15 @@
 """What a matcher is made of ↔ a store.
 
 Enters: the book and the index of a matcher, taken apart, with its event type, engine and options.
-Leaves: a store; and from a store the same again. The events of a profile are kept as an Arrow
-stream, where they fit a table.
+Leaves: the contents of a part; and from the parts of a version the same again. The events of a
+profile are kept as an Arrow stream, where they fit a table.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +18,12 @@ import pyarrow as pa
 from tocsin.book.parts import join, split
 from tocsin.encode.events import EventBatch, to_batch
 from tocsin.engines.protocol import IndexParts
-from tocsin.errors import ArgumentError, DamagedStoreError, EventError
+from tocsin.errors import DamagedStoreError, EventError
 from tocsin.model import EventType
 from tocsin.parts import Parts
-from tocsin.store.folder import Contents, open_store, save
+from tocsin.store.folder import Contents, open_part
+from tocsin.store.manifests import Part
+from tocsin.store.place import Place
 
 _LATE = "conditions"
 """The file that is verified before it is first used, and not when the store is opened."""
@@ -37,6 +37,10 @@ class Described:
     engine: str
     options: Mapping[str, object]
     n_subscriptions: int
+    attributes: Sequence[str] | None = None
+    """What the conditions mention; None where that is not known."""
+    ids: str | None = None
+    """The kinds of the ids: `integers`, `strings` or `mixed`; None where there are none."""
 
 
 @dataclass(frozen=True)
@@ -44,26 +48,16 @@ class SavedMatcher:
     """A matcher in parts; `index` is None where the engine is to be filled anew."""
 
     described: Described
-    book: Parts
-    verify: Callable[[], None] | None
-    """Raises where the book's conditions are damaged: that is not known yet."""
-    index: Parts | None
+    books: Sequence[Parts]
+    verify: Callable[[], object] | None
+    """Raises where the conditions of a book are damaged: that is not known yet."""
+    index: Sequence[Parts] | None
     segments: Sequence[Parts]
     profile: EventBatch | None
 
 
-def to_path(path: object) -> Path:
-    """Take a path in any of the forms that Python knows."""
-    if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(f"a path must be a string or a Path, not {path!r}")
-    text = os.fsdecode(path)
-    if not text or "\0" in text:
-        raise ArgumentError(f"{text!r} is no path")
-    return Path(text)
-
-
-def save_matcher(path: Path, described: Described, book: Parts, index: IndexParts | None) -> None:
-    """Write a matcher, or replace the one that is there."""
+def contents_of(described: Described, book: Parts, index: IndexParts | None) -> Contents:
+    """Return what is written of a matcher."""
     rest, conditions = split(book)
     files: dict[str, Callable[[], Parts]] = {"book": lambda: rest, _LATE: lambda: conditions}
     if index is not None:
@@ -72,34 +66,53 @@ def save_matcher(path: Path, described: Described, book: Parts, index: IndexPart
         profile = _write_profile(index.sample, described.event_type)
         if profile is not None:
             files["profile"] = lambda: profile
-    facts = {
+    return Contents(write_facts(described), files, index.segments if index else {})
+
+
+def write_facts(described: Described) -> dict[str, Any]:
+    """Return what kind of matcher it is, for JSON."""
+    return {
         "event_type": _write_type(described.event_type),
         "engine": described.engine,
         "options": dict(described.options),
         "n_subscriptions": described.n_subscriptions,
+        "attributes": described.attributes,
+        "ids": described.ids,
     }
-    save(path, Contents(facts, files, index.segments if index else {}))
 
 
-def open_matcher(path: Path, verify: bool) -> SavedMatcher:
-    """Map what `save_matcher` wrote into memory; if `verify`, conditions are so when first used."""
-    opened = open_store(path, verify, late=(_LATE,))
-    with making_sense(path):
-        facts, files = opened.facts, opened.files
-        event_type = _read_type(facts["event_type"])
-        index, profile = files.get("index"), files.get("profile")
+def read_facts(facts: Mapping[str, Any]) -> Described:
+    """Return what `write_facts` was given."""
+    return Described(
+        _read_type(facts["event_type"]),
+        facts["engine"],
+        facts["options"],
+        facts["n_subscriptions"],
+        facts["attributes"],
+        facts["ids"],
+    )
+
+
+def open_parts(place: Place, parts: Sequence[Part], verify: bool) -> SavedMatcher:
+    """Map parts into memory; if `verify`, conditions are so when first used."""
+    opened = [open_part(place, part, verify, late=(_LATE,)) for part in parts]
+    with making_sense(place):
+        files = [one.files for one in opened]
+        described = read_facts(opened[0].facts)
+        profile = files[0].get("profile")
+        late = [of[_LATE].verify for of in files] if verify else []
         return SavedMatcher(
-            Described(event_type, facts["engine"], facts["options"], facts["n_subscriptions"]),
-            join(files["book"].parts, files[_LATE].parts),
-            files[_LATE].verify if verify else None,
-            None if index is None else index.parts,
-            opened.segments,
-            None if profile is None else _read_profile(profile.parts, event_type),
+            described,
+            [join(of["book"].parts, of[_LATE].parts) for of in files],
+            (lambda: [check() for check in late]) if late else None,
+            [of["index"].parts for of in files] if "index" in files[0] else None,
+            [segment for one in opened for segment in one.segments],
+            None if profile is None else _read_profile(profile.parts, described.event_type),
         )
 
 
 @contextmanager
-def making_sense(path: Path) -> Iterator[None]:
+def making_sense(path: object) -> Iterator[None]:
     """Say of what does not fit together that the store is damaged."""
     try:
         yield

@@ -343,15 +343,18 @@ class AutoEngine:
                 Parts({"n_ids": len(self._died_at)}, arrays),
                 {segment.name: partial(take_apart, segment) for segment in segments},
                 self._sample,
+                sorted({name for segment in segments for name in segment.space.attributes}),
             )
 
-    def restore(self, state: Parts, segments: Sequence[Parts]) -> None:
+    def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
         """Take over segments; what is dead died before all that follows."""
         with self._lock:
             self._held = [_Held(put_together(parts, self._rooms)) for parts in segments]
-            self._died_at = np.full(state.facts["n_ids"], _ALIVE, np.uint32)
-            self._died_at[state.arrays["dead"]] = self._time
-            self._note_dead(state.arrays["dead"])
+            n_ids = max(state.facts["n_ids"] for state in states)
+            self._died_at = np.full(n_ids, _ALIVE, np.uint32)
+            for state in states:
+                self._died_at[state.arrays["dead"]] = self._time
+                self._note_dead(state.arrays["dead"])
             self._current = None
 
     def explain(self, dense: int) -> str:

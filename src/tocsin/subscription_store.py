@@ -1,0 +1,500 @@
+"""SubscriptionStore: subscriptions that several processes share, version by version.
+
+Enters: changes, from any process. Leaves: any version of the subscriptions, as a matcher whose
+arrays are mapped into memory. A change is written beside what is there and becomes the next version
+by taking its number, which only one writer can: whoever comes second looks at the new state and
+tries again, so that no change is lost and none is made to a state that it was not meant for.
+`compact` makes an index of base and changes; docs/store.md has the format.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tocsin.arrow import kind_of_type
+from tocsin.book.ids import Ids
+from tocsin.book.parts import to_text
+from tocsin.errors import ArgumentError, BadRow, NoStoreError, StoreError
+from tocsin.language.expression import Expression, attribute_names
+from tocsin.loading import (
+    Load,
+    Moment,
+    load_rows,
+    load_table,
+    to_expression,
+    to_ids,
+    to_moment,
+    to_params,
+    to_table,
+)
+from tocsin.matcher import LoadReport, Matcher
+from tocsin.model import EventType, Kind, SubscriptionId, check_id
+from tocsin.store import folder, manifests, pins
+from tocsin.store.changes import (
+    Added,
+    Change,
+    One,
+    Removed,
+    Update,
+    Updated,
+    read_changes,
+    write_change,
+)
+from tocsin.store.folder import Contents, Lineage
+from tocsin.store.manifests import Part
+from tocsin.store.matchers import Described, making_sense, open_parts, read_facts, write_facts
+from tocsin.store.pins import Pin
+from tocsin.store.place import to_place
+
+_KINDS = {(): None, ("integers",): "integers", ("strings",): "strings"}
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """What one version of a store is."""
+
+    version: int
+    base: int
+    """The version that holds the index; what came later is applied when the store is opened."""
+    event_type: EventType | None
+    engine: str
+    options: Mapping[str, object]
+    n_subscriptions: int
+    n_changes: int
+    """How many versions came after the base."""
+    n_bytes: int
+    parts: Sequence[Part]
+    attributes: Sequence[str] | None
+    """What the conditions mention, or more; None where that is not known."""
+    ids: str | None
+    """`integers`, `strings` or `mixed`; None where there are no subscriptions."""
+    made_at: int
+    """When the version was made, in microseconds since 1970."""
+
+
+class SubscriptionStore:
+    """A store of subscriptions in a folder, or behind a URL that fsspec knows.
+
+    >>> store = SubscriptionStore.create("alerts.store")
+    >>> store.subscribe("alice", "firm = 'IBM' AND price < 100")
+    >>> store.matcher().match({"firm": "IBM", "price": 99})
+    ['alice']
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time):
+        self.place = to_place(path)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._head: tuple[int, Matcher] | None = None
+        self._latest = 0.0
+        """No change is made at an earlier moment, whatever clocks say."""
+        manifests.newest(self.place)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> SubscriptionStore:
+        """Return the store at a path; raise NoStoreError where there is none."""
+        return cls(path)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        event_type: EventType | None = None,
+        *,
+        engine: str = "auto",
+        **options: object,
+    ) -> SubscriptionStore:
+        """Make an empty store; raise StoreError where there is one already."""
+        place = to_place(path)
+        folder.claim(place)
+        if manifests.numbers(place):
+            raise StoreError(str(place), "there is a subscription store already")
+        given: dict[str, Any] = options
+        contents = Matcher(event_type, engine=engine, **given)._contents()
+        part = folder.write_part(place, contents)
+        try:
+            folder.commit(place, 0, "base", contents.facts, parts=[part])
+        except FileExistsError:
+            raise StoreError(str(place), "there is a subscription store already") from None
+        return cls(path)
+
+    def __repr__(self) -> str:
+        return f"<SubscriptionStore {self.place}>"
+
+    # Versions.
+
+    def newest(self) -> int:
+        """Return the number of the newest version."""
+        return manifests.newest(self.place)
+
+    def describe(self, version: int | None = None) -> StoreState:
+        """Say what a version is, without opening its files."""
+        return folder.reading(self.place, version, self._described)
+
+    def _described(self, found: Lineage) -> StoreState:
+        with making_sense(self.place):
+            of = read_facts(found.base.facts)
+            facts = [manifest.facts for manifest in found.changes]
+            attributes = None if of.attributes is None else set(of.attributes)
+            if attributes is not None:
+                attributes.update(name for fact in facts for name in fact["attributes"])
+            kinds = {kind for kind in (of.ids, *(fact["ids"] for fact in facts)) if kind}
+            last = (found.changes or [found.base])[-1]
+            return StoreState(
+                found.number,
+                found.base.number,
+                of.event_type,
+                of.engine,
+                of.options,
+                facts[-1]["n_subscriptions"] if facts else of.n_subscriptions,
+                len(facts),
+                found.base.n_bytes + sum(manifest.n_bytes for manifest in found.changes),
+                found.base.parts,
+                None if attributes is None else sorted(attributes),
+                _KINDS.get(tuple(kinds), "mixed"),
+                last.made_at,
+            )
+
+    def matcher(
+        self,
+        version: int | None = None,
+        *,
+        parts: Sequence[int] | None = None,
+        clock: Callable[[], float] = time.time,
+        verify: bool = True,
+        merges: bool = True,
+    ) -> Matcher:
+        """Return a version as a matcher, mapped into memory; changes to it stay in this process.
+
+        With `parts`, only those of the base, without what was removed or updated since: that is in
+        `recent`. Without `merges`, the segments of the engine `auto` stay as they are, in the files
+        that all processes of a machine share.
+        """
+
+        def read(found: Lineage) -> Matcher:
+            chosen = found.base.parts if parts is None else [found.base.parts[at] for at in parts]
+            saved = open_parts(self.place, chosen, verify)
+            options = {} if merges or saved.described.engine != "auto" else {"merges": False}
+            matcher = Matcher._of_parts(saved, self.place, clock, **options)
+            self._apply(matcher, found, is_whole=parts is None)
+            return matcher
+
+        return folder.reading(self.place, version, read)
+
+    def _apply(self, matcher: Matcher, found: Lineage, is_whole: bool = True) -> None:
+        with making_sense(self.place):
+            for change, moment in read_changes(self.place, found.changes):
+                if is_whole:
+                    matcher._make(change, moment)
+                else:
+                    matcher.unsubscribe_many([id for id in _gone(change) if id in matcher])
+
+    def advance(self, matcher: Matcher, version: int, to: int) -> bool:
+        """Bring a matcher of a whole version to a later one; False where it has to be opened anew.
+
+        This is so where a later base took the place of all that was before.
+        """
+        found = folder.lineage(self.place, to)
+        if to < version or found.base.number > version:
+            return False
+        later = [manifest for manifest in found.changes if manifest.number > version]
+        self._apply(matcher, Lineage(found.base, later))
+        return True
+
+    def recent(
+        self,
+        version: int | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> Matcher:
+        """Return what was added or updated since the base of a version, as a matcher."""
+
+        def read(found: Lineage) -> Matcher:
+            of = read_facts(found.base.facts)
+            options: dict[str, Any] = dict(of.options)
+            matcher = Matcher(of.event_type, engine=of.engine, clock=clock, **options)
+            with making_sense(self.place):
+                for change, moment in read_changes(self.place, found.changes):
+                    matcher.unsubscribe_many([id for id in _gone(change) if id in matcher])
+                    for one in change.updates if isinstance(change, Updated) else ():
+                        assert one.where is not None, "updates are written whole"
+                        new = One(one.id, one.where, one.params or {}, one.valid_until)
+                        matcher._make(new, moment)
+                    if isinstance(change, One | Added):
+                        matcher._make(change, moment)
+            return matcher
+
+        return folder.reading(self.place, version, read)
+
+    # Changes.
+
+    def subscribe(
+        self,
+        id: SubscriptionId,
+        where: str | Expression,
+        params: Mapping[str, object] | None = None,
+        valid_until: Moment | None = None,
+    ) -> int:
+        """Add one subscription; return the version that has it."""
+        text, lifted = to_text(where)
+        moment = None if valid_until is None else to_moment(valid_until)
+        return self._commit(One(check_id(id), text, {**to_params(params), **lifted}, moment))
+
+    def add(
+        self,
+        table: object,
+        where: str | None = None,
+        *,
+        on_error: Literal["raise", "quarantine"] = "raise",
+    ) -> LoadReport:
+        """Add many subscriptions, in the forms of `Matcher.subscribe_many`, in one version."""
+        return self._add(Added(to_table(table), where), on_error)
+
+    def add_rows(
+        self, table: object, *, on_error: Literal["raise", "quarantine"] = "raise"
+    ) -> LoadReport:
+        """Add many subscriptions, one predicate a row, in one version."""
+        return self._add(Added(to_table(table), is_rows=True), on_error)
+
+    def _add(self, change: Added, on_error: str) -> LoadReport:
+        if on_error not in ("raise", "quarantine"):
+            raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
+        bad: tuple[BadRow, ...] = ()
+        while True:
+            version, matcher = self._open_head()
+            kept = change
+            if on_error == "quarantine":
+                bad = _load(change, matcher).refuse_taken(matcher._book)
+                kept = _without(change, bad)
+            n = pc.count_distinct(kept.table.column("id")).as_py() if kept.table.num_rows else 0
+            if not n or self._try(kept, version, matcher) is not None:
+                return LoadReport(n, bad)
+
+    def remove(self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray) -> int:
+        """Remove subscriptions; when one is unknown, none is. Return the version without them."""
+        asked = to_ids(ids)
+        return self._commit(Removed(asked.to_list() if isinstance(asked, Ids) else asked))
+
+    def update(
+        self,
+        id: SubscriptionId,
+        *,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> int:
+        """Change a subscription: some of its parameters, or its whole condition."""
+        return self.update_many([Update(id, where, params)])
+
+    def update_many(self, updates: Sequence[Update]) -> int:
+        """Change many subscriptions in one version; when one cannot be, none is."""
+        for one in updates:
+            if one.where is None and one.params is None:
+                raise ArgumentError("update needs where, params or both")
+        return self._commit(Updated(list(updates)))
+
+    def _commit(self, change: Change) -> int:
+        while True:
+            version, matcher = self._open_head()
+            number = self._try(change, version, matcher)
+            if number is not None:
+                return number
+
+    def _open_head(self) -> tuple[int, Matcher]:
+        """Return the newest version, with a matcher of it that only this store changes."""
+        with self._lock:
+            newest = self.newest()
+            if self._head is not None and self._head[0] < newest:
+                version, matcher = self._head
+                self._head = None
+                if self.advance(matcher, version, newest):
+                    self._head = newest, matcher
+            if self._head is None:
+                self._head = newest, self.matcher(newest, clock=self._clock, merges=False)
+            last = manifests.read(self.place, newest)
+            self._latest = max(self._latest, last.facts.get("at", 0.0))
+            return self._head
+
+    def _try(self, change: Change, version: int, matcher: Matcher) -> int | None:
+        """Make a change the version after another; None where somebody else was faster."""
+        with self._lock:
+            self._head = None  # whatever happens now, unless all goes well
+            moment = max(self._clock(), self._latest)
+            matcher._clock = lambda: moment
+            attributes = _make(change, matcher)
+            change = _resolved(change, matcher)
+            facts = {
+                "n_subscriptions": len(matcher),
+                "attributes": sorted(attributes),
+                "ids": _kinds_of_ids(change),
+                "at": moment,
+            }
+            contents = Contents({}, {"changes": lambda: write_change(change)}, {})
+            written = folder.write_part(self.place, contents).files["changes"]
+            try:
+                folder.commit(self.place, version, "changes", facts, changes=written)
+            except FileExistsError:
+                self.place.remove(written.name)
+                return None
+            except BaseException:
+                self.place.remove(written.name)
+                raise
+            self._head, self._latest = (version + 1, matcher), moment
+            return version + 1
+
+    # Building and tidying.
+
+    def write_part(self, matcher: Matcher) -> Part:
+        """Write a matcher as one part of a base that is yet to be committed."""
+        return folder.write_part(self.place, matcher._contents())
+
+    def commit_base(self, parts: Sequence[Part], covers: int | None = None) -> int:
+        """Make a base of parts, in the order of their dense ids; return its version.
+
+        It takes the place of all versions up to `covers` (by default of all); what was changed
+        since stays. Where the whole store was replaced meanwhile, it is refused.
+        """
+        if not parts:
+            raise ArgumentError("a base has at least one part")
+        facts = _joined_facts(parts)
+        while True:
+            newest = self.newest()
+            covered = newest if covers is None else covers
+            for number in range(covered + 1, newest + 1):
+                if manifests.read(self.place, number).kind == "base":
+                    reason = f"version {number} replaced the store while this one was made"
+                    raise StoreError(str(self.place), reason)
+            try:
+                folder.commit(self.place, newest, "base", facts, covers=covered, parts=list(parts))
+                return newest + 1
+            except FileExistsError:
+                continue
+
+    def compact(self) -> int:
+        """Make one index of base and changes; return the new version."""
+        with self.place.alone():
+            newest = self.newest()
+            matcher = self.matcher(newest, clock=self._clock)
+            matcher.merge()
+            version = self.commit_base([self.write_part(matcher)], covers=newest)
+            folder.tidy(self.place)
+            return version
+
+    def vacuum(self) -> list[str]:
+        """Remove what no version needs that is pinned or newer; return the names of the files."""
+        with self.place.alone():
+            return folder.tidy(self.place)
+
+    def pin(
+        self, name: str, number: int, version: int | None = None, now: float | None = None
+    ) -> Pin:
+        """Return which version a batch of a stream uses, decided by the first who asks."""
+        return pins.pin(self.place, name, number, version, now)
+
+    def pins(self, name: str) -> dict[int, Pin]:
+        """Return all pins of a stream, by the number of the batch."""
+        return pins.pinned(self.place, name)
+
+    def unpin(self, name: str, before: int) -> None:
+        """Let go of the versions that a stream's batches before one used."""
+        pins.unpin(self.place, name, before)
+
+
+def open_or_create(path: str | os.PathLike[str], event_type: EventType | None) -> SubscriptionStore:
+    """Return the store at a path; make an empty one where there is nothing."""
+    try:
+        return SubscriptionStore(path)
+    except NoStoreError:
+        return SubscriptionStore.create(path, event_type)
+
+
+def _gone(change: Change) -> list[SubscriptionId]:
+    """Return the ids whose conditions so far are void after a change."""
+    if isinstance(change, Removed):
+        return list(change.ids)
+    return [one.id for one in change.updates] if isinstance(change, Updated) else []
+
+
+def _resolved(change: Change, matcher: Matcher) -> Change:
+    """Return updates with the whole condition that each led to."""
+    if not isinstance(change, Updated):
+        return change
+    whole = {}
+    for one in change.updates:
+        dense = matcher._dense(one.id)
+        where, params = matcher._book.template(dense)
+        text, lifted = to_text(where)
+        until = matcher._book.valid_until(dense)
+        whole[one.id] = Update(one.id, text, {**params, **lifted}, until)
+    return Updated(list(whole.values()))
+
+
+def _make(change: Change, matcher: Matcher) -> set[str]:
+    """Make a change to a matcher; return the attributes that new conditions mention."""
+    if isinstance(change, Added):
+        loaded = _load(change, matcher)
+        matcher._load(loaded, "raise")
+        return set(loaded.attributes)
+    change.apply(matcher)
+    if isinstance(change, Removed):
+        return set()
+    texts = [change.where] if isinstance(change, One) else [one.where for one in change.updates]
+    return {name for text in texts if text for name in attribute_names(to_expression(text))}
+
+
+def _load(change: Added, matcher: Matcher) -> Load:
+    if change.is_rows:
+        return load_rows(change.table, matcher.event_type)
+    return load_table(change.table, change.where, matcher.event_type, None)
+
+
+def _without(change: Added, bad: Sequence[BadRow]) -> Added:
+    """Return the subscriptions of a table that are not refused."""
+    table = change.table
+    if not bad:
+        return change
+    if change.is_rows:
+        ids = table.column("id")
+        refused = pa.array([row.id for row in bad if row.id is not None], ids.type)
+        kept = pc.and_(ids.is_valid(), pc.invert(pc.is_in(ids, refused)))
+        return replace(change, table=table.filter(kept))
+    is_good = np.ones(table.num_rows, np.bool_)
+    is_good[[row.row for row in bad]] = False
+    return replace(change, table=table.filter(pa.array(is_good)))
+
+
+def _kinds_of_ids(change: Change) -> str | None:
+    """Return the kinds of the ids that a change adds."""
+    if isinstance(change, Added):
+        kind = kind_of_type(change.table.schema.field("id").type)
+        return "strings" if kind is Kind.STRING else "integers"
+    if isinstance(change, One):
+        return "strings" if isinstance(change.id, str) else "integers"
+    return None
+
+
+def _joined_facts(parts: Sequence[Part]) -> dict[str, Any]:
+    of = [read_facts(part.facts) for part in parts]
+    kinds = {one.ids for one in of if one.ids}
+    attributes = None
+    if all(one.attributes is not None for one in of):
+        attributes = sorted({name for one in of for name in one.attributes or ()})
+    first = of[0]
+    return write_facts(
+        Described(
+            first.event_type,
+            first.engine,
+            first.options,
+            sum(one.n_subscriptions for one in of),
+            attributes,
+            _KINDS.get(tuple(kinds), "mixed"),
+        )
+    )
