@@ -1,82 +1,56 @@
-"""The processes of a Spark driver: which there are, and ending one without warning.
+"""Processor time and memory of this process and of all that it started.
 
-Enters: the process that was started. Leaves: its descendants by what they are. Uses `ps`, which
-Linux and macOS have.
+Enters: nothing but /proc. Leaves: seconds, and megabytes. Spark's JVM and its Python workers are
+processes below this one; the time of those that ended is with their parents.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process and what it was started with."""
-
-    pid: int
-    parent: int
-    command: str
-
-    @property
-    def role(self) -> str:
-        """What the process is to Spark: driver, jvm, executor, worker, or other."""
-        if "CoarseGrainedExecutorBackend" in self.command:
-            return "executor"
-        if "org.apache.spark.deploy.SparkSubmit" in self.command:
-            return "jvm"
-        if "pyspark.daemon" in self.command or "pyspark/daemon" in self.command:
-            return "worker"
-        return "driver" if "tocsin" in self.command else "other"
-
-
-def descendants(pid: int) -> list[Process]:
-    """Return the processes that descend from one, itself not among them."""
-    listed = subprocess.run(
-        ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
-    )
-    by_parent: dict[int, list[Process]] = {}
-    for line in listed.stdout.splitlines():
-        fields = line.split(None, 2)
-        if len(fields) == 3:
-            found = Process(int(fields[0]), int(fields[1]), fields[2])
-            by_parent.setdefault(found.parent, []).append(found)
-    wanted, waiting = [], [pid]
-    while waiting:
-        for child in by_parent.get(waiting.pop(), ()):
-            wanted.append(child)
-            waiting.append(child.pid)
-    return wanted
-
-
-def kill(pids: Iterable[int]) -> None:
-    """End processes as a power cut would; those that are gone already are passed over."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def wait_gone(pids: Iterable[int], seconds: float) -> list[int]:
-    """Wait until processes are gone; return those that are still there."""
-    left = list(pids)
-    end = time.monotonic() + seconds
-    while left and time.monotonic() < end:
-        left = [pid for pid in left if _is_there(pid)]
-        time.sleep(0.05)
-    return left
-
-
-def _is_there(pid: int) -> bool:
+def _stat(pid: int) -> list[str] | None:
+    """Return the fields of a process's stat after its name, or None where it is gone."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True
-    ).stdout
-    return bool(state.strip()) and not state.strip().startswith("Z")
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def descendants(root: int | None = None) -> list[int]:
+    """Return all live processes below one, by default below this one, without itself."""
+    children: dict[int, list[int]] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields is not None:
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [os.getpid() if root is None else root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def cpu_seconds() -> float:
+    """Return the processor time of this process and all below it, also of those that ended."""
+    ticks = 0
+    for pid in (os.getpid(), *descendants()):
+        fields = _stat(pid)
+        if fields is not None:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / _TICKS
+
+
+def private_mb(pid: int | None = None) -> float:
+    """Return the memory that a process shares with no other."""
+    text = (_PROC / (str(pid) if pid else "self") / "smaps_rollup").read_text()
+    sizes = [line.split() for line in text.splitlines()]
+    kilobytes = sum(int(f[1]) for f in sizes if f[0] in ("Private_Clean:", "Private_Dirty:"))
+    return kilobytes / 1024

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.bench import recovery_check
-from tocsin.bench.processes import descendants, kill, wait_gone
+from tocsin.bench.killing import descendants, kill, wait_gone
 from tocsin.errors import PipelineError
 from tocsin.subscription_store import SubscriptionStore
 from tocsin.workloads import workload

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
     from tocsin.bench.recovery import Recovery
+    from tocsin.bench.spark import SparkSetting
 
 Show = Callable[[str, int, int], None]
 Result = dict[str, Any]
@@ -96,6 +97,16 @@ def run_calibrate(repeats: int, as_json: bool) -> int:
     from tocsin.bench import calibrate
 
     return _run(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
+
+
+def run_spark(setting: SparkSetting, as_json: bool) -> int:
+    """Measure what matching costs on Spark."""
+    try:
+        from tocsin.bench import spark
+    except ModuleNotFoundError as error:
+        raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
+
+    return _run(lambda show: spark.run(setting, progress=show), spark.render, as_json)
 
 
 def _run(

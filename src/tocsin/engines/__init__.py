@@ -33,6 +33,7 @@ _ENGINES = {
         "clustering.dynamic", "DynamicEngine", {"bm_max": float, "b_min": int, "rp_min": int}
     ),
     "tree": _Entry("tree", "make_tree", None),
+    "fastint": _Entry("fastint", "FastintEngine"),
 }
 _KINDS = {int: "a whole number, at least 0", float: "a number, at least 0", bool: "True or False"}
 

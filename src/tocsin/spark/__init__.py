@@ -13,18 +13,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tocsin.spark.compiling import CompileReport, compile
     from tocsin.spark.drift import SchemaDriftWarning, Silenced, silenced
+    from tocsin.spark.generating import generate_events, generate_subscriptions
     from tocsin.spark.matching import match, matched
+    from tocsin.spark.placing import Placement, placement
+    from tocsin.spark.profiling import Profile, profile
 
 _HOMES = {
+    "CompileReport": "tocsin.spark.compiling",
+    "Placement": "tocsin.spark.placing",
+    "Profile": "tocsin.spark.profiling",
     "SchemaDriftWarning": "tocsin.spark.drift",
     "Silenced": "tocsin.spark.drift",
+    "compile": "tocsin.spark.compiling",
+    "generate_events": "tocsin.spark.generating",
+    "generate_subscriptions": "tocsin.spark.generating",
     "match": "tocsin.spark.matching",
     "matched": "tocsin.spark.matching",
+    "placement": "tocsin.spark.placing",
+    "profile": "tocsin.spark.profiling",
     "silenced": "tocsin.spark.drift",
 }
 
-__all__ = ["SchemaDriftWarning", "Silenced", "match", "matched", "silenced"]
+__all__ = [
+    "CompileReport",
+    "Placement",
+    "Profile",
+    "SchemaDriftWarning",
+    "Silenced",
+    "compile",
+    "generate_events",
+    "generate_subscriptions",
+    "match",
+    "matched",
+    "placement",
+    "profile",
+    "silenced",
+]
 
 
 def __getattr__(name: str) -> Any:

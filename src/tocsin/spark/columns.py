@@ -104,6 +104,11 @@ def kept_names(
     return kept
 
 
+def is_readable(kind: st.DataType) -> bool:
+    """Whether a column of a type may carry attributes."""
+    return type(kind) in _KINDS or isinstance(kind, st.StructType)
+
+
 def quoted(name: str) -> str:
     """Return a column's name as Spark takes it literally."""
     return "`" + name.replace("`", "``") + "`"

@@ -16,17 +16,19 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.spark import columns, drift, shipping, stores, worker
+from tocsin.spark import columns, drift, given, placing, shipping, stores, worker
+from tocsin.spark.placing import Mode, Placement
+from tocsin.spark.routing import PART, TARGET, PartTask, RouteTask
 from tocsin.spark.worker import MatchTask, Output, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Mode = Literal["auto", "replicated", "partitioned"]
 IdType = Literal["auto", "integer", "string"]
 Ship = Literal["auto", "path", "files"]
 
@@ -57,7 +59,7 @@ def match(
         if ship == "files":
             return _match_shipped(events, path, keep, output, ids)
         return matched(events, path, keep=keep, output=output, mode=mode, ids=ids)
-    matcher = _to_matcher(subscriptions)
+    matcher = given.to_matcher(subscriptions)
     folder = tempfile.mkdtemp(prefix="tocsin-")
     shipping.remove_at_exit(folder)
     path = os.path.join(folder, "store")  # noqa: PTH118
@@ -88,12 +90,10 @@ def matched(
     is_pinned = version is None and events.isStreaming
     at = stores.newest(path) if version is None else version
     moment = time.time() if now is None else now
-    held = worker.opened(path, at, moment)
-    if is_pinned:
-        source = Source(path, None, None)
-    else:
-        source = Source(path, at, moment, verify=False)
-    return _apply(events, held.matcher, source, keep, output, ids, report_drift)
+    placement = placing.choose(path, at, mode, output, events.sparkSession)
+    source = Source(path, None, None) if is_pinned else Source(path, at, moment, verify=False)
+    asked = _Asked(keep, output, ids, report_drift)
+    return _apply(events, worker.opened(path, at, moment), path, source, asked, placement)
 
 
 def _match_shipped(
@@ -104,44 +104,62 @@ def _match_shipped(
     held = worker.opened(path, version, now)
     name = shipping.send(events.sparkSession, path)
     source = Source(name, version, now, shipped=True)
-    return _apply(events, held.matcher, source, keep, output, ids, report_drift=True)
+    return _apply(events, held, path, source, _Asked(keep, output, ids), None)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the result is to be."""
+
+    keep: Sequence[str] | None
+    output: Output
+    ids: IdType
+    report_drift: bool = True
 
 
 def _apply(
     events: DataFrame,
-    matcher: Matcher,
+    held: worker.Opened,
+    path: str,
     source: Source,
-    keep: Sequence[str] | None,
-    output: Output,
-    ids: IdType,
-    report_drift: bool,
+    asked: _Asked,
+    placement: Placement | None,
 ) -> DataFrame:
     from pyspark.sql import types as st
 
-    if output not in ("rows", "arrays"):
-        raise ArgumentError(f"output must be 'rows' or 'arrays', not {output!r}")
-    schema = events.schema
+    if asked.output not in ("rows", "arrays"):
+        raise ArgumentError(f"output must be 'rows' or 'arrays', not {asked.output!r}")
+    schema, matcher = events.schema, held.matcher
     columns.check_names(schema)
-    is_integer = _choose_ids(matcher, ids)
+    is_integer = _choose_ids(path, held.version, asked.ids)
     id_type = st.LongType() if is_integer else st.StringType()
     added = st.StructField("subscription", id_type, False)
-    if output == "arrays":
+    if asked.output == "arrays":
         added = st.StructField("subscriptions", st.ArrayType(id_type, False), False)
-    kept = columns.kept_names(schema, keep, [added.name])
-    if report_drift:
+    kept = columns.kept_names(schema, asked.keep, [added.name])
+    if asked.report_drift:
         drift.warn(drift.silenced_by(schema, matcher))
     hidden = _hidden(schema, matcher)
     names = _needed(schema, matcher, kept, hidden, source)
-    task = MatchTask(source, kept, output, is_integer, [n for n in hidden if n in names])
+    hidden = [name for name in hidden if name in names]
+    chosen = events.select(*map(columns.quoted, names))
     out = st.StructType([*(schema[name] for name in kept), added])
-    return events.select(*map(columns.quoted, names)).mapInArrow(task, out)
+    task = MatchTask(source, kept, asked.output, is_integer, hidden)
+    if placement is None or placement.mode == "replicated":
+        return chosen.mapInArrow(task, out)
+    n = placement.n_parts
+    numbers = [st.StructField(name, st.IntegerType(), False) for name in (PART, TARGET)]
+    route = RouteTask(source, matcher.event_type, n, hidden)
+    routed = chosen.mapInArrow(route, st.StructType([*chosen.schema, *numbers]))
+    task = PartTask(source, kept, asked.output, is_integer, hidden)
+    return routed.repartitionById(n, TARGET).mapInArrow(task, out)
 
 
-def _choose_ids(matcher: Matcher, ids: IdType) -> bool:
+def _choose_ids(path: str, version: int, ids: IdType) -> bool:
     """Whether ids are integers in the output."""
     if ids not in ("auto", "integer", "string"):
         raise ArgumentError(f"ids must be 'auto', 'integer' or 'string', not {ids!r}")
-    return ids == "integer" or (ids == "auto" and stores.has_integer_ids(matcher))
+    return ids == "integer" or (ids == "auto" and stores.has_integer_ids(path, version))
 
 
 def _needed(
@@ -149,7 +167,7 @@ def _needed(
 ) -> list[str]:
     """Return the columns that tasks need: all that new subscriptions may ask about, in a stream."""
     if source.version is None:
-        names = [f.name for f in schema if f.name in kept or _is_readable(f.dataType)]
+        names = [f.name for f in schema if f.name in kept or columns.is_readable(f.dataType)]
         return [name for name in names if name in kept or name not in hidden]
     places = [columns.find(schema, name) for name in drift.attributes_of(matcher)]
     if matcher.event_type:
@@ -157,13 +175,6 @@ def _needed(
     wanted = {place.column for place in places if place} - set(hidden) | set(kept)
     # A batch without columns has no rows either: something has to tell how many there are.
     return [n for n in schema.fieldNames() if n in wanted] or schema.fieldNames()[:1]
-
-
-def _is_readable(kind: Any) -> bool:
-    """Whether a column may carry attributes."""
-    from pyspark.sql import types as st
-
-    return columns.Place("", kind).kind is not None or isinstance(kind, st.StructType)
 
 
 def _hidden(schema: Any, matcher: Matcher) -> list[str]:
@@ -176,25 +187,3 @@ def _hidden(schema: Any, matcher: Matcher) -> list[str]:
                 f"{place.type.simpleString()} within column {place.column!r}"
             )
     return sorted(found)
-
-
-def _to_matcher(subscriptions: Any) -> Matcher:
-    """Return a matcher of what was given as subscriptions."""
-    if isinstance(subscriptions, Matcher):
-        return subscriptions
-    if hasattr(subscriptions, "toArrow") and hasattr(subscriptions, "schema"):
-        matcher = Matcher()
-        matcher.subscribe_many(subscriptions.toArrow())
-        return matcher
-    raise ArgumentError(
-        "subscriptions must be a Matcher, a store or its path, or a DataFrame with columns id and "
-        f"where, not {type(subscriptions).__name__}"
-    )
-
-
-def open_on_driver(subscriptions: Any) -> Matcher:
-    """Return a matcher of a matcher, a store, its path, or a DataFrame."""
-    path = stores.to_path(subscriptions)
-    if path is None:
-        return _to_matcher(subscriptions)
-    return worker.opened(path, stores.newest(path), time.time()).matcher

@@ -1,72 +1,96 @@
 """The one seam between Spark and subscription stores.
 
-Enters: the path of a store, a version, a name for what is pinned. Leaves: matchers, version
-numbers and pins. Nothing else in `spark/` knows how a store is kept.
+Enters: the path of a store, a version, parts, a name for what is pinned. Leaves: matchers, version
+numbers, pins, and what is known of parts. Nothing else in `spark/` knows how a store is kept.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+from tocsin.errors import NoStoreError
 from tocsin.matcher import Matcher
-from tocsin.store.folder import read_manifest
+from tocsin.model import EventType
+from tocsin.store import folder
+from tocsin.store.container import Written
+from tocsin.store.folder import Lineage
+from tocsin.store.manifests import Part
+from tocsin.store.pins import Pin
+from tocsin.subscription_store import SubscriptionStore
+
+RECENT = -1
+"""Stands among the numbers of parts for what was added or changed since the parts were made."""
 
 
-class Pin(NamedTuple):
-    """What a micro-batch uses: a version, and the moment for `valid_until`, in seconds."""
+@dataclass(frozen=True)
+class PartFacts:
+    """What is known of a part. `admitted` is the share of profiled events that it may match."""
 
-    version: int
-    now: float
+    n_subscriptions: int
+    n_bytes: int
+    summary: Mapping[str, Any] | None
+    admitted: float | None
+
+
+def to_path(subscriptions: object) -> str | None:
+    """Return the path of what was given as a store, or None where it is none."""
+    if isinstance(subscriptions, SubscriptionStore):
+        return str(subscriptions.place)
+    if isinstance(subscriptions, str | os.PathLike):
+        return os.fspath(os.fspath(subscriptions))
+    return None
 
 
 def newest(path: str) -> int:
     """Return the newest version of a store."""
-    return read_manifest(Path(path)).number
+    return SubscriptionStore(path).newest()
 
 
 def open_matcher(
     path: str,
     version: int,
-    parts: tuple[str, ...] | None,
+    parts: tuple[int, ...] | None,
     clock: Callable[[], float],
     verify: bool,
 ) -> Matcher:
     """Open the subscriptions of a version, or some parts of it, mapped into memory."""
-    return Matcher.open(path, clock=clock, verify=verify)
+    store = SubscriptionStore(path)
+    if parts == (RECENT,):
+        return store.recent(version, clock=clock)
+    return store.matcher(version, parts=parts, clock=clock, verify=verify, merges=False)
 
 
-def advance(matcher: Matcher, path: str, old: int, version: int) -> bool:
+def advance(
+    matcher: Matcher, path: str, old: int, version: int, parts: tuple[int, ...] | None
+) -> bool:
     """Bring an opened matcher to a newer version; False where it must be opened anew."""
-    return False
+    store = SubscriptionStore(path)
+    if parts is None:
+        return store.advance(matcher, old, version)
+    found = folder.lineage(store.place, version)
+    if RECENT in parts or found.base.number > old:
+        return False
+    later = [manifest for manifest in found.changes if manifest.number > old]
+    store._apply(matcher, Lineage(found.base, later), is_whole=False)
+    return True
+
+
+def base_of(path: str, version: int) -> int:
+    """Return the version that holds the index of a version."""
+    return SubscriptionStore(path).describe(version).base
 
 
 def pin(path: str, name: str, number: int) -> Pin:
     """Return what a micro-batch uses; whoever asks first decides, and all others get the same."""
-    folder = Path(f"{path}.pins") / name
-    folder.mkdir(parents=True, exist_ok=True)
-    place = folder / f"{number}.json"
-    if not place.exists():
-        draft = folder / f"{number}.{os.getpid()}.new"
-        draft.write_text(json.dumps({"version": newest(path), "now": time.time()}))
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, place)
-        draft.unlink()
-    said = json.loads(place.read_text())
-    return Pin(said["version"], said["now"])
+    return SubscriptionStore(path).pin(name, number)
 
 
-def has_integer_ids(matcher: Matcher) -> bool:
+def has_integer_ids(path: str, version: int) -> bool:
     """Whether there are subscriptions and all their ids are integers."""
-    names = matcher._book.names
-    blocks = [block.ids.texts is None for block in names._blocks if len(block)]
-    growing = [isinstance(id, int) for id in names._growing]
-    return all(blocks) and all(growing) and bool(blocks or growing)
+    return SubscriptionStore(path).describe(version).ids == "integers"
 
 
 def has_ends(matcher: Matcher) -> bool:
@@ -74,8 +98,59 @@ def has_ends(matcher: Matcher) -> bool:
     return matcher._book.has_expiries
 
 
-def to_path(subscriptions: object) -> str | None:
-    """Return the path of what was given as a store, or None where it is none."""
-    if isinstance(subscriptions, str | os.PathLike):
-        return os.fspath(os.fspath(subscriptions))
-    return None
+def parts_of(path: str, version: int) -> tuple[list[PartFacts], bool]:
+    """Return what is known of the parts of a version, and whether it has changes besides."""
+    state = SubscriptionStore(path).describe(version)
+    facts = [
+        PartFacts(
+            part.facts["n_subscriptions"],
+            part.n_bytes,
+            part.facts.get("summary"),
+            part.facts.get("admitted"),
+        )
+        for part in state.parts
+    ]
+    return facts, state.n_changes > 0
+
+
+def newest_or_create(
+    path: str, event_type: EventType | None, engine: str, options: Mapping[str, Any]
+) -> int:
+    """Return the newest version of a store, of an empty one where there is none yet."""
+    try:
+        return newest(path)
+    except NoStoreError:
+        return SubscriptionStore.create(path, event_type, engine=engine, **options).newest()
+
+
+def new_matcher(
+    first: int, event_type: EventType | None, engine: str, options: Mapping[str, Any]
+) -> Matcher:
+    """Return an empty matcher whose dense ids begin at a number."""
+    return Matcher._numbered_from(first, event_type, engine=engine, **options)
+
+
+def write_part(path: str, matcher: Matcher, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a matcher as a part that is yet to be committed; return the part, ready for JSON."""
+    part = SubscriptionStore(path).write_part(matcher)
+    return asdict(replace(part, facts={**part.facts, **facts}))
+
+
+def commit_parts(path: str, parts: Sequence[Mapping[str, Any]], covers: int) -> int:
+    """Make parts the new base of a store, which takes the place of all up to a version."""
+    return SubscriptionStore(path).commit_base([_to_part(part) for part in parts], covers)
+
+
+def remove_parts(path: str, parts: Sequence[Mapping[str, Any]]) -> None:
+    """Remove the files of parts that are not to be committed."""
+    place = SubscriptionStore(path).place
+    for name in {name for part in parts for name in _to_part(part).names()}:
+        place.remove(name)
+
+
+def _to_part(said: Mapping[str, Any]) -> Part:
+    return Part(
+        said["facts"],
+        {role: Written(**of) for role, of in said["files"].items()},
+        [Written(**of) for of in said["segments"]],
+    )

@@ -15,9 +15,9 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from tocsin.spark import stores
 
 Output = Literal["rows", "arrays"]
 
-_MOST_ROWS = 65_536
+MOST_ROWS = 65_536
 """How many events are matched at once, at most."""
 _FIRST_ROWS = 8_192
 """How many are matched at once while it is not known how much they match."""
@@ -49,14 +49,13 @@ class Source:
 
     `version` and `now` are None where each micro-batch of a stream has its own: they are pinned in
     the store then. A store that was `shipped` lies among the files that Spark distributes, `path`
-    being its name there. `parts` are the parts of the store to open, all when None.
+    being its name there. Where the driver has verified it, tasks need not.
     """
 
     path: str
     version: int | None
     now: float | None
     shipped: bool = False
-    parts: tuple[str, ...] | None = None
     verify: bool = True
 
 
@@ -69,24 +68,37 @@ class _Clock:
 
 
 @dataclass
+class Pace:
+    """How many events are matched at once, by what the last ones matched."""
+
+    per_event: float | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """How many events to match next."""
+        if self.per_event is None:
+            return _FIRST_ROWS
+        return int(np.clip(_MOST_FOUND / max(self.per_event, 1e-9), 64, MOST_ROWS))
+
+    def learn(self, n_events: int, n_matches: int) -> None:
+        """Take note of what a batch matched."""
+        self.per_event = max(n_matches / max(n_events, 1), (self.per_event or 0) / 2)
+
+
+@dataclass
 class Opened:
-    """A matcher that a process holds open, at a version, and what is known of its matches."""
+    """A matcher that a process holds open, at a version, and the pace of its matches."""
 
     matcher: Matcher
     version: int
     clock: _Clock
     has_ends: bool
-    per_event: float | None = None
-
-    @property
-    def n_rows(self) -> int:
-        """How many events to match at once."""
-        if self.per_event is None:
-            return _FIRST_ROWS
-        return int(np.clip(_MOST_FOUND / max(self.per_event, 1e-9), 64, _MOST_ROWS))
+    pace: Pace = field(default_factory=Pace)
 
 
-_Key = tuple[str, int, tuple[str, ...] | None]
+_Parts = tuple[int, ...] | None
+"""The numbers of parts of a store; all of them when None."""
+_Key = tuple[str, int, _Parts]
 _open: OrderedDict[_Key, Opened] = OrderedDict()
 """The matchers that this process holds open: a cache, which nothing depends on."""
 
@@ -95,7 +107,7 @@ def opened(
     path: str,
     version: int,
     now: float,
-    parts: tuple[str, ...] | None = None,
+    parts: _Parts = None,
     verify: bool = True,
 ) -> Opened:
     """Return the matcher of a store's version as of a moment, opened before or now."""
@@ -121,7 +133,7 @@ def _advanced(key: _Key) -> Opened | None:
     if not older:
         return None
     held = _open.pop(max(older, key=lambda k: k[1]))
-    if not stores.advance(held.matcher, path, held.version, version):
+    if not stores.advance(held.matcher, path, held.version, version, parts):
         return None
     held.version = version
     held.has_ends = held.has_ends or stores.has_ends(held.matcher)
@@ -133,19 +145,24 @@ def close_all() -> None:
     _open.clear()
 
 
-def open_source(source: Source) -> Opened:
-    """Return the matcher that a task is to use; in a stream, that of its micro-batch."""
+class Moment(NamedTuple):
+    """Which subscriptions count: the path of a store, its version, and the time."""
+
+    path: str
+    version: int
+    now: float
+
+
+def moment_of(source: Source) -> Moment:
+    """Return which subscriptions a task is to use; in a stream, those of its micro-batch."""
     path = source.path
     if source.shipped:
         from pyspark import SparkFiles
 
         path = SparkFiles.get(source.path)
-    version, now = source.version, source.now
-    if version is None or now is None:
-        query, batch = _micro_batch()
-        pinned = stores.pin(path, query, batch)
-        version, now = pinned.version, pinned.now
-    return opened(path, version, now, source.parts, source.verify)
+    if source.version is not None and source.now is not None:
+        return Moment(path, source.version, source.now)
+    return Moment(path, *stores.pin(path, *_micro_batch()))
 
 
 def _micro_batch() -> tuple[str, int]:
@@ -185,15 +202,16 @@ class MatchTask:
         """Match all batches of a partition."""
         coming = iter(batches)
         for first in coming:  # nothing is opened where there are no events
-            held = open_source(self.source)
-            for table in _coalesce(chain([first], coming), held):
-                yield from self._match(held, table)
+            held = opened(*moment_of(self.source), verify=self.source.verify)
+            for table in coalesce(chain([first], coming), held.pace):
+                yield from self.match(held, table)
 
-    def _match(self, held: Opened, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    def match(self, held: Opened, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Match some events."""
         seen = table.drop_columns(sorted(self.hidden)) if self.hidden else table
         matches = held.matcher.match_batch(seen)
-        held.per_event = max(matches.n_matches / max(len(table), 1), (held.per_event or 0) / 2)
-        _freeze()
+        held.pace.learn(len(table), matches.n_matches)
+        freeze()
         kept = table.select(self.keep)
         if self.output == "arrays":
             yield from self._arrays(kept, matches)
@@ -252,16 +270,16 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*schema, field]))
 
 
-def _coalesce(batches: Iterable[pa.RecordBatch], held: Opened) -> Iterator[pa.Table]:
+def coalesce(batches: Iterable[pa.RecordBatch], pace: Pace) -> Iterator[pa.Table]:
     """Put batches together, or cut them, to tables of about as many rows as are wanted by then."""
     waiting: list[pa.RecordBatch] = []
     n = 0
     for batch in batches:
         waiting.append(batch)
         n += batch.num_rows
-        while n >= held.n_rows:
+        while n >= pace.n_rows:
             table = pa.Table.from_batches(waiting)
-            most = held.n_rows
+            most = pace.n_rows
             yield table.slice(0, most).combine_chunks()
             rest = table.slice(most)
             waiting = rest.to_batches()
@@ -273,7 +291,7 @@ def _coalesce(batches: Iterable[pa.RecordBatch], held: Opened) -> Iterator[pa.Ta
 _frozen = False
 
 
-def _freeze() -> None:
+def freeze() -> None:
     """Take all there is out of the garbage collector's view, once."""
     global _frozen
     if not _frozen:

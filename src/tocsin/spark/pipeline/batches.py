@@ -30,12 +30,14 @@ from tocsin.spark.pipeline.sinks import open_sinks
 from tocsin.spark.pipeline.sources import ARRIVED, ORIGIN, Lines, Taken
 from tocsin.spark.pipeline.tables import Batch, Table
 from tocsin.spark.pipeline.validate import drift, quoted, validated
+from tocsin.subscription_store import SubscriptionStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _MARKS = (CODE, REASON, ORIGINAL)
+_UNPIN_EVERY = 10
 _BAD = "code string, reason string, original string, origin string"
 
 
@@ -61,7 +63,8 @@ class BatchRunner:
         version = stores.newest(self.config.subscriptions)
         held = worker.opened(self.config.subscriptions, version, time.time())
         self._check_types(held.matcher.event_type)
-        found = "integer" if stores.has_integer_ids(held.matcher) else "string"
+        are_integers = stores.has_integer_ids(self.config.subscriptions, version)
+        found = "integer" if are_integers else "string"
         self.folder.create("pipeline.json", json.dumps({"ids": found}).encode())
         said: dict[str, str] = json.loads(self.folder.read("pipeline.json") or b"{}")
         return said.get("ids", found)
@@ -104,8 +107,15 @@ class BatchRunner:
             **found,
         )
         write_metrics(self.folder, metrics)
+        self._let_go(query, number)
         self.on_batch(metrics)
         return metrics
+
+    def _let_go(self, query: str, number: int) -> None:
+        """Unpin versions that only batches used which will not be replayed any more."""
+        if number % _UNPIN_EVERY == _UNPIN_EVERY - 1 and number >= self.config.retain:
+            store = SubscriptionStore(self.config.subscriptions)
+            store.unpin(query, number + 1 - self.config.retain)
 
     def drift_of(self, schema: StructType, batch: Batch) -> tuple[str, ...]:
         """Return what the columns of a batch silence, in words."""

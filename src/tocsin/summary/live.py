@@ -1,0 +1,233 @@
+"""Summaries that are kept as subscriptions come and go.
+
+Enters: conjunction tables of what is inserted and of what is removed. Leaves: the same `Summary`
+that `Summary.of_table` gives for what is there (Jayaram et al., Beretta, section 5: summaries under
+churn). Nothing of a member is kept but counts: of conjunctions, of conditions by attribute, and at
+each cut how many more intervals begin there than end. Where the running sum of these is positive,
+some member admits the values; so the union falls out of one pass over the cuts.
+
+Cuts of numbers, booleans and timestamps are sorted arrays, with recent changes beside them, which
+are merged in before the summary is made; cuts of strings are a dictionary. A change costs what its
+own cuts cost; the summary is made when it is asked for, one pass for each attribute that changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.errors import ArgumentError
+from tocsin.normalize.condition import Condition
+from tocsin.normalize.keys import unflatten_cut
+from tocsin.normalize.lines import FULL, Cut, Intervals, Line
+from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
+from tocsin.summary.pieces import (
+    Limits,
+    Pieces,
+    check_limits,
+    reduce,
+    reduce_intervals,
+    to_intervals,
+)
+from tocsin.summary.summaries import Summary
+
+
+class LiveSummary:
+    """Keeps the summary of a changing set of conjunctions. Calls are not concurrent.
+
+    What is removed must have been inserted, conjunction by conjunction; the caller knows its
+    members, this only counts them.
+    """
+
+    def __init__(self, *, max_pieces: int = 64, max_values: int = 1024) -> None:
+        self._limits = check_limits(max_pieces, max_values)
+        self._n_conjunctions = 0
+        self._attributes: dict[str, _Attribute] = {}
+
+    @property
+    def n_conjunctions(self) -> int:
+        """How many conjunctions are summarised."""
+        return self._n_conjunctions
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the cuts of numbers and timestamps."""
+        return sum(cuts.nbytes for held in self._attributes.values() for cuts in held.cuts.values())
+
+    def insert(self, table: ConjunctionTable) -> None:
+        """Take in the conjunctions of a table."""
+        self._count(table, 1)
+
+    def remove(self, table: ConjunctionTable) -> None:
+        """Let go of the conjunctions of a table, which were inserted before."""
+        used = np.bincount(table.attribute, minlength=len(table.attributes)).tolist()
+        missing = self._n_conjunctions < table.n_conjunctions or any(
+            n > (self._attributes[name].n_conditions if name in self._attributes else 0)
+            for name, n in zip(table.attributes, used, strict=True)
+        )
+        if missing:
+            raise ArgumentError("what is removed from a summary must have been inserted")
+        self._count(table, -1)
+
+    def update(self, old: ConjunctionTable, new: ConjunctionTable) -> None:
+        """Replace conjunctions by others: a parametric or structural update."""
+        self.remove(old)
+        self.insert(new)
+
+    def summary(self) -> Summary:
+        """Return the summary of what is there now."""
+        if self._n_conjunctions == 0:
+            return Summary({}, True, self._limits)
+        found: dict[str, Condition] = {}
+        for name, held in self._attributes.items():
+            if held.n_conditions == self._n_conjunctions:
+                condition = held.condition(self._limits)
+                if not condition.is_full:
+                    found[name] = condition
+        return Summary(found, False, self._limits)
+
+    def _count(self, table: ConjunctionTable, sign: int) -> None:
+        self._n_conjunctions += sign * table.n_conjunctions
+        owner = np.repeat(table.attribute, np.diff(table.piece_start))
+        for attribute in np.unique(table.attribute).tolist():
+            name = table.attributes[attribute]
+            held = self._attributes.setdefault(name, _Attribute())
+            flags = table.flags[table.attribute == attribute]
+            held.n_conditions += sign * len(flags)
+            held.n_absent += sign * int(np.count_nonzero(flags & ABSENT))
+            held.n_present += sign * int(np.count_nonzero(flags & PRESENT))
+            held.made = None
+            places = np.flatnonzero(owner == attribute)
+            for line in np.unique(table.line[places]).tolist():
+                held.count(table, Line(line), places[table.line[places] == line], sign)
+            if held.n_conditions == 0:
+                del self._attributes[name]
+
+
+@dataclass
+class _Attribute:
+    """The counts of one attribute."""
+
+    n_conditions: int = 0
+    n_absent: int = 0
+    n_present: int = 0
+    cuts: dict[Line, _Cuts] = field(default_factory=dict)
+    strings: dict[Cut, int] = field(default_factory=dict)
+    made: Condition | None = None
+    """The condition made last, unless something changed since."""
+
+    def count(
+        self, table: ConjunctionTable, line: Line, places: NDArray[np.int64], sign: int
+    ) -> None:
+        """Count the bounds of some pieces of a line."""
+        keys = np.concatenate([table.low_key[places], table.high_key[places]])
+        tails = np.concatenate([table.low_tail[places], table.high_tail[places]])
+        steps = np.repeat(np.array([sign, -sign], np.int64), len(places))
+        keys, tails, steps = _sum_steps(keys, tails, steps)
+        if line is not Line.STRING:
+            self.cuts.setdefault(line, _Cuts()).add(keys, tails, steps)
+            return
+        for key, tail, step in zip(keys.tolist(), tails.tolist(), steps.tolist(), strict=True):
+            cut = unflatten_cut(line, key, tail, lambda rank: str(table.vocabulary[rank].as_py()))
+            left = self.strings.get(cut, 0) + step
+            if left:
+                self.strings[cut] = left
+            else:
+                self.strings.pop(cut, None)
+
+    def condition(self, limits: Limits) -> Condition:
+        """Return the values that some member admits, or more."""
+        if self.made is None:
+            absent = self.n_absent > 0
+            if self.n_present:
+                self.made = Condition(FULL, absent, other=True)
+            else:
+                by_line: list[Intervals] = [(), (), (), ()]
+                by_line[Line.STRING] = self._string_intervals(limits)
+                for line, cuts in self.cuts.items():
+                    by_line[line] = to_intervals(line, reduce(line, cuts.union(), limits))
+                self.made = Condition(tuple(by_line), absent)
+        return self.made
+
+    def _string_intervals(self, limits: Limits) -> Intervals:
+        found = []
+        depth, low = 0, None
+        for cut in sorted(self.strings):
+            if depth == 0:
+                low = cut
+            depth += self.strings[cut]
+            if depth == 0:
+                assert low is not None
+                found.append((low, cut))
+        return reduce_intervals(Line.STRING, tuple(found), limits)
+
+
+class _Cuts:
+    """Sorted cuts of one line with the sum of their steps, and steps not yet merged in."""
+
+    def __init__(self) -> None:
+        self.keys = np.empty(0, np.int64)
+        self.tails = np.empty(0, np.int16)
+        self.steps = np.empty(0, np.int64)
+        self.recent: defaultdict[tuple[int, int], int] = defaultdict(int)
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.tails.nbytes + self.steps.nbytes
+
+    def add(
+        self, keys: NDArray[np.int64], tails: NDArray[np.int16], steps: NDArray[np.int64]
+    ) -> None:
+        if len(keys) > _FEW:
+            self.merge(keys, tails, steps)
+            return
+        for key, tail, step in zip(keys.tolist(), tails.tolist(), steps.tolist(), strict=True):
+            self.recent[key, tail] += step
+        if len(self.recent) > max(_FEW, len(self.keys) // 8):
+            self.settle()
+
+    def settle(self) -> None:
+        """Merge what is recent into the arrays."""
+        if self.recent:
+            cuts = np.array(list(self.recent), np.int64)
+            steps = np.array(list(self.recent.values()), np.int64)
+            self.recent.clear()
+            self.merge(cuts[:, 0], cuts[:, 1].astype(np.int16), steps)
+
+    def merge(
+        self, keys: NDArray[np.int64], tails: NDArray[np.int16], steps: NDArray[np.int64]
+    ) -> None:
+        self.keys, self.tails, self.steps = _sum_steps(
+            np.concatenate([self.keys, keys]),
+            np.concatenate([self.tails, tails]),
+            np.concatenate([self.steps, steps]),
+        )
+
+    def union(self) -> Pieces:
+        """Return the intervals where more have begun than ended."""
+        self.settle()
+        depth = np.cumsum(self.steps)
+        high = np.flatnonzero(depth == 0)
+        low = np.append(0, high[:-1] + 1)[: len(high)]
+        return Pieces(self.keys[low], self.tails[low], self.keys[high], self.tails[high])
+
+
+_FEW = 64
+"""Up to how many cuts are counted one by one."""
+
+
+def _sum_steps(
+    keys: NDArray[np.int64], tails: NDArray[np.int16], steps: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int64]]:
+    """Sort cuts and add up the steps of equal ones; those that come to nothing are dropped."""
+    order = np.lexsort((tails, keys))
+    keys, tails, steps = keys[order], tails[order], steps[order]
+    is_new = np.ones(len(keys), np.bool_)
+    is_new[1:] = (keys[1:] != keys[:-1]) | (tails[1:] != tails[:-1])
+    first = np.flatnonzero(is_new)
+    sums = np.add.reduceat(steps, first) if len(first) else steps
+    kept = first[sums != 0]
+    return keys[kept], tails[kept], sums[sums != 0]

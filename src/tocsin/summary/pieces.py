@@ -1,0 +1,156 @@
+"""Many pieces of one line → few: unions, and what is kept of them.
+
+Enters: intervals of one line as flat cuts (`normalize.keys`), in any order and overlapping, or as
+Python cuts. Leaves: their union in order; or, where that has more intervals than are wanted, a few
+intervals that hold it. Which ones depends on the union alone, not on the order in which it came
+about, so that a summary kept up to date equals one made anew.
+
+Where there are too many, the widest gaps between numbers or timestamps are kept and the others are
+closed. Strings have no distances: too many of them become one interval, by their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.errors import ArgumentError
+from tocsin.normalize.keys import flatten_cut, floats_of, unflatten_cut
+from tocsin.normalize.lines import Intervals, Line
+
+
+class Limits(NamedTuple):
+    """How much a summary may say of one attribute on one line."""
+
+    max_pieces: int = 64
+    """Intervals of numbers or timestamps."""
+    max_values: int = 1024
+    """Strings, or intervals of them."""
+
+    def of(self, line: Line) -> int:
+        """Return how many intervals a line may have."""
+        return self.max_values if line is Line.STRING else self.max_pieces
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def check_limits(max_pieces: object, max_values: object) -> Limits:
+    """Refuse limits that are no whole numbers from 1."""
+    for name, given in (("max_pieces", max_pieces), ("max_values", max_values)):
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+            raise ArgumentError(f"{name} must be a whole number, at least 1, not {given!r}")
+    return Limits(max_pieces, max_values)  # type: ignore[arg-type]
+
+
+class Pieces(NamedTuple):
+    """Intervals of one line as flat cuts."""
+
+    low_key: NDArray[np.int64]
+    low_tail: NDArray[np.int16]
+    high_key: NDArray[np.int64]
+    high_tail: NDArray[np.int16]
+
+
+def unite(pieces: Pieces) -> Pieces:
+    """Return the union, in order; pieces that touch become one."""
+    if len(pieces.low_key) < 2:
+        return pieces
+    by_low = (
+        np.lexsort((pieces.low_tail, pieces.low_key))
+        if pieces.low_tail.any()
+        else np.argsort(pieces.low_key)
+    )
+    low_key, low_tail = pieces.low_key[by_low], pieces.low_tail[by_low]
+    reach_key, reach_tail = _running_maximum(pieces.high_key[by_low], pieces.high_tail[by_low])
+    starts = np.ones(len(by_low), np.bool_)
+    starts[1:] = (low_key[1:] > reach_key[:-1]) | (
+        (low_key[1:] == reach_key[:-1]) & (low_tail[1:] > reach_tail[:-1])
+    )
+    first = np.flatnonzero(starts)
+    last = np.append(first[1:], len(by_low)) - 1
+    return Pieces(low_key[first], low_tail[first], reach_key[last], reach_tail[last])
+
+
+def _running_maximum(
+    keys: NDArray[np.int64], tails: NDArray[np.int16]
+) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
+    """Return the greatest cut so far at each place."""
+    reach = np.maximum.accumulate(keys)
+    if not tails.any():
+        return reach, np.zeros(len(keys), np.int16)
+    run = np.zeros(len(keys), np.int64)
+    np.cumsum(reach[1:] != reach[:-1], out=run[1:])
+    own = np.where(keys == reach, tails.astype(np.int64), 0)
+    return reach, (np.maximum.accumulate((run << 16) + own) & 0xFFFF).astype(np.int16)
+
+
+def reduce(line: Line, union: Pieces, limits: Limits) -> Pieces:
+    """Return at most as many intervals as the limits allow, which hold a union."""
+    most = limits.of(line)
+    n = len(union.low_key)
+    if n <= most:
+        return union
+    if line is Line.STRING or most == 1:
+        first, last = np.zeros(1, np.int64), np.full(1, n - 1)
+    else:
+        kept = np.sort(np.argsort(-_gaps(line, union), kind="stable")[: most - 1])
+        first, last = np.append(0, kept + 1), np.append(kept, n - 1)
+    return Pieces(
+        union.low_key[first], union.low_tail[first], union.high_key[last], union.high_tail[last]
+    )
+
+
+def _gaps(line: Line, union: Pieces) -> NDArray[np.float64]:
+    """Return how far each interval's end is from the next one's start."""
+    ends, starts = union.high_key[:-1], union.low_key[1:]
+    if line is Line.NUMBER:
+        with np.errstate(over="ignore"):
+            return np.asarray(floats_of(starts) - floats_of(ends))
+    return starts.astype(np.float64) - ends.astype(np.float64)
+
+
+def to_intervals(
+    line: Line, pieces: Pieces, string_of: Callable[[int], str] | None = None
+) -> Intervals:
+    """Return pieces as Python cuts; `string_of` says which string has a rank."""
+    string_of = string_of or _no_string
+    rows = zip(*(array.tolist() for array in pieces), strict=True)
+    return tuple(
+        (
+            unflatten_cut(line, low_key, low_tail, string_of),
+            unflatten_cut(line, high_key, high_tail, string_of),
+        )
+        for low_key, low_tail, high_key, high_tail in rows
+    )
+
+
+def reduce_intervals(line: Line, union: Intervals, limits: Limits) -> Intervals:
+    """Return at most as many intervals as the limits allow, which hold a union of Python cuts."""
+    if len(union) <= limits.of(line):
+        return union
+    if line is Line.STRING:
+        return ((union[0][0], union[-1][1]),)
+    cuts = [
+        (*flatten_cut(line, low, _no_rank), *flatten_cut(line, high, _no_rank))
+        for low, high in union
+    ]
+    flat = np.array(cuts, np.int64)
+    pieces = Pieces(
+        flat[:, 0].copy(),
+        flat[:, 1].astype(np.int16),
+        flat[:, 2].copy(),
+        flat[:, 3].astype(np.int16),
+    )
+    return to_intervals(line, reduce(line, pieces, limits))
+
+
+def _no_rank(_: str) -> int:
+    raise AssertionError("only strings have ranks")
+
+
+def _no_string(_: int) -> str:
+    raise AssertionError("only strings have ranks")
