@@ -12,6 +12,7 @@ outside Spark, with the version and the moment that were pinned for the batch.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import random
@@ -192,7 +193,8 @@ def _change(state: Run) -> None:
             fresh += 20
         elif what < 0.6:
             text = f"volume > {dice.randrange(100, 90_000)}"
-            store.subscribe(fresh, text, valid_until=time.time() + dice.uniform(1, 20))
+            ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=dice.uniform(1, 20))
+            store.subscribe(fresh, text, valid_until=ends)
             fresh += 1
         elif what < 0.8:
             gone = [live.pop(dice.randrange(len(live))) for _ in range(10)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def check(folder: Path) -> dict[str, Any]:
     for batch, paths in sorted(files.items()):
         events, bad = _read(paths)
         pin = pins[batch]
-        matcher = store.matcher(pin.version, clock=lambda now=pin.now: now, merges=False)
+        matcher = store.matcher(pin.version, clock=partial(float, pin.now), merges=False)
         expected, lonely = _match(matcher, events)
         got = {name: table.get(batch, []) for name, table in tables.items()}
         found = Counter((row["event"], row["subscription"]) for row in got["notifications"])

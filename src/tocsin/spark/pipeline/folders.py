@@ -157,7 +157,8 @@ class HadoopFolder:
         conf = context._jsc.hadoopConfiguration()
         root = self._path("")
         self._files = root.getFileSystem(conf)
-        self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+        hadoop: Any = self._jvm
+        self._context = hadoop.org.apache.hadoop.fs.FileContext.getFileContext(
             self._files.getUri(), conf
         )
 
