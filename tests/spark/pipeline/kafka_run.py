@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.spark.pipeline.quotes import BAD, LATE, quotes
 
 from tocsin.errors import PipelineError
@@ -68,11 +69,9 @@ def main(folder: Path, servers: str, jars: str) -> None:
         produce(list(map(json.dumps, quotes(60, 90))))
         kafka.KafkaSink._send = break_off  # type: ignore[method-assign]
         kafka._ATTEMPTS = 1
-        try:
+        with pytest.raises(PipelineError) as failed:
             Pipeline(config, spark=spark).run()
-            raise AssertionError("the sink should have failed")
-        except PipelineError as error:
-            assert isinstance(error.__cause__, BrokenError), error
+        assert isinstance(failed.value.__cause__, BrokenError)
         kafka.KafkaSink._send = send  # type: ignore[method-assign]
         store.subscribe("later", "price > 0")
         Pipeline(config, spark=spark).run()

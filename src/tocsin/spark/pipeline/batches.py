@@ -285,6 +285,7 @@ class _Work:
         self._say(self.runner.drift_of(good.schema, self.batch))
         seen = Observation()
         counting = not n_events
+        is_there = self.runner.sinks[0].has(self.batch)
         if counting:
             good = good.observe(seen, f.count(f.lit(1)).alias("events"))
         notifications, unmatched = self._notifications(good)
@@ -302,15 +303,9 @@ class _Work:
         if unmatched is not None:
             with self.clock.stage("unmatched"):
                 n_unmatched = self.runner.unmatched.write(unmatched, self.batch).rows
-        if counting:
-            n_events = self._seen(seen, good)
+        if counting:  # nothing was seen where the sink had the batch already
+            n_events = good.count() if is_there else int(seen.get["events"])
         return n_events, n_matches, n_unmatched
-
-    def _seen(self, seen: Any, good: DataFrame) -> int:
-        """Return how many events went by; counts them where a sink had the batch already."""
-        if seen._jo is not None and seen._jo.getRowOrEmpty().isDefined():
-            return int(seen.get["events"])
-        return good.count()
 
     def _notifications(self, good: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         keep = self._kept(good)

@@ -21,7 +21,6 @@ the same `tocsin-query`, `tocsin-batch`, `tocsin-event` and `subscription`.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -55,12 +54,14 @@ class KafkaSink:
         self.options = {**sink.options, "kafka.bootstrap.servers": sink.servers}
         self.folder = open_folder(f"{output}/sinks/{sink.name}", spark)
 
-    def write(self, notifications: DataFrame, batch: Batch) -> int | None:
+    def has(self, batch: Batch) -> bool:
+        """Whether all records of a batch were sent."""
+        return self.folder.read(f"done/{batch.name}.json") is not None
+
+    def write(self, notifications: DataFrame, batch: Batch) -> None:
         """Send a batch, or what of it has not been sent yet."""
-        done = self.folder.read(f"done/{batch.name}.json")
-        if done is not None:
-            found: int | None = json.loads(done)["rows"]
-            return found
+        if self.has(batch):
+            return
         if self.key not in notifications.columns:
             columns = ", ".join(notifications.columns)
             raise PipelineError(f"sink {self.name!r}: key is {self.key!r}; there are {columns}")
@@ -75,8 +76,7 @@ class KafkaSink:
             except Exception:
                 if attempt == _ATTEMPTS - 1:
                     raise
-        self.folder.create(f"done/{batch.name}.json", b'{"rows": null}')
-        return None
+        self.folder.create(f"done/{batch.name}.json", b"{}")
 
     def _records(self, notifications: DataFrame, batch: Batch) -> DataFrame:
         from pyspark.sql import functions as f

@@ -28,6 +28,9 @@ class BatchSink(Protocol):
 
     name: str
 
+    def has(self, batch: Batch) -> bool:
+        """Whether a batch was delivered already, as far as that is known."""
+
     def write(self, notifications: DataFrame, batch: Batch) -> int | None:
         """Deliver a batch; return how many notifications it has, when known."""
 
@@ -55,6 +58,10 @@ class ParquetSink:
         self.options = dict(sink.options)
         self.table = Table(sink.path, spark)
 
+    def has(self, batch: Batch) -> bool:
+        """Whether a batch has its manifest."""
+        return self.table.committed(batch) is not None
+
     def write(self, notifications: DataFrame, batch: Batch) -> int:
         """Write a batch, unless it was written already."""
         return self.table.write(notifications, batch, self.options).rows
@@ -72,6 +79,10 @@ class DeltaSink:
                 "sinks.kind is 'delta', but Delta Lake is not there: add its package under "
                 'spark.conf, such as "spark.jars.packages" = "io.delta:delta-spark_2.13:VERSION"'
             )
+
+    def has(self, batch: Batch) -> bool:
+        """Nobody but Delta knows."""
+        return False
 
     def write(self, notifications: DataFrame, batch: Batch) -> None:
         """Append a batch; Delta drops it when it was appended already."""
@@ -104,6 +115,10 @@ class ConsoleSink:
     def __init__(self, sink: Sink) -> None:
         self.name = sink.name
         self.rows = sink.rows
+
+    def has(self, batch: Batch) -> bool:
+        """What was shown is forgotten."""
+        return False
 
     def write(self, notifications: DataFrame, batch: Batch) -> None:
         """Show the first rows of a batch."""
