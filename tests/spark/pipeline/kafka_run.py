@@ -67,12 +67,13 @@ def main(folder: Path, servers: str, jars: str) -> None:
         store = SubscriptionStore(folder / "store")
         store.subscribe(*LATE)
         produce(list(map(json.dumps, quotes(60, 90))))
-        kafka.KafkaSink._send = break_off  # type: ignore[method-assign]
-        kafka._ATTEMPTS = 1
+        patch = pytest.MonkeyPatch()
+        patch.setattr(kafka.KafkaSink, "_send", break_off)
+        patch.setattr(kafka, "_ATTEMPTS", 1)
         with pytest.raises(PipelineError) as failed:
             Pipeline(config, spark=spark).run()
         assert isinstance(failed.value.__cause__, BrokenError)
-        kafka.KafkaSink._send = send  # type: ignore[method-assign]
+        patch.undo()
         store.subscribe("later", "price > 0")
         Pipeline(config, spark=spark).run()
         reader = spark.read.format("kafka").options(**options).option("includeHeaders", "true")

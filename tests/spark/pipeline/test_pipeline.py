@@ -225,17 +225,12 @@ def test_generated_events_end_when_they_should_and_go_to_all_sinks(
     assert "only showing top 2 rows" in capsys.readouterr().out
 
 
-def newer(store: Path) -> None:
-    path = max((store / "versions").iterdir())
-    path.write_text(path.read_text().replace('"format": ', '"format": 9'))
-
-
 def nothing(store: Path) -> None:
     store.rename(store.parent / "elsewhere")
 
 
 def damaged(store: Path) -> None:
-    for path in (store / "files").iterdir():
+    for path in store.glob("*.tocsin"):
         path.write_bytes(path.read_bytes()[:-9] + b"#" * 9)
 
 

@@ -204,7 +204,7 @@ class _Work:
         return parts, some_bad
 
     def _parse_lines(self, lines: Lines) -> DataFrame:
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import StructField, StructType
 
         form = lines.form
         missing = [
@@ -216,7 +216,11 @@ class _Work:
             for name, kind in form.event_type.attributes.items()
         )
         marks = ", ".join(f"{name} string" for name in _MARKS)
-        carried = [each for each in lines.frame.schema if each.name != TEXT]
+        carried = [
+            StructField(each.name, each.dataType)
+            for each in lines.frame.schema
+            if each.name != TEXT
+        ]
         schema = StructType([*_fields(typed), *carried, *_fields(marks)])
         return lines.frame.mapInArrow(parser(form), schema)
 
@@ -289,17 +293,17 @@ class _Work:
         if counting:
             good = good.observe(seen, f.count(f.lit(1)).alias("events"))
         notifications, unmatched = self._notifications(good)
+        n_matches = n_unmatched = None
         if len(self.runner.sinks) > 1 or not _counts_rows(self.runner.sinks):
             notifications = self._keep(notifications)
-        n_matches = n_unmatched = None
+            is_there = False
+            with self.clock.stage("match"):  # all of it: a sink may look at the first rows only
+                n_matches = notifications.count()
         for sink in self.runner.sinks:
-            with self.clock.stage(
-                f"match+{sink.name}" if sink is self.runner.sinks[0] else sink.name
-            ):
+            with self.clock.stage(sink.name if n_matches is not None else f"match+{sink.name}"):
                 delivered = sink.write(notifications, self.batch)
                 n_matches = delivered if n_matches is None else n_matches
-        if n_matches is None:
-            n_matches = _count_notifications(notifications)
+        assert n_matches is not None
         if unmatched is not None:
             with self.clock.stage("unmatched"):
                 n_unmatched = self.runner.unmatched.write(unmatched, self.batch).rows
@@ -348,13 +352,6 @@ def _fields(ddl: str) -> list[Any]:
 
 def _counts_rows(sinks: list[Any]) -> bool:
     return any(hasattr(sink, "table") for sink in sinks)
-
-
-def _count_notifications(notifications: DataFrame) -> int:
-    if "subscriptions" in notifications.columns:
-        row = notifications.selectExpr("sum(size(subscriptions))").collect()[0]
-        return int(row[0] or 0)
-    return notifications.count()
 
 
 _SQL = {

@@ -21,7 +21,8 @@ from tocsin.spark.pipeline.folders import Folder, open_folder
 class BatchMetrics:
     """One micro-batch.
 
-    `events` counts all that came in, `quarantined` those set aside, `matches` the notifications.
+    `events` counts all that came in, `quarantined` those set aside, `matches` the rows that the
+    sinks were given.
     `lag` is the time in seconds between the arrival of the batch's oldest event at the source and
     the moment when its notifications were there to be read; None where the source does not say.
     `ms` has the milliseconds by stage.

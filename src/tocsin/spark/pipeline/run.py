@@ -129,7 +129,7 @@ class Pipeline:
         )
         self._listener = PipelineListener(self._on_progress or (lambda _: None))
         self.spark.streams.addListener(self._listener)
-        writer = frame.writeStream.foreachBatch(self._run_batch).queryName(self.config.name)
+        writer = frame.writeStream.foreachBatch(self._run_batch)
         writer = writer.option("checkpointLocation", self.config.checkpoint)
         seconds = self.config.trigger
         if seconds is None and self.config.source.format != "generated":
@@ -137,7 +137,11 @@ class Pipeline:
         else:
             writer = writer.trigger(processingTime=f"{int(1000 * (seconds or 0))} milliseconds")
         self._mark_running()
-        self.query = writer.start()
+        try:
+            self.query = writer.start()
+        except Exception as error:
+            self._mark_stopped()
+            raise PipelineError(f"the query does not start: {_in_short(error)}") from error
         return self.query
 
     def run(self, *, batches: int | None = None, seconds: float | None = None) -> Summary:
