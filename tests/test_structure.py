@@ -30,6 +30,7 @@ LAYERS = [
     ["matches", "subscriptions", "explain"],
     ["loading", "store"],
     ["matcher"],
+    ["changing"],
     ["subscription_store"],
     ["warm"],
     ["subjects"],

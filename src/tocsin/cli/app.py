@@ -6,24 +6,33 @@ and the names of the engines are imported here.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tocsin.cli import demo_app, pipeline_app, subscriptions_app
 from tocsin.cli.console import guarded
-from tocsin.engines import names
-
-_EXIT_CODES = (
-    "Exit codes: 0 success; 1 finished, but bad rows were set aside; "
-    "2 bad input or usage; 130 interrupted."
+from tocsin.cli.shared import (
+    EXIT_CODES,
+    AsJson,
+    Baseline,
+    Engine,
+    EventsOrNone,
+    LoadForm,
+    OnError,
+    Repeats,
+    Scenario,
+    Seed,
+    Subscriptions,
+    Types,
+    Workload,
 )
 
 app = typer.Typer(
     name="tocsin",
     help="Content-based publish/subscribe: which subscriptions does an event match?",
-    epilog=_EXIT_CODES,
+    epilog=EXIT_CODES,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -31,71 +40,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 bench_app = typer.Typer(
-    name="bench", help="Measure.", epilog=_EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
+    name="bench", help="Measure.", epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(bench_app)
-pipeline_app = typer.Typer(
-    name="pipeline",
-    help="Run a pipeline on Spark: events in, notifications out, each once.",
-    epilog=_EXIT_CODES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(pipeline_app)
-demo_app = typer.Typer(
-    name="demo",
-    help="See it work: a pipeline on Spark, or one of the others.",
-    epilog=_EXIT_CODES,
-    rich_markup_mode=None,
-)
-app.add_typer(demo_app)
-
-
-class OnError(StrEnum):
-    """What to do with bad rows."""
-
-    RAISE = "raise"
-    QUARANTINE = "quarantine"
-
-
-class Baseline(StrEnum):
-    """What to compare with."""
-
-    DUCKDB = "duckdb"
-    NONE = "none"
-
-
-class Scenario(StrEnum):
-    """What changes."""
-
-    INTERESTS = "interests"
-    SKEW = "skew"
-
-
-class LoadForm(StrEnum):
-    """The form in which subscriptions are loaded."""
-
-    ROWS = "rows"
-    TEXTS = "texts"
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
-Types = Annotated[
-    list[str],
-    typer.Option(
-        "--type",
-        metavar="NAME=KIND",
-        help="Declare an attribute: integer, float, string, boolean or timestamp. Repeatable.",
-    ),
-]
-Engine = Annotated[str, typer.Option(help=f"The matching algorithm: {', '.join(names())}.")]
-Seed = Annotated[int, typer.Option(min=0, help="The seed of the generated data.")]
-Workload = Annotated[str, typer.Option(help="W0, W1, W2, T, TW, M or G.")]
-Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
-Repeats = Annotated[int, typer.Option(min=1, help="How often each is timed.")]
-EventsOrNone = Annotated[
-    int | None, typer.Option(min=1, help="How many events; by default as suits the workload.")
-]
+app.add_typer(subscriptions_app.app)
+app.add_typer(pipeline_app.app)
+app.add_typer(demo_app.app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -118,7 +68,7 @@ def _root(
     pass
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 @guarded
 def check(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Conditions.")],
@@ -139,7 +89,7 @@ def check(
     return run(texts, types, params, as_json)
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 @guarded
 def match(
     subscriptions: Annotated[
@@ -178,85 +128,7 @@ def match(
     )
 
 
-@demo_app.callback(invoke_without_command=True)
-def demo(
-    context: typer.Context,
-    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
-    seconds: Annotated[float, typer.Option(min=1, help="How long quotes come in.")] = 40,
-    rate: Annotated[int, typer.Option(min=1, help="How many quotes in a micro-batch.")] = 4_000,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The folder to write to; by default a new one."),
-    ] = None,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Run a pipeline on Spark: a generated market, and people who watch prices.
-
-    Subscriptions are added while it runs. Without Java, `tocsin demo match` is run instead.
-    """
-    if context.invoked_subcommand is None:
-        from tocsin.cli.demo_pipeline import Demo, run
-
-        guarded(run)(Demo(subscriptions, seconds, rate, out, seed, as_json))
-
-
-@demo_app.command("match", epilog=_EXIT_CODES)
-@guarded
-def demo_match(
-    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 30_000,
-    seed: Seed = 0,
-    engine: Engine = "auto",
-    as_json: AsJson = False,
-) -> int:
-    """Match a generated market in this process: people watch prices, quotes come in."""
-    from tocsin.cli.demo import run
-
-    return run(subscriptions, events, seed, engine, as_json)
-
-
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration.")]
-
-
-@pipeline_app.command("init", epilog=_EXIT_CODES)
-@guarded
-def pipeline_init(config: ConfigFile = Path("pipeline.toml")) -> int:
-    """Write a configuration with every key explained."""
-    from tocsin.cli.pipeline import init
-
-    return init(config)
-
-
-@pipeline_app.command("run", epilog=_EXIT_CODES)
-@guarded
-def pipeline_run(
-    config: ConfigFile,
-    once: Annotated[bool, typer.Option("--once", help="Process what is there, then stop.")] = False,
-    batches: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many micro-batches.")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write a line of JSON for each batch.")
-    ] = False,
-) -> int:
-    """Run a pipeline until it is interrupted, or everything is done."""
-    from tocsin.cli.pipeline import run
-
-    return run(config, once, batches, seconds, as_json)
-
-
-@pipeline_app.command("status", epilog=_EXIT_CODES)
-@guarded
-def pipeline_status(config: ConfigFile, as_json: AsJson = False) -> int:
-    """Show whether a pipeline runs, and what it has done."""
-    from tocsin.cli.pipeline import show_status
-
-    return show_status(config, as_json)
-
-
-@bench_app.command("parse", epilog=_EXIT_CODES)
+@bench_app.command("parse", epilog=EXIT_CODES)
 @guarded
 def bench_parse(
     subscriptions: Annotated[int, typer.Option(min=1, help="How many texts.")] = 1_000_000,
@@ -270,7 +142,7 @@ def bench_parse(
     return run_parse(subscriptions, seed, repeats, as_json)
 
 
-@bench_app.command("match", epilog=_EXIT_CODES)
+@bench_app.command("match", epilog=EXIT_CODES)
 @guarded
 def bench_match(
     workload: Workload = "W0",
@@ -302,7 +174,7 @@ def bench_match(
     return run_match(setting, as_json)
 
 
-@bench_app.command("latency", epilog=_EXIT_CODES)
+@bench_app.command("latency", epilog=EXIT_CODES)
 @guarded
 def bench_latency(
     workload: Workload = "W0",
@@ -318,7 +190,7 @@ def bench_latency(
     return run_latency(workload, subscriptions, events, engine, seed, as_json)
 
 
-@bench_app.command("scale", epilog=_EXIT_CODES)
+@bench_app.command("scale", epilog=EXIT_CODES)
 @guarded
 def bench_scale(
     workload: Workload = "W0",
@@ -347,7 +219,7 @@ def bench_scale(
     return run_scale(setting, subscriptions, as_json)
 
 
-@bench_app.command("churn", epilog=_EXIT_CODES)
+@bench_app.command("churn", epilog=EXIT_CODES)
 @guarded
 def bench_churn(
     workload: Workload = "W0",
@@ -372,7 +244,7 @@ def bench_churn(
     )
 
 
-@bench_app.command("recovery", epilog=_EXIT_CODES)
+@bench_app.command("recovery", epilog=EXIT_CODES)
 @guarded
 def bench_recovery(
     kills: Annotated[int, typer.Option(min=0, help="How many processes to kill.")] = 30,
@@ -388,7 +260,7 @@ def bench_recovery(
     return run_recovery(Recovery(kills, events, subscriptions, seed), as_json)
 
 
-@bench_app.command("calibrate", epilog=_EXIT_CODES)
+@bench_app.command("calibrate", epilog=EXIT_CODES)
 @guarded
 def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
     """Measure the cost constants of the planner on this machine, beside those in use."""
@@ -397,7 +269,7 @@ def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
     return run_calibrate(repeats, as_json)
 
 
-@bench_app.command("adapt", epilog=_EXIT_CODES)
+@bench_app.command("adapt", epilog=EXIT_CODES)
 @guarded
 def bench_adapt(
     scenario: Annotated[
@@ -423,27 +295,4 @@ def bench_adapt(
 
     return run_adapt(
         Adapt(scenario.value, subscriptions, events, parts, engine, seed, repeats), as_json
-    )
-
-
-@bench_app.command("spark", epilog=_EXIT_CODES)
-@guarded
-def bench_spark(
-    subscriptions: Subscriptions = 1_000_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 1_000_000,
-    join_events: Annotated[int, typer.Option(min=1, help="How many of them are joined.")] = 50_000,
-    memory_mb: Annotated[
-        int, typer.Option(min=0, help="Size of the index for the memory of workers; 0: none.")
-    ] = 500,
-    seed: Seed = 0,
-    repeats: Repeats = 3,
-    as_json: AsJson = False,
-) -> int:
-    """Measure the processor time of a match on Spark, of moving the events, and of a join."""
-    from tocsin.bench.spark import SparkSetting
-    from tocsin.cli.bench import run_spark
-
-    return run_spark(
-        SparkSetting(subscriptions, events, join_events, memory_mb, seed=seed, repeats=repeats),
-        as_json,
     )
