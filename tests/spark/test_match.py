@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import warnings
 from decimal import Decimal
 from pathlib import Path
@@ -156,6 +157,14 @@ def test_what_has_ended_by_the_given_moment_is_gone(quotes: DataFrame, tmp_path:
         assert ts.matched(quotes, tmp_path / "store", now=now).count() == n
 
 
+def test_a_store_that_was_made_anew_is_opened_anew(quotes: DataFrame, tmp_path: Path) -> None:
+    for id in ("one", "two"):
+        store = saved(tmp_path, {id: "price > 100"})
+        matches = ts.match(quotes, store, keep=[]).collect()
+        assert {row["subscription"] for row in matches} == {id}
+        shutil.rmtree(store)
+
+
 @pytest.mark.parametrize("what", ["missing", "cut off", "newer"])
 def test_a_store_that_cannot_be_used_stops_before_there_is_a_query(
     quotes: DataFrame, tmp_path: Path, what: str
@@ -177,9 +186,9 @@ def test_a_store_that_cannot_be_used_stops_before_there_is_a_query(
 
 
 def _write_as_newer(store: Path) -> None:
-    from tocsin.store.folder import _checksum
+    from tocsin.store.manifests import _checksum
 
-    manifest = store / "manifest.json"
+    manifest = next(store.glob("manifest-*.json"))
     said = json.loads(manifest.read_text())["manifest"]
     said["version"] = 99
     manifest.write_text(json.dumps({"checksum": _checksum(said), "manifest": said}))

@@ -24,12 +24,8 @@ class Stream:
         self.spark = spark
         self.folder = folder
         (folder / "input").mkdir()
-        self.matcher = tocsin.Matcher()
-        self.matcher.subscribe("cheap", "price < 100")
-        self.save()
-
-    def save(self) -> None:
-        self.matcher.save(self.folder / "store")
+        self.store = tocsin.SubscriptionStore.create(folder / "store")
+        self.store.subscribe("cheap", "price < 100")
 
     def add(self, number: int, *prices: float) -> None:
         lines = [json.dumps({"price": price}) for price in prices]
@@ -69,12 +65,55 @@ def test_a_subscription_added_to_the_store_matches_from_the_next_micro_batch_on(
     try:
         query.processAllAvailable()
         assert stream.found() == [(50.0, "cheap")]
-        stream.matcher.subscribe("dear", "price > 100")
-        stream.matcher.unsubscribe("cheap")
-        stream.save()
+        stream.store.subscribe("dear", "price > 100")
+        stream.store.remove(["cheap"])
         stream.add(2, 51.0, 151.0)
         query.processAllAvailable()
         assert stream.found() == [(50.0, "cheap"), (151.0, "dear")]
+    finally:
+        query.stop()
+
+
+def test_a_replayed_micro_batch_uses_the_version_that_it_used_before(stream: Stream) -> None:
+    stream.add(1, 50.0)
+    stream.add(2, 60.0)
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert stream.found() == [(50.0, "cheap"), (60.0, "cheap")]
+    (name,) = [each.name for each in (stream.folder / "store" / "pins").iterdir()]
+    assert sorted(stream.store.pins(name)) == [0, 1]
+    stream.store.subscribe("all", "price > 0")
+    stream.store.compact()
+    # As after a crash: the second micro-batch was planned, but not committed.
+    (stream.folder / "checkpoint" / "commits" / "1").unlink()
+    (stream.folder / "output" / "_spark_metadata" / "1").unlink()
+    stream.add(3, 70.0)
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert stream.found() == [(50.0, "cheap"), (60.0, "cheap"), (70.0, "all"), (70.0, "cheap")]
+
+
+def test_a_partitioned_stream_sees_changes_too(stream: Stream, spark: SparkSession) -> None:
+    texts = [(str(i), f"price BETWEEN {i} AND {i + 1}") for i in range(200)]
+    frame = spark.createDataFrame(texts, "id string, where string")
+    assert ts.compile(frame, stream.folder / "store", parts=3).n_parts == 3
+    stream.add(1, 50.5)
+    query = stream.start(mode="partitioned")
+    try:
+        query.processAllAvailable()
+        assert stream.found() == [(50.5, "50")]
+        stream.store.subscribe("new", "price > 100")
+        stream.store.remove(["150"])
+        stream.store.update("3", where="price = 150.5")
+        stream.add(2, 150.5, 3.5)
+        query.processAllAvailable()
+        assert stream.found() == [(50.5, "50"), (150.5, "3"), (150.5, "new")]
     finally:
         query.stop()
 

@@ -74,6 +74,12 @@ class Run:
         """How many batches are finished."""
         return len(list((self.folder / "output" / "metrics").glob("*.json")))
 
+    def last_seconds(self) -> float:
+        """Return how long the last batch took: the next one is met at any of its stages."""
+        path = max((self.folder / "output" / "metrics").glob("*.json"))
+        said = json.loads(path.read_text())
+        return float(said["finished"] - said["started"])
+
 
 def run(setting: Recovery, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Run, kill, and check."""
@@ -267,7 +273,7 @@ def _await_batch(state: Run, driver: subprocess.Popen[bytes]) -> None:
         if time.monotonic() > end:
             raise PipelineError(f"no batch in {_PATIENCE:.0f} s:\n{_log(state)}")
         time.sleep(0.05)
-    _sleep(state, driver, state.dice.uniform(0, 2.5))
+    _sleep(state, driver, state.dice.uniform(0, 1.2 * state.last_seconds()))
 
 
 def _sleep(state: Run, driver: subprocess.Popen[bytes], seconds: float) -> None:
@@ -340,7 +346,7 @@ def render(result: Mapping[str, Any]) -> str:
         f"killed        {killed}",
         f"sessions      {result['sessions']} of the driver, {result['seconds']} s in all",
         f"changes       {result['changes']} versions made; batches used {result['versions']}",
-        f"batches       {result['batches']}, of which {result['repeated']} were begun again",
+        f"batches       {result['batches']}; {result['repeated']} of them were cut off and done again",
         f"events        {result['events_in']:,}, {result['quarantined']:,} of them set aside",
         f"notifications {result['notifications']:,} expected and {result['found']:,} found",
         "verified      each batch equals its recomputation, row for row"

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tocsin.spark.pipeline.tables import Table, read_table
+from tocsin.spark.pipeline.metrics import load_metrics
+from tocsin.spark.pipeline.tables import read_table
 from tocsin.subscription_store import SubscriptionStore
 
 
@@ -50,12 +51,14 @@ def check(folder: Path) -> dict[str, Any]:
         )
     extra = {batch for table in tables.values() for batch in table} - set(files)
     differences += [f"batch {batch} is in the output, but not in Spark's log" for batch in extra]
-    attempts = len(list((output / "notifications" / "data").iterdir()))
-    n_manifests = len(list(Table(str(output / "notifications")).manifests()))
+    finished = {each.batch: each for each in load_metrics(str(output))}
+    repeated = sum(finished[batch].started > pins[batch].now for batch in finished)
+    left = len(list((output / "notifications" / "data").iterdir())) - len(finished)
     return {
         "batches": len(files),
         "versions": len({pins[batch].version for batch in files}),
-        "repeated": attempts - n_manifests,
+        "repeated": repeated,
+        "left_behind": left,
         **{name: totals[name] for name in ("events_in", "quarantined", "notifications", "found")},
         "differences": differences[:20],
         "verified": not differences and bool(files),

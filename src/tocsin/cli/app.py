@@ -296,3 +296,26 @@ def bench_adapt(
     return run_adapt(
         Adapt(scenario.value, subscriptions, events, parts, engine, seed, repeats), as_json
     )
+
+
+@bench_app.command("spark", epilog=EXIT_CODES)
+@guarded
+def bench_spark(
+    subscriptions: Subscriptions = 1_000_000,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 1_000_000,
+    join_events: Annotated[int, typer.Option(min=1, help="How many of them are joined.")] = 50_000,
+    memory_mb: Annotated[
+        int, typer.Option(min=0, help="Size of the index for the memory of workers; 0: none.")
+    ] = 500,
+    seed: Seed = 0,
+    repeats: Repeats = 3,
+    as_json: AsJson = False,
+) -> int:
+    """Measure the processor time of a match on Spark, of moving the events, and of a join."""
+    from tocsin.bench.spark import SparkSetting
+    from tocsin.cli.bench import run_spark
+
+    return run_spark(
+        SparkSetting(subscriptions, events, join_events, memory_mb, seed=seed, repeats=repeats),
+        as_json,
+    )

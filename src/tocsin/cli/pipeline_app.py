@@ -37,9 +37,7 @@ def init(config: ConfigFile = Path("pipeline.toml")) -> int:
 @guarded
 def run(
     config: ConfigFile,
-    once: Annotated[
-        bool, typer.Option("--once", help="Process what is there, then stop.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process what is there, then stop.")] = False,
     batches: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many micro-batches.")
     ] = None,

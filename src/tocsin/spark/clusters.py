@@ -140,7 +140,7 @@ class _Learner:
         cost = 0.0
         for side in (is_below, ~is_below):
             cost += float(before[highs[side].max()] - before[lows[side].min()])
-        return cost + _IMBALANCE * abs(is_below.mean() - n_parts // 2 / n_parts)
+        return cost + _IMBALANCE * abs(float(is_below.mean()) - n_parts // 2 / n_parts)
 
     def _cut(self, a: int, cell: int) -> tuple[int, int | str, int]:
         """Return the line of a cell and the cut at which it begins."""
@@ -212,9 +212,10 @@ def describe(tree: Tree) -> list[str]:
     if isinstance(tree, Deal):
         last = tree.first + tree.n_parts - 1
         return [f"part {tree.first}" if tree.n_parts == 1 else f"parts {tree.first} to {last}"]
-    cut = f"{tree.attribute} at {tree.key!r}"
+    below, above = describe(tree.below), describe(tree.above)
     return [
-        cut,
-        *(f"  below: {line}" for line in describe(tree.below)),
-        *(f"  above: {line}" for line in describe(tree.above)),
+        f"{tree.attribute} below {tree.key!r}:",
+        *(f"  {line}" for line in below),
+        f"{tree.attribute} from {tree.key!r} on:",
+        *(f"  {line}" for line in above),
     ]

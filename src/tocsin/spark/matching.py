@@ -140,7 +140,7 @@ def _apply(
     if asked.report_drift:
         drift.warn(drift.silenced_by(schema, matcher))
     hidden = _hidden(schema, matcher)
-    names = _needed(schema, matcher, kept, hidden, source)
+    names = _needed(schema, held, path, kept, hidden, source)
     hidden = [name for name in hidden if name in names]
     chosen = events.select(*map(columns.quoted, names))
     out = st.StructType([*(schema[name] for name in kept), added])
@@ -163,15 +163,23 @@ def _choose_ids(path: str, version: int, ids: IdType) -> bool:
 
 
 def _needed(
-    schema: Any, matcher: Matcher, kept: Sequence[str], hidden: Sequence[str], source: Source
+    schema: Any,
+    held: worker.Opened,
+    path: str,
+    kept: Sequence[str],
+    hidden: Sequence[str],
+    source: Source,
 ) -> list[str]:
     """Return the columns that tasks need: all that new subscriptions may ask about, in a stream."""
     if source.version is None:
         names = [f.name for f in schema if f.name in kept or columns.is_readable(f.dataType)]
         return [name for name in names if name in kept or name not in hidden]
-    places = [columns.find(schema, name) for name in drift.attributes_of(matcher)]
-    if matcher.event_type:
-        places += [columns.find(schema, name) for name in matcher.event_type.attributes]
+    mentioned = stores.attributes_of(path, held.version)
+    if mentioned is None:
+        mentioned = drift.attributes_of(held.matcher)
+    event_type = held.matcher.event_type
+    declared = event_type.attributes if event_type else ()
+    places = [columns.find(schema, name) for name in (*mentioned, *declared)]
     wanted = {place.column for place in places if place} - set(hidden) | set(kept)
     # A batch without columns has no rows either: something has to tell how many there are.
     return [n for n in schema.fieldNames() if n in wanted] or schema.fieldNames()[:1]

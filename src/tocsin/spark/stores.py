@@ -14,7 +14,7 @@ from typing import Any
 from tocsin.errors import NoStoreError
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
-from tocsin.store import folder
+from tocsin.store import folder, manifests
 from tocsin.store.container import Written
 from tocsin.store.folder import Lineage
 from tocsin.store.manifests import Part
@@ -78,9 +78,20 @@ def advance(
     return True
 
 
-def base_of(path: str, version: int) -> int:
-    """Return the version that holds the index of a version."""
-    return SubscriptionStore(path).describe(version).base
+def made_at(path: str, version: int, default: int | None = None) -> int:
+    """Return when a version was made, in microseconds since 1970; that tells stores apart.
+
+    Where there is no such version it is the default, if one is given.
+    """
+    place = SubscriptionStore(path).place
+    if default is not None and version not in manifests.numbers(place):
+        return default
+    return manifests.read(place, version).made_at
+
+
+def attributes_of(path: str, version: int) -> Sequence[str] | None:
+    """Return what the conditions of a version mention, or more; None where that is not known."""
+    return SubscriptionStore(path).describe(version).attributes
 
 
 def pin(path: str, name: str, number: int) -> Pin:

@@ -91,6 +91,7 @@ class Opened:
 
     matcher: Matcher
     version: int
+    made_at: int
     clock: _Clock
     has_ends: bool
     pace: Pace = field(default_factory=Pace)
@@ -98,7 +99,8 @@ class Opened:
 
 _Parts = tuple[int, ...] | None
 """The numbers of parts of a store; all of them when None."""
-_Key = tuple[str, int, _Parts]
+_Key = tuple[str, int, int, _Parts]
+"""A path, a version, when it was made (another store may take the place of one), and parts."""
 _open: OrderedDict[_Key, Opened] = OrderedDict()
 """The matchers that this process holds open: a cache, which nothing depends on."""
 
@@ -111,14 +113,15 @@ def opened(
     verify: bool = True,
 ) -> Opened:
     """Return the matcher of a store's version as of a moment, opened before or now."""
-    key = (path, version, parts)
+    made_at = stores.made_at(path, version)
+    key = (path, version, made_at, parts)
     held = _open.pop(key, None) or _advanced(key)
     if held is not None and held.has_ends and now < held.clock.now:
         held = None  # what has ended since then is gone from it
     if held is None:
         clock = _Clock(now)
         matcher = stores.open_matcher(path, version, parts, clock, verify)
-        held = Opened(matcher, version, clock, stores.has_ends(matcher))
+        held = Opened(matcher, version, made_at, clock, stores.has_ends(matcher))
     held.clock.now = now
     _open[key] = held
     while len(_open) > _MOST_OPEN:
@@ -128,14 +131,16 @@ def opened(
 
 def _advanced(key: _Key) -> Opened | None:
     """Bring the newest matcher of an older version to this one, where that can be."""
-    path, version, parts = key
-    older = [k for k in _open if (k[0], k[2]) == (path, parts) and k[1] < version]
+    path, version, made_at, parts = key
+    older = [k for k in _open if (k[0], k[3]) == (path, parts) and k[1] < version]
     if not older:
         return None
     held = _open.pop(max(older, key=lambda k: k[1]))
+    if stores.made_at(path, held.version, default=-1) != held.made_at:
+        return None
     if not stores.advance(held.matcher, path, held.version, version, parts):
         return None
-    held.version = version
+    held.version, held.made_at = version, made_at
     held.has_ends = held.has_ends or stores.has_ends(held.matcher)
     return held
 

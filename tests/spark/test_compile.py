@@ -1,0 +1,165 @@
+"""Stores compiled by Spark's tasks, and matched whole or part by part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tocsin
+from tocsin import spark as ts
+from tocsin.errors import ArgumentError, BadRowsError
+from tocsin.workloads import workload
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def found(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted(map(tuple, frame.collect()))
+
+
+def test_a_store_in_parts_matches_as_one_matcher_does(spark: SparkSession, tmp_path: Path) -> None:
+    n, chosen = 4000, workload("M")
+    frame = ts.generate_subscriptions(spark, "M", n, partitions=3)
+    events = ts.generate_events(spark, "M", 800, number="event")
+    profile = ts.profile(events)
+    report = ts.compile(frame, tmp_path / "store", parts=4, profile=profile)
+    assert (report.n_subscriptions, report.n_parts, report.bad) == (n, 4, ())
+    assert report.replication is not None
+    assert report.replication <= 1.3
+    m = tocsin.Matcher()
+    m.subscribe_many(chosen.subscription_texts(n))
+    expected = sorted(
+        (event, id) for event, ids in enumerate(m.match_batch(chosen.events(800))) for id in ids
+    )
+    store = tocsin.SubscriptionStore(tmp_path / "store")
+    assert len(store.matcher()) == n
+    for mode in ("replicated", "partitioned"):
+        matches = ts.match(events, store, keep=["event"], mode=mode)
+        assert found(matches) == expected, mode
+
+
+def test_changes_since_the_parts_were_made_count_in_both_placements(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    texts = [(i, f"x BETWEEN {i} AND {i + 2}") for i in range(100)]
+    frame = spark.createDataFrame(texts, "id long, where string")
+    path = tmp_path / "store"
+    ts.compile(frame, path, parts=3)
+    store = tocsin.SubscriptionStore(path)
+    store.remove([10, 50])
+    store.update(20, where="x = 90")
+    store.add({"id": [1000], "where": ["x = 50"]})
+    events = spark.createDataFrame([(10,), (50,), (90,)], "x int")
+    expected = [(10, 8), (10, 9), (50, 48), (50, 49), (50, 1000)]
+    expected += [(90, 20), (90, 88), (90, 89), (90, 90)]
+    for mode in ("replicated", "partitioned"):
+        assert found(ts.match(events, store, mode=mode)) == expected, mode
+
+
+def test_ids_that_stand_twice_anywhere_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(i % 90, f"x = {i}") for i in range(100)]
+    frame = spark.createDataFrame(rows, "id long, where string").repartition(4)
+    order = [row["where"] for row in frame.collect()]
+    with pytest.raises(BadRowsError) as caught:
+        ts.compile(frame, tmp_path / "store", parts=3)
+    bad = caught.value.rows
+    assert sorted(b.id for b in bad if isinstance(b.id, int)) == list(range(10))
+    assert {b.code for b in bad} == {"duplicate-id"}
+    seen = {b.row: order[b.row] for b in bad}
+    firsts = [order.index(f"x = {i}") for i in range(10)]
+    seconds = [order.index(f"x = {i + 90}") for i in range(10)]
+    assert sorted(seen) == sorted(map(max, firsts, seconds))
+    assert tocsin.SubscriptionStore(tmp_path / "store").describe().n_subscriptions == 0
+    left = [file.name for file in (tmp_path / "store").glob("segment-*")]
+    assert left == []
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_bad_rows_are_set_aside_and_the_others_taken(
+    spark: SparkSession, tmp_path: Path, parts: int
+) -> None:
+    rows = [("a", "x = 1"), ("b", "x ="), (None, "x = 2"), ("c", "x = 3"), ("a", "x = 4")]
+    frame = spark.createDataFrame(rows, "id string, where string").coalesce(1)
+    report = ts.compile(frame, tmp_path / "store", parts=parts, on_error="quarantine")
+    assert report.n_subscriptions == 2
+    assert [(b.row, b.id, b.code) for b in report.bad] == [
+        (1, "b", "syntax"),
+        (2, None, "invalid-id"),
+        (4, "a", "duplicate-id"),
+    ]
+    assert tocsin.SubscriptionStore(tmp_path / "store").matcher().match({"x": 3}) == ["c"]
+
+
+def test_parameters_an_event_type_and_ends_are_compiled(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    quote = tocsin.EventType("Quote", firm=str, price=float)
+    frame = spark.createDataFrame(
+        [(1, "IBM", 100.0, None), (2, "SAP", 50.0, "2001-01-01 00:00:00")],
+        "id int, firm string, limit double, valid_until string",
+    ).selectExpr("id", "firm", "limit", "CAST(valid_until AS timestamp) AS valid_until")
+    report = ts.compile(
+        frame, tmp_path / "store", where="firm = :firm AND price < :limit", event_type=quote
+    )
+    assert report.n_parts == 1
+    events = spark.createDataFrame([("IBM", 99.0), ("SAP", 1.0)], "firm string, price double")
+    assert found(ts.match(events, tmp_path / "store")) == [("IBM", 99.0, 1)]
+    early = ts.matched(events, tmp_path / "store", now=0.0)
+    assert found(early) == [("IBM", 99.0, 1), ("SAP", 1.0, 2)]
+    with pytest.raises(ArgumentError, match="no column limit"):
+        ts.compile(frame.drop("limit"), tmp_path / "store", where="price < :limit")
+
+
+def test_compiling_replaces_what_was_there_but_not_what_comes_meanwhile(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store = tocsin.SubscriptionStore.create(tmp_path / "store")
+    store.subscribe("old", "x = 1")
+    frame = spark.createDataFrame([("new", "x = 1")], "id string, where string")
+    report = ts.compile(frame, tmp_path / "store")
+    assert report.version == store.newest()
+    assert store.matcher().match({"x": 1}) == ["new"]
+    empty = ts.compile(frame.filter("id IS NULL"), tmp_path / "store", parts=2)
+    assert empty.n_subscriptions == 0
+    assert store.matcher().match({"x": 1}) == []
+
+
+def test_the_placement_is_chosen_by_size_and_replication_and_says_why(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = ts.generate_events(spark, "M", 500)
+    frame = ts.generate_subscriptions(spark, "M", 1000)
+    path = tmp_path / "store"
+    ts.compile(frame, path, parts=3, profile=ts.profile(events))
+    small = ts.placement(path)
+    assert small.mode == "replicated"
+    assert "no more than the limit" in small.why
+    spark.conf.set("spark.tocsin.replicated.limit", "1000")
+    try:
+        large = ts.placement(path, spark=spark)
+        assert large.mode == "partitioned"
+        assert "of 3 parts on average" in str(large)
+        assert ts.placement(path, spark=spark, output="arrays").mode == "replicated"
+        assert "repartition" in _plan(ts.match(events, path)).lower()
+        assert "repartition" not in _plan(ts.match(events, path, mode="replicated")).lower()
+        wide = ts.generate_subscriptions(spark, "TW", 500)
+        profile = ts.profile(ts.generate_events(spark, "TW", 300))
+        ts.compile(wide, tmp_path / "wide", parts=3, profile=profile)
+        spread = ts.placement(tmp_path / "wide", spark=spark)
+        assert spread.mode == "replicated"
+        assert "but an event goes to" in spread.why
+    finally:
+        spark.conf.unset("spark.tocsin.replicated.limit")
+    with pytest.raises(ArgumentError, match="cannot be partitioned"):
+        ts.match(events, path, mode="partitioned", output="arrays")
+    tocsin.Matcher().save(tmp_path / "plain")
+    with pytest.raises(ArgumentError, match="no summaries"):
+        ts.match(events, tmp_path / "plain", mode="partitioned")
+
+
+def _plan(frame: DataFrame) -> str:
+    text: str = frame._jdf.queryExecution().toString()
+    return text
