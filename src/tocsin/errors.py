@@ -20,6 +20,9 @@ attributes and a stable ``code`` for programs. The hierarchy::
     │   ├── NoStoreError             there is none at this path
     │   ├── DamagedStoreError        a file is missing, cut off, or its checksum is wrong
     │   └── NewerStoreError          it was written by a newer version
+    ├── PipelineError                a pipeline cannot start or go on
+    │   ├── ConfigError              its configuration is wrong (the key is named)
+    │   └── NoJavaError              Spark has no Java runtime to run on
     ├── BrokerError                  a broker cannot do what it is asked
     │   ├── ProtocolError            bytes or messages that the protocol does not allow
     │   ├── NotAllowedError          no token, a wrong one, or one without the right
@@ -281,6 +284,33 @@ class NewerStoreError(StoreError):
     """A store has a format that only newer versions read."""
 
     code = "newer-store"
+
+
+class PipelineError(TocsinError):
+    """A pipeline cannot start or go on."""
+
+    code = "pipeline"
+
+
+class ConfigError(PipelineError):
+    """A pipeline's configuration is wrong; ``key`` names the place, as in ``source.format``."""
+
+    code = "config"
+
+    def __init__(self, key: str, reason: str, path: str | None = None) -> None:
+        self.key = key
+        self.reason = reason
+        self.path = path
+        super().__init__(key, reason, path)
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.path, self.key, self.reason) if part)
+
+
+class NoJavaError(PipelineError):
+    """Spark needs a Java runtime, and there is none."""
+
+    code = "no-java"
 
 
 class BrokerError(TocsinError):

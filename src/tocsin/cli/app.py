@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import broker_app, subscriptions_app
+from tocsin.cli import broker_app, demo_app, pipeline_app, subscriptions_app
 from tocsin.cli.console import guarded
 from tocsin.cli.shared import (
     EXIT_CODES,
@@ -44,6 +44,8 @@ bench_app = typer.Typer(
 )
 app.add_typer(bench_app)
 app.add_typer(subscriptions_app.app)
+app.add_typer(pipeline_app.app)
+app.add_typer(demo_app.app)
 broker_app.register(app, bench_app, EXIT_CODES)
 report_app = typer.Typer(
     name="report",
@@ -133,21 +135,6 @@ def match(
             subscriptions, events, out, engine, tuple(types), on_error.value, quarantine, as_json
         )
     )
-
-
-@app.command(epilog=EXIT_CODES)
-@guarded
-def demo(
-    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 30_000,
-    seed: Seed = 0,
-    engine: Engine = "auto",
-    as_json: AsJson = False,
-) -> int:
-    """Match a generated market: people watch prices, quotes come in."""
-    from tocsin.cli.demo import run
-
-    return run(subscriptions, events, seed, engine, as_json)
 
 
 @bench_app.command("parse", epilog=EXIT_CODES)
@@ -264,6 +251,22 @@ def bench_churn(
     return run_churn(
         Churn(workload, subscriptions, rate, seconds, batch, chunk, engine, seed), as_json
     )
+
+
+@bench_app.command("recovery", epilog=EXIT_CODES)
+@guarded
+def bench_recovery(
+    kills: Annotated[int, typer.Option(min=0, help="How many processes to kill.")] = 30,
+    events: Annotated[int, typer.Option(min=1, help="Events in a file.")] = 300,
+    subscriptions: Subscriptions = 2_000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Kill a running pipeline again and again, then hold its output against a recomputation."""
+    from tocsin.bench.recovery import Recovery
+    from tocsin.cli.bench import run_recovery
+
+    return run_recovery(Recovery(kills, events, subscriptions, seed), as_json)
 
 
 @bench_app.command("calibrate", epilog=EXIT_CODES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tocsin.cli.console import OK, Progress
+from tocsin.cli.console import BAD_ROWS, OK, Progress
 from tocsin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tocsin.bench.broker import Load
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
+    from tocsin.bench.recovery import Recovery
     from tocsin.bench.spark import SparkSetting
     from tocsin.bench.transitions import TransitionsSetting
 
@@ -77,6 +78,20 @@ def run_adapt(setting: Adapt, as_json: bool) -> int:
     from tocsin.bench import adapt
 
     return measured(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
+
+
+def run_recovery(setting: Recovery, as_json: bool) -> int:
+    """Kill a pipeline again and again; an exit code of 1 says that its output is wrong."""
+    from tocsin.bench import recovery
+
+    found: list[Result] = []
+
+    def measure(show: Show) -> Result:
+        found.append(recovery.run(setting, progress=show))
+        return found[0]
+
+    measured(measure, recovery.render, as_json)
+    return OK if found[0]["verified"] else BAD_ROWS
 
 
 def run_calibrate(repeats: int, as_json: bool) -> int:
