@@ -360,6 +360,8 @@ class UnavailableError(BrokerError):
 class RefusedError(BrokerError):
     """A broker answered a client with an error; ``status`` and ``code`` are the broker's."""
 
+    code = "refused"
+
     def __init__(self, status: int, code: str, message: str) -> None:
         self.status = status
         self.code = code
