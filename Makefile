@@ -38,10 +38,10 @@ demo: setup ## Run the demonstration
 	$(BIN)/tocsin demo $(DEMO_ARGS)
 
 test: lint ## Lint, then run the whole test suite
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-fast: setup ## Run the tests that are not marked slow
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)
 
 lint: setup ## Check style, formatting and types
 	$(BIN)/ruff check .

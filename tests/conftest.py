@@ -24,12 +24,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _ROOT = Path(__file__).parent.parent
-_CACHES_KEPT = 3
+_CACHES_KEPT = 6
 
 
 def _numba_cache() -> Path:
     """Return the folder for kernels compiled from the sources as they are now."""
-    state = hashlib.sha256(version("numba").encode())
+    checks = os.environ.get("NUMBA_BOUNDSCHECK", "")
+    state = hashlib.sha256((version("numba") + checks).encode())
     source = _ROOT / "src" / "tocsin"
     for path in sorted(
         [*source.rglob("*kernels*.py"), *source.rglob("arrays.py"), source / "jit.py"]
@@ -81,6 +82,9 @@ _NEED_NO_KERNELS = (
 )
 
 
+_TOGETHER = ("tests/spark/",)
+"""Tests that share something costly, and run one after the other in one process."""
+_LONG = ("tests/spark/", "tests/engines/test_kernels.py::test_no_kernel_reads")
 _COMMON_ENGINES = {"auto", "oracle"}
 _FAST_FOR_EVERY_ENGINE = ("tests/engines/test_protocol.py",)
 _NEED_OTHER_ENGINES = ("tests/engines/clustering/",)
@@ -96,18 +100,27 @@ def _asks_for_another_engine(item: pytest.Item) -> bool:
 
 
 def _place(item: pytest.Item) -> int:
-    """Return when a test comes: 0 where it needs no kernels, 2 where it needs rare ones."""
+    """Return when a test comes: 0 where it needs no kernels, 2 where it needs rare ones.
+
+    What takes minutes comes first, so that other processes do all the rest meanwhile.
+    """
+    if item.nodeid.startswith(_LONG):
+        return -1
     if _asks_for_another_engine(item) or item.nodeid.startswith(_NEED_OTHER_ENGINES):
         return 2
     return 0 if item.nodeid.startswith(_NEED_NO_KERNELS) else 1
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order and mark the tests as said above, and compile meanwhile when many are to run."""
     items.sort(key=_place)
     for item in items:
+        if item.nodeid.startswith(_TOGETHER):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("/")[1]))
         if _asks_for_another_engine(item) and not item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE):
             item.add_marker(pytest.mark.slow)
-    if len(items) > 1000:
+    is_first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if len(items) > 1000 and is_first:
         compiling = subprocess.Popen([sys.executable, "-m", "tests.compile"])
         atexit.register(compiling.kill)

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tocsin.broker.client import connect, connect_async
     from tocsin.matcher import LoadReport, Matcher
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
@@ -26,6 +27,8 @@ _HOMES = {
     "Matcher": "tocsin.matcher",
     "Matches": "tocsin.matches",
     "SubscriptionStore": "tocsin.subscription_store",
+    "connect": "tocsin.broker.client",
+    "connect_async": "tocsin.broker.client",
     "covers": "tocsin.normalize",
     "warm_up": "tocsin.warm",
 }
@@ -38,6 +41,8 @@ __all__ = [
     "Matches",
     "SubscriptionStore",
     "__version__",
+    "connect",
+    "connect_async",
     "covers",
     "errors",
     "warm_up",

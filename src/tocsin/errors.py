@@ -20,6 +20,15 @@ attributes and a stable ``code`` for programs. The hierarchy::
     │   ├── NoStoreError             there is none at this path
     │   ├── DamagedStoreError        a file is missing, cut off, or its checksum is wrong
     │   └── NewerStoreError          it was written by a newer version
+    ├── PipelineError                a pipeline cannot start or go on
+    │   ├── ConfigError              its configuration is wrong (the key is named)
+    │   └── NoJavaError              Spark has no Java runtime to run on
+    ├── BrokerError                  a broker cannot do what it is asked
+    │   ├── ProtocolError            bytes or messages that the protocol does not allow
+    │   ├── NotAllowedError          no token, a wrong one, or one without the right
+    │   ├── LimitError               too large, too many, too fast (the limit is named)
+    │   ├── UnavailableError         the broker is full, stopping, or cannot be reached
+    │   └── RefusedError             a broker answered a client with an error (its code kept)
     ├── UnknownEngineError           no engine has this name
     └── ArgumentError                a call's arguments do not fit together
 """
@@ -275,6 +284,92 @@ class NewerStoreError(StoreError):
     """A store has a format that only newer versions read."""
 
     code = "newer-store"
+
+
+class PipelineError(TocsinError):
+    """A pipeline cannot start or go on."""
+
+    code = "pipeline"
+
+
+class ConfigError(PipelineError):
+    """A pipeline's configuration is wrong; ``key`` names the place, as in ``source.format``."""
+
+    code = "config"
+
+    def __init__(self, key: str, reason: str, path: str | None = None) -> None:
+        self.key = key
+        self.reason = reason
+        self.path = path
+        super().__init__(key, reason, path)
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.path, self.key, self.reason) if part)
+
+
+class NoJavaError(PipelineError):
+    """Spark needs a Java runtime, and there is none."""
+
+    code = "no-java"
+
+
+class BrokerError(TocsinError):
+    """A broker cannot do what it is asked."""
+
+    code = "broker"
+
+
+class ProtocolError(BrokerError):
+    """Bytes or messages that the protocol does not allow."""
+
+    code = "protocol"
+
+
+class NotAllowedError(BrokerError):
+    """No token was given, a wrong one, or one without the right; ``known`` tells which."""
+
+    code = "not-allowed"
+
+    def __init__(self, message: str, *, known: bool = False) -> None:
+        self.message = message
+        self.known = known
+        super().__init__(message)
+
+
+class LimitError(BrokerError):
+    """Something is too large, too much or too fast; ``limit`` names the setting."""
+
+    code = "limit"
+
+    def __init__(self, message: str, limit: str, retry_after: float | None = None) -> None:
+        self.message = message
+        self.limit = limit
+        self.retry_after = retry_after
+        super().__init__(message, limit, retry_after)
+
+    def __str__(self) -> str:
+        return f"{self.message} (limit {self.limit})"
+
+
+class UnavailableError(BrokerError):
+    """The broker is full, stopping, cannot write, or cannot be reached."""
+
+    code = "unavailable"
+
+
+class RefusedError(BrokerError):
+    """A broker answered a client with an error; ``status`` and ``code`` are the broker's."""
+
+    code = "refused"
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        self.status = status
+        self.code = code
+        self.message = message
+        super().__init__(status, code, message)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class UnknownEngineError(TocsinError):

@@ -13,37 +13,43 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tocsin.arrow import kind_of_type
 from tocsin.book.ids import Ids
 from tocsin.book.parts import to_text
+from tocsin.changing import (
+    each,
+    gone_ids,
+    joined_kinds,
+    kinds_of_ids,
+    load,
+    make,
+    make_alone,
+    resolved,
+    without,
+)
 from tocsin.errors import ArgumentError, BadRow, NoStoreError, StoreError
-from tocsin.language.expression import Expression, attribute_names
+from tocsin.language.expression import Expression
 from tocsin.loading import (
-    Load,
     Moment,
-    load_rows,
-    load_table,
-    to_expression,
     to_ids,
     to_moment,
     to_params,
     to_table,
 )
 from tocsin.matcher import LoadReport, Matcher
-from tocsin.model import EventType, Kind, SubscriptionId, check_id
+from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.store import folder, manifests, pins
 from tocsin.store.changes import (
     Added,
     Change,
     One,
     Removed,
+    Several,
     Update,
     Updated,
     read_changes,
@@ -54,8 +60,6 @@ from tocsin.store.manifests import Part
 from tocsin.store.matchers import Described, making_sense, open_parts, read_facts, write_facts
 from tocsin.store.pins import Pin
 from tocsin.store.place import to_place
-
-_KINDS = {(): None, ("integers",): "integers", ("strings",): "strings"}
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,6 @@ class SubscriptionStore:
             attributes = None if of.attributes is None else set(of.attributes)
             if attributes is not None:
                 attributes.update(name for fact in facts for name in fact["attributes"])
-            kinds = {kind for kind in (of.ids, *(fact["ids"] for fact in facts)) if kind}
             last = (found.changes or [found.base])[-1]
             return StoreState(
                 found.number,
@@ -160,7 +163,7 @@ class SubscriptionStore:
                 found.base.n_bytes + sum(manifest.n_bytes for manifest in found.changes),
                 found.base.parts,
                 None if attributes is None else sorted(attributes),
-                _KINDS.get(tuple(kinds), "mixed"),
+                joined_kinds([of.ids, *(fact["ids"] for fact in facts)]),
                 last.made_at,
             )
 
@@ -196,7 +199,7 @@ class SubscriptionStore:
                 if is_whole:
                     matcher._make(change, moment)
                 else:
-                    matcher.unsubscribe_many([id for id in _gone(change) if id in matcher])
+                    matcher.unsubscribe_many([id for id in gone_ids(change) if id in matcher])
 
     def advance(self, matcher: Matcher, version: int, to: int) -> bool:
         """Bring a matcher of a whole version to a later one; False where it has to be opened anew.
@@ -224,13 +227,8 @@ class SubscriptionStore:
             matcher = Matcher(of.event_type, engine=of.engine, clock=clock, **options)
             with making_sense(self.place):
                 for change, moment in read_changes(self.place, found.changes):
-                    matcher.unsubscribe_many([id for id in _gone(change) if id in matcher])
-                    for one in change.updates if isinstance(change, Updated) else ():
-                        assert one.where is not None, "updates are written whole"
-                        new = One(one.id, one.where, one.params or {}, one.valid_until)
-                        matcher._make(new, moment)
-                    if isinstance(change, One | Added):
-                        matcher._make(change, moment)
+                    for one in each(change):
+                        make_alone(one, moment, matcher)
             return matcher
 
         return folder.reading(self.place, version, read)
@@ -273,11 +271,15 @@ class SubscriptionStore:
             version, matcher = self._open_head()
             kept = change
             if on_error == "quarantine":
-                bad = _load(change, matcher).refuse_taken(matcher._book)
-                kept = _without(change, bad)
+                bad = load(change, matcher).refuse_taken(matcher._book)
+                kept = without(change, bad)
             n = pc.count_distinct(kept.table.column("id")).as_py() if kept.table.num_rows else 0
             if not n or self._try(kept, version, matcher) is not None:
                 return LoadReport(n, bad)
+
+    def add_tables(self, tables: Iterable[tuple[pa.Table, str | None]]) -> int:
+        """Add tables, each with the text its parameters are for (or None), all in one version."""
+        return self._commit(Several([Added(table, where) for table, where in tables]))
 
     def remove(self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray) -> int:
         """Remove subscriptions; when one is unknown, none is. Return the version without them."""
@@ -329,12 +331,12 @@ class SubscriptionStore:
             self._head = None  # whatever happens now, unless all goes well
             moment = max(self._clock(), self._latest)
             matcher._clock = lambda: moment
-            attributes = _make(change, matcher)
-            change = _resolved(change, matcher)
+            attributes = make(change, matcher)
+            change = resolved(change, matcher)
             facts = {
                 "n_subscriptions": len(matcher),
                 "attributes": sorted(attributes),
-                "ids": _kinds_of_ids(change),
+                "ids": kinds_of_ids(change),
                 "at": moment,
             }
             contents = Contents({}, {"changes": lambda: write_change(change)}, {})
@@ -416,74 +418,8 @@ def open_or_create(path: str | os.PathLike[str], event_type: EventType | None) -
         return SubscriptionStore.create(path, event_type)
 
 
-def _gone(change: Change) -> list[SubscriptionId]:
-    """Return the ids whose conditions so far are void after a change."""
-    if isinstance(change, Removed):
-        return list(change.ids)
-    return [one.id for one in change.updates] if isinstance(change, Updated) else []
-
-
-def _resolved(change: Change, matcher: Matcher) -> Change:
-    """Return updates with the whole condition that each led to."""
-    if not isinstance(change, Updated):
-        return change
-    whole = {}
-    for one in change.updates:
-        dense = matcher._dense(one.id)
-        where, params = matcher._book.template(dense)
-        text, lifted = to_text(where)
-        until = matcher._book.valid_until(dense)
-        whole[one.id] = Update(one.id, text, {**params, **lifted}, until)
-    return Updated(list(whole.values()))
-
-
-def _make(change: Change, matcher: Matcher) -> set[str]:
-    """Make a change to a matcher; return the attributes that new conditions mention."""
-    if isinstance(change, Added):
-        loaded = _load(change, matcher)
-        matcher._load(loaded, "raise")
-        return set(loaded.attributes)
-    change.apply(matcher)
-    if isinstance(change, Removed):
-        return set()
-    texts = [change.where] if isinstance(change, One) else [one.where for one in change.updates]
-    return {name for text in texts if text for name in attribute_names(to_expression(text))}
-
-
-def _load(change: Added, matcher: Matcher) -> Load:
-    if change.is_rows:
-        return load_rows(change.table, matcher.event_type)
-    return load_table(change.table, change.where, matcher.event_type, None)
-
-
-def _without(change: Added, bad: Sequence[BadRow]) -> Added:
-    """Return the subscriptions of a table that are not refused."""
-    table = change.table
-    if not bad:
-        return change
-    if change.is_rows:
-        ids = table.column("id")
-        refused = pa.array([row.id for row in bad if row.id is not None], ids.type)
-        kept = pc.and_(ids.is_valid(), pc.invert(pc.is_in(ids, refused)))
-        return replace(change, table=table.filter(kept))
-    is_good = np.ones(table.num_rows, np.bool_)
-    is_good[[row.row for row in bad]] = False
-    return replace(change, table=table.filter(pa.array(is_good)))
-
-
-def _kinds_of_ids(change: Change) -> str | None:
-    """Return the kinds of the ids that a change adds."""
-    if isinstance(change, Added):
-        kind = kind_of_type(change.table.schema.field("id").type)
-        return "strings" if kind is Kind.STRING else "integers"
-    if isinstance(change, One):
-        return "strings" if isinstance(change.id, str) else "integers"
-    return None
-
-
 def _joined_facts(parts: Sequence[Part]) -> dict[str, Any]:
     of = [read_facts(part.facts) for part in parts]
-    kinds = {one.ids for one in of if one.ids}
     attributes = None
     if all(one.attributes is not None for one in of):
         attributes = sorted({name for one in of for name in one.attributes or ()})
@@ -495,6 +431,6 @@ def _joined_facts(parts: Sequence[Part]) -> dict[str, Any]:
             first.options,
             sum(one.n_subscriptions for one in of),
             attributes,
-            _KINDS.get(tuple(kinds), "mixed"),
+            joined_kinds(one.ids for one in of),
         )
     )

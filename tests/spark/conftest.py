@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCE = Path(tocsin.__file__).parents[1]
+NEED_NO_SPARK = {"test_config.py", "test_lines.py", "test_folders.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of Spark is slow, needs Java, and warns about what is not ours."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent in item.path.parents and item.path.name not in NEED_NO_SPARK:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.filterwarnings("ignore"))
             if shutil.which("java") is None:

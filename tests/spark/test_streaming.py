@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import tocsin
@@ -48,8 +49,8 @@ class Stream:
         )  # fmt: skip
 
     def found(self, output: str = "output") -> list[tuple[Any, ...]]:
-        frame = self.spark.read.parquet(str(self.folder / output))
-        return sorted(tuple(row) for row in frame.collect())
+        tables = [pq.read_table(file) for file in (self.folder / output).glob("*.parquet")]
+        return sorted(tuple(row.values()) for table in tables for row in table.to_pylist())
 
 
 @pytest.fixture

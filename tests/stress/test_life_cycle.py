@@ -39,7 +39,7 @@ from tocsin.normalize import NormalForm, bind, normalize
 IDS: list[str | int] = [*range(12), *"abcdefghijkl"]
 Engines: TypeAlias = Sequence[tuple[str, dict[str, Any]]]
 COMMON: Engines = (("auto", {}), ("auto", {"merges": False}), ("oracle", {}))
-RESTLESS = {"bm_max": 0.2, "b_min": 2, "rp_min": 3}
+RESTLESS = {"bm_max": 0.2, "b_min": 2, "rp_min": 3, "s_min": 0}
 """Thresholds by which `dynamic` makes and removes tables all the time."""
 EVERY: Engines = (*((name, {}) for name in names()), ("dynamic", RESTLESS))
 BAD_TEXTS = ("x =", "", "x = :p", "f(x) = 1", "x LIKE 'a!' ESCAPE '!'", "x = 1 AND (y = 2")

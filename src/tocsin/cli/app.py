@@ -6,24 +6,33 @@ and the names of the engines are imported here.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tocsin.cli import broker_app, demo_app, pipeline_app, subscriptions_app
 from tocsin.cli.console import guarded
-from tocsin.engines import names
-
-_EXIT_CODES = (
-    "Exit codes: 0 success; 1 finished, but bad rows were set aside; "
-    "2 bad input or usage; 130 interrupted."
+from tocsin.cli.shared import (
+    EXIT_CODES,
+    AsJson,
+    Baseline,
+    Engine,
+    EventsOrNone,
+    LoadForm,
+    OnError,
+    Repeats,
+    Scenario,
+    Seed,
+    Subscriptions,
+    Types,
+    Workload,
 )
 
 app = typer.Typer(
     name="tocsin",
     help="Content-based publish/subscribe: which subscriptions does an event match?",
-    epilog=_EXIT_CODES,
+    epilog=EXIT_CODES,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -31,56 +40,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 bench_app = typer.Typer(
-    name="bench", help="Measure.", epilog=_EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
+    name="bench", help="Measure.", epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(bench_app)
-
-
-class OnError(StrEnum):
-    """What to do with bad rows."""
-
-    RAISE = "raise"
-    QUARANTINE = "quarantine"
-
-
-class Baseline(StrEnum):
-    """What to compare with."""
-
-    DUCKDB = "duckdb"
-    NONE = "none"
-
-
-class Scenario(StrEnum):
-    """What changes."""
-
-    INTERESTS = "interests"
-    SKEW = "skew"
-
-
-class LoadForm(StrEnum):
-    """The form in which subscriptions are loaded."""
-
-    ROWS = "rows"
-    TEXTS = "texts"
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
-Types = Annotated[
-    list[str],
-    typer.Option(
-        "--type",
-        metavar="NAME=KIND",
-        help="Declare an attribute: integer, float, string, boolean or timestamp. Repeatable.",
-    ),
-]
-Engine = Annotated[str, typer.Option(help=f"The matching algorithm: {', '.join(names())}.")]
-Seed = Annotated[int, typer.Option(min=0, help="The seed of the generated data.")]
-Workload = Annotated[str, typer.Option(help="W0, W1, W2, T, TW, M or G.")]
-Subscriptions = Annotated[int, typer.Option(min=1, help="How many subscriptions.")]
-Repeats = Annotated[int, typer.Option(min=1, help="How often each is timed.")]
-EventsOrNone = Annotated[
-    int | None, typer.Option(min=1, help="How many events; by default as suits the workload.")
-]
+app.add_typer(subscriptions_app.app)
+app.add_typer(pipeline_app.app)
+app.add_typer(demo_app.app)
+broker_app.register(app, bench_app, EXIT_CODES)
+report_app = typer.Typer(
+    name="report",
+    help="Measure, and write a page.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(report_app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -103,7 +77,7 @@ def _root(
     pass
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 @guarded
 def check(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Conditions.")],
@@ -124,7 +98,7 @@ def check(
     return run(texts, types, params, as_json)
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 @guarded
 def match(
     subscriptions: Annotated[
@@ -163,22 +137,7 @@ def match(
     )
 
 
-@app.command(epilog=_EXIT_CODES)
-@guarded
-def demo(
-    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 30_000,
-    seed: Seed = 0,
-    engine: Engine = "auto",
-    as_json: AsJson = False,
-) -> int:
-    """Match a generated market: people watch prices, quotes come in."""
-    from tocsin.cli.demo import run
-
-    return run(subscriptions, events, seed, engine, as_json)
-
-
-@bench_app.command("parse", epilog=_EXIT_CODES)
+@bench_app.command("parse", epilog=EXIT_CODES)
 @guarded
 def bench_parse(
     subscriptions: Annotated[int, typer.Option(min=1, help="How many texts.")] = 1_000_000,
@@ -192,7 +151,7 @@ def bench_parse(
     return run_parse(subscriptions, seed, repeats, as_json)
 
 
-@bench_app.command("match", epilog=_EXIT_CODES)
+@bench_app.command("match", epilog=EXIT_CODES)
 @guarded
 def bench_match(
     workload: Workload = "W0",
@@ -224,7 +183,7 @@ def bench_match(
     return run_match(setting, as_json)
 
 
-@bench_app.command("latency", epilog=_EXIT_CODES)
+@bench_app.command("latency", epilog=EXIT_CODES)
 @guarded
 def bench_latency(
     workload: Workload = "W0",
@@ -240,7 +199,7 @@ def bench_latency(
     return run_latency(workload, subscriptions, events, engine, seed, as_json)
 
 
-@bench_app.command("scale", epilog=_EXIT_CODES)
+@bench_app.command("scale", epilog=EXIT_CODES)
 @guarded
 def bench_scale(
     workload: Workload = "W0",
@@ -269,7 +228,7 @@ def bench_scale(
     return run_scale(setting, subscriptions, as_json)
 
 
-@bench_app.command("churn", epilog=_EXIT_CODES)
+@bench_app.command("churn", epilog=EXIT_CODES)
 @guarded
 def bench_churn(
     workload: Workload = "W0",
@@ -294,7 +253,23 @@ def bench_churn(
     )
 
 
-@bench_app.command("calibrate", epilog=_EXIT_CODES)
+@bench_app.command("recovery", epilog=EXIT_CODES)
+@guarded
+def bench_recovery(
+    kills: Annotated[int, typer.Option(min=0, help="How many processes to kill.")] = 30,
+    events: Annotated[int, typer.Option(min=1, help="Events in a file.")] = 300,
+    subscriptions: Subscriptions = 2_000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Kill a running pipeline again and again, then hold its output against a recomputation."""
+    from tocsin.bench.recovery import Recovery
+    from tocsin.cli.bench import run_recovery
+
+    return run_recovery(Recovery(kills, events, subscriptions, seed), as_json)
+
+
+@bench_app.command("calibrate", epilog=EXIT_CODES)
 @guarded
 def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
     """Measure the cost constants of the planner on this machine, beside those in use."""
@@ -303,7 +278,7 @@ def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
     return run_calibrate(repeats, as_json)
 
 
-@bench_app.command("adapt", epilog=_EXIT_CODES)
+@bench_app.command("adapt", epilog=EXIT_CODES)
 @guarded
 def bench_adapt(
     scenario: Annotated[
@@ -332,7 +307,7 @@ def bench_adapt(
     )
 
 
-@bench_app.command("spark", epilog=_EXIT_CODES)
+@bench_app.command("spark", epilog=EXIT_CODES)
 @guarded
 def bench_spark(
     subscriptions: Subscriptions = 1_000_000,
@@ -353,3 +328,54 @@ def bench_spark(
         SparkSetting(subscriptions, events, join_events, memory_mb, seed=seed, repeats=repeats),
         as_json,
     )
+
+
+@bench_app.command("transitions", epilog=EXIT_CODES)
+@guarded
+def bench_transitions(
+    publications: Annotated[int, typer.Option(min=1, help="How many publications.")] = 100_000,
+    subscriptions: Subscriptions = 100_000,
+    batch: Annotated[int, typer.Option(min=1, help="Updates in a micro-batch.")] = 200_000,
+    batches: Annotated[int, typer.Option(min=1, help="How many micro-batches.")] = 5,
+    baseline: Annotated[int, typer.Option(min=0, help="Updates for the baseline.")] = 2_000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Measure what an update of a publication costs on Spark, against one key a group."""
+    from tocsin.bench.transitions import TransitionsSetting
+    from tocsin.cli.bench import run_transitions
+
+    setting = TransitionsSetting(publications, subscriptions, batch, batches, baseline, seed=seed)
+    return run_transitions(setting, as_json)
+
+
+@report_app.callback()
+def _report() -> None:
+    pass
+
+
+@report_app.command("papers", epilog=EXIT_CODES)
+@guarded
+def report_papers(
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few subscriptions, to see that everything runs.")
+    ] = False,
+    paper: Annotated[
+        str | None, typer.Option(help="Only this paper, by its number: 000 or 001.")
+    ] = None,
+    largest: Annotated[
+        int | None,
+        typer.Option(
+            min=1000,
+            help="Subscriptions that stand for the papers' six million; by default as many as "
+            "memory allows.",
+        ),
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Measure what the papers plotted, and write a page with the plots and tables beside it."""
+    from tocsin.cli.report import run_papers
+
+    return run_papers(out, quick, paper, largest, seed, as_json)

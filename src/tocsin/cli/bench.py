@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tocsin.cli.console import OK, Progress
+from tocsin.cli.console import BAD_ROWS, OK, Progress
 from tocsin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tocsin.bench.adapt import Adapt
+    from tocsin.bench.broker import Load
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
+    from tocsin.bench.recovery import Recovery
     from tocsin.bench.spark import SparkSetting
+    from tocsin.bench.transitions import TransitionsSetting
 
 Show = Callable[[str, int, int], None]
 Result = dict[str, Any]
@@ -25,7 +28,7 @@ def run_parse(subscriptions: int, seed: int, repeats: int, as_json: bool) -> int
     """Time how subscriptions become normal forms."""
     from tocsin.bench import parse
 
-    return _run(
+    return measured(
         lambda show: parse.run(subscriptions, seed, repeats, progress=show), parse.render, as_json
     )
 
@@ -34,7 +37,7 @@ def run_match(setting: Setting, as_json: bool) -> int:
     """Time how many events a second are matched, against a baseline."""
     from tocsin.bench import match
 
-    return _run(lambda show: match.run(setting, progress=show), match.render, as_json)
+    return measured(lambda show: match.run(setting, progress=show), match.render, as_json)
 
 
 def run_latency(
@@ -43,7 +46,7 @@ def run_latency(
     """Time single events."""
     from tocsin.bench import latency
 
-    return _run(
+    return measured(
         lambda show: latency.run(workload, subscriptions, events, engine, seed, progress=show),
         latency.render,
         as_json,
@@ -60,28 +63,42 @@ def run_scale(setting: Setting, numbers: str, as_json: bool) -> int:
         raise ArgumentError(
             f"--subscriptions takes numbers with commas between them, not {numbers!r}"
         ) from None
-    return _run(lambda show: scale.run(setting, sizes, progress=show), scale.render, as_json)
+    return measured(lambda show: scale.run(setting, sizes, progress=show), scale.render, as_json)
 
 
 def run_churn(setting: Churn, as_json: bool) -> int:
     """Time matching while subscriptions come and go."""
     from tocsin.bench import churn
 
-    return _run(lambda show: churn.run(setting, progress=show), churn.render, as_json)
+    return measured(lambda show: churn.run(setting, progress=show), churn.render, as_json)
 
 
 def run_adapt(setting: Adapt, as_json: bool) -> int:
     """Time matching through a change."""
     from tocsin.bench import adapt
 
-    return _run(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
+    return measured(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
+
+
+def run_recovery(setting: Recovery, as_json: bool) -> int:
+    """Kill a pipeline again and again; an exit code of 1 says that its output is wrong."""
+    from tocsin.bench import recovery
+
+    found: list[Result] = []
+
+    def measure(show: Show) -> Result:
+        found.append(recovery.run(setting, progress=show))
+        return found[0]
+
+    measured(measure, recovery.render, as_json)
+    return OK if found[0]["verified"] else BAD_ROWS
 
 
 def run_calibrate(repeats: int, as_json: bool) -> int:
     """Measure the planner's cost constants."""
     from tocsin.bench import calibrate
 
-    return _run(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
+    return measured(lambda show: calibrate.run(repeats, progress=show), calibrate.render, as_json)
 
 
 def run_spark(setting: SparkSetting, as_json: bool) -> int:
@@ -91,12 +108,32 @@ def run_spark(setting: SparkSetting, as_json: bool) -> int:
     except ModuleNotFoundError as error:
         raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
 
-    return _run(lambda show: spark.run(setting, progress=show), spark.render, as_json)
+    return measured(lambda show: spark.run(setting, progress=show), spark.render, as_json)
 
 
-def _run(
+def run_transitions(setting: TransitionsSetting, as_json: bool) -> int:
+    """Measure what an update of a publication costs on Spark."""
+    try:
+        from tocsin.bench import transitions
+    except ModuleNotFoundError as error:
+        raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
+
+    return measured(
+        lambda show: transitions.run(setting, progress=show), transitions.render, as_json
+    )
+
+
+def run_broker(load: Load, as_json: bool) -> int:
+    """Load a broker."""
+    from tocsin.bench import broker
+
+    return measured(lambda show: broker.run(load, progress=show), broker.render, as_json)
+
+
+def measured(
     measure: Callable[[Show], Result], render: Callable[[Mapping[str, Any]], str], as_json: bool
 ) -> int:
+    """Measure with a progress bar, and print the figures."""
     with Progress() as progress:
 
         def show(label: str, done: int, total: int) -> None:

@@ -11,9 +11,9 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,11 @@ from tocsin.cli.match_files import (
     replacing,
 )
 from tocsin.cli.options import to_event_type
+from tocsin.cli.quarantine import Quarantine, load_file
 from tocsin.cli.subscription_files import SubscriptionFile
 from tocsin.encode.readers import Chunk, EventFile, read_events
 from tocsin.errors import EventError, FileFormatError
 from tocsin.matcher import Matcher
-
-MAX_SHOWN = 20
-"""How many bad rows are listed on standard error."""
 
 FIRST_SLICE = 1024
 MAX_SLICE = 1 << 16
@@ -54,29 +52,6 @@ class MatchOptions:
     on_error: str
     quarantine: Path | None
     as_json: bool
-
-
-@dataclass
-class Quarantine:
-    """The rows set aside: counted, the first of them kept, all of them written if wanted."""
-
-    stream: IO[bytes] | None = None
-    n_rows: int = 0
-    shown: list[str] = field(default_factory=list)
-
-    def add(self, path: Path, place: str, number: int, reason: str, original: str) -> None:
-        """Set a row aside."""
-        self.n_rows += 1
-        if len(self.shown) < MAX_SHOWN:
-            self.shown.append(f"{path}: {place} {number}: {reason}")
-        if self.stream is not None:
-            facts = {"file": str(path), place: number, "reason": reason, "original": original}
-            self.stream.write(json.dumps(facts, ensure_ascii=False).encode() + b"\n")
-
-    def listing(self) -> str:
-        """Return the rows as lines of text; the last says how many were left out."""
-        more = self.n_rows - len(self.shown)
-        return "\n".join([*self.shown, f"… and {more:,} more"] if more else self.shown)
 
 
 @dataclass
@@ -127,7 +102,10 @@ def run(options: MatchOptions) -> int:
         stream = stack.enter_context(replacing(options.quarantine)) if options.quarantine else None
         quarantine = Quarantine(stream)
         with Progress() as progress:
-            summary.seconds_loading = _load(matcher, subscriptions, quarantine, progress)
+            start = time.perf_counter()
+            for _ in load_file(matcher, subscriptions, quarantine, progress):
+                pass
+            summary.seconds_loading = time.perf_counter() - start
             summary.subscriptions = len(matcher)
             if quarantine.n_rows and options.on_error == "raise":
                 message = f"{quarantine.n_rows:,} bad rows; nothing was matched"
@@ -143,23 +121,6 @@ def run(options: MatchOptions) -> int:
     text = json.dumps(summary.to_json()) if options.as_json else summary.to_text()
     typer.echo(text, err=options.out is None)
     return BAD_ROWS if quarantine.n_rows else OK
-
-
-def _load(
-    matcher: Matcher, file: SubscriptionFile, quarantine: Quarantine, progress: Progress
-) -> float:
-    """Subscribe all good rows of a file; return the seconds it took."""
-    start = time.perf_counter()
-    for part in file:
-        report = matcher.subscribe_many(part.table, where=part.where, on_error="quarantine")
-        for bad in report.bad:
-            text = part.where if part.where is not None else part.table["where"][bad.row].as_py()
-            place = int(part.places[bad.row])
-            quarantine.add(file.path, file.place, place, bad.reason, str(text))
-        progress.show("subscriptions", file.fraction, note=f"{len(matcher):,}")
-    for line in sorted(file.bad):
-        quarantine.add(file.path, file.place, line.line, line.reason, line.original)
-    return time.perf_counter() - start
 
 
 def _match(

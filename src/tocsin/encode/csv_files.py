@@ -54,7 +54,7 @@ class CsvFile(EventFile):
         reasons: dict[int, str] = {}
         columns = []
         for (name, kind), column in zip(kinds.items(), block.columns, strict=True):
-            columns.append(_convert(column, name, kind, reasons))
+            columns.append(convert_texts(column, name, kind, reasons))
         at = {
             int(block.lines[i]): BadLine(int(block.lines[i]), reason, block.original(i))
             for i, reason in reasons.items()
@@ -270,7 +270,7 @@ def _match(column: pa.Array, pattern: str) -> bool:
     return bool(fits)
 
 
-def _convert(column: pa.Array, name: str, kind: Kind, reasons: dict[int, str]) -> pa.Array:
+def convert_texts(column: pa.Array, name: str, kind: Kind, reasons: dict[int, str]) -> pa.Array:
     """Turn a column of texts into its kind; where one does not fit, say why and leave a null."""
     if kind is Kind.STRING:
         return column

@@ -30,7 +30,9 @@ _ENGINES = {
     "propagation-prefetch": _Entry("clustering.propagation", "PrefetchingPropagationEngine"),
     "static": _Entry("clustering.static", "StaticEngine", {"max_bytes": int}),
     "dynamic": _Entry(
-        "clustering.dynamic", "DynamicEngine", {"bm_max": float, "b_min": int, "rp_min": int}
+        "clustering.dynamic",
+        "DynamicEngine",
+        {"bm_max": float, "b_min": int, "rp_min": int, "s_min": float},
     ),
     "tree": _Entry("tree", "make_tree", None),
     "fastint": _Entry("fastint", "FastintEngine"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tocsin.spark.matching import match, matched
     from tocsin.spark.placing import Placement, placement
     from tocsin.spark.profiling import Profile, profile
+    from tocsin.spark.tracking import transitions
 
 _HOMES = {
     "CompileReport": "tocsin.spark.compiling",
@@ -34,6 +35,7 @@ _HOMES = {
     "placement": "tocsin.spark.placing",
     "profile": "tocsin.spark.profiling",
     "silenced": "tocsin.spark.drift",
+    "transitions": "tocsin.spark.tracking",
 }
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "placement",
     "profile",
     "silenced",
+    "transitions",
 ]
 
 

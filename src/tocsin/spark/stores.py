@@ -99,6 +99,11 @@ def pin(path: str, name: str, number: int) -> Pin:
     return SubscriptionStore(path).pin(name, number)
 
 
+def has_integer_ids(path: str, version: int) -> bool:
+    """Whether there are subscriptions and all their ids are integers."""
+    return describe(path, version).ids == "integers"
+
+
 def has_ends(matcher: Matcher) -> bool:
     """Whether any subscription ends by itself."""
     return matcher._book.has_expiries

@@ -108,11 +108,30 @@ class Updated:
             matcher.update(one.id, where=one.where, params=one.params)
 
 
-Change: TypeAlias = One | Added | Removed | Updated
+@dataclass(frozen=True)
+class Several:
+    """Batches that are made together, in order."""
+
+    changes: Sequence[One | Added | Removed | Updated]
+
+    def apply(self, matcher: Changed) -> None:
+        """Make all of them."""
+        for change in self.changes:
+            change.apply(matcher)
+
+
+Change: TypeAlias = One | Added | Removed | Updated | Several
 
 
 def write_change(change: Change) -> Parts:
     """Return a batch of changes in parts."""
+    if isinstance(change, Several):
+        written = [write_change(one) for one in change.changes]
+        return Parts(
+            {"op": "several", "facts": [parts.facts for parts in written]},
+            {f"{at}.{n}": a for at, parts in enumerate(written) for n, a in parts.arrays.items()},
+            {f"{at}.{n}": c for at, parts in enumerate(written) for n, c in parts.columns.items()},
+        )
     if isinstance(change, One):
         params = write_params(change.params)
         return Parts({"op": "one", "one": [change.id, change.where, params, change.valid_until]})
@@ -134,6 +153,8 @@ def write_change(change: Change) -> Parts:
 def read_change(parts: Parts) -> Change:
     """Return the batch that was written; raises KeyError or ValueError for other parts."""
     facts = parts.facts
+    if facts["op"] == "several":
+        return Several([read_change(_part(parts, at)) for at in range(len(facts["facts"]))])  # type: ignore[misc]
     if facts["op"] == "one":
         id, where, params, valid_until = facts["one"]
         return One(id, where, read_params(params), valid_until)
@@ -149,6 +170,14 @@ def read_change(parts: Parts) -> Change:
             ]
         )
     raise ValueError(f"no change is called {facts['op']!r}")
+
+
+def _part(parts: Parts, at: int) -> Parts:
+    """Return one of several batches."""
+    prefix = f"{at}."
+    arrays = {n[len(prefix) :]: a for n, a in parts.arrays.items() if n.startswith(prefix)}
+    columns = {n[len(prefix) :]: c for n, c in parts.columns.items() if n.startswith(prefix)}
+    return Parts(parts.facts["facts"][at], arrays, columns)
 
 
 def read_changes(place: Place, found: Sequence[Manifest]) -> Iterator[tuple[Change, float]]:

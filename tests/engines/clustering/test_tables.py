@@ -172,7 +172,7 @@ def test_static_plans_anew_when_much_has_changed_or_events_are_profiled() -> Non
 
 def test_dynamic_makes_a_table_when_margin_and_power_suffice() -> None:
     """Under one of ten values, 100 conjunctions have a margin of 1 for each ten in a cluster."""
-    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=100)
+    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=100, s_min=0)
     bench.insert(0, *pairs(90))
     engine = dynamic(bench)
     assert engine.n_created == 0
@@ -186,7 +186,7 @@ def test_dynamic_makes_a_table_when_margin_and_power_suffice() -> None:
 
 
 def test_reparation_power_adds_up_over_clusters_until_it_suffices() -> None:
-    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=250)
+    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=250, s_min=0)
     texts = [*pairs(100), *pairs(100), *pairs(100)]
     bench.insert(0, *texts[:200])
     engine = dynamic(bench)
@@ -195,19 +195,41 @@ def test_reparation_power_adds_up_over_clusters_until_it_suffices() -> None:
     assert not engine.tables
     bench.insert(200, *texts[200:])
     assert schemas(engine) == [("a", "b")]
-    assert engine.repair.strongest()[1] == 0
+    assert engine.repair.best(1, 0.0) == 0, "nobody speaks any more"
     bench.check([{"a": 3, "b": 4, "x": 1e9}])
 
 
+def test_a_table_that_saves_too_few_checks_is_not_made() -> None:
+    """200 conjunctions under one of ten values are 20 checks an event, under a pair of them 2."""
+    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=100, s_min=18.1)
+    bench.insert(0, *pairs(200))
+    assert schemas(dynamic(bench)) == []
+    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=100, s_min=17.9)
+    bench.insert(0, *pairs(200))
+    assert schemas(dynamic(bench)) == [("a", "b")]
+
+
+def test_what_is_frozen_makes_and_removes_no_tables() -> None:
+    bench = Bench("dynamic", bm_max=1.0, b_min=50, rp_min=100, s_min=0)
+    bench.insert(0, *pairs(200))
+    engine = dynamic(bench)
+    engine.freeze()
+    bench.delete(*range(190))
+    assert schemas(engine) == [("a", "b")]
+    bench.insert(200, *(f"c = {i % 10} AND d = {i // 10 % 10}" for i in range(400)))
+    assert schemas(engine) == [("a", "b")]
+    bench.check([{"a": 9, "b": 9, "x": 1e9}, {"c": 3, "d": 4}])
+
+
 def test_a_high_limit_of_margins_leaves_everything_as_it_is() -> None:
-    bench = Bench("dynamic", bm_max=1_000.0, b_min=1, rp_min=1)
+    bench = Bench("dynamic", bm_max=1_000.0, b_min=1, rp_min=1, s_min=0)
     bench.insert(0, *pairs(1_000))
     assert dynamic(bench).n_created == dynamic(bench).n_moved == 0
     bench.check([{"a": 3, "b": 4, "x": 1e9}])
 
 
 def test_dynamic_removes_a_table_that_holds_too_little() -> None:
-    bench = Bench("dynamic", bm_max=1.0, b_min=50, rp_min=100)
+    bench = Bench("dynamic", bm_max=1.0, b_min=50, rp_min=100, s_min=0)
     bench.insert(0, *pairs(200))
     engine = dynamic(bench)
     assert schemas(engine) == [("a", "b")]
@@ -224,7 +246,7 @@ def test_dynamic_removes_a_table_that_holds_too_little() -> None:
 
 
 def test_redistribution_uses_the_tables_there_are_before_it_makes_others() -> None:
-    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=100)
+    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=100, s_min=0)
     bench.insert(0, *pairs(200))
     engine = dynamic(bench)
     n_moved = engine.n_moved
@@ -235,7 +257,7 @@ def test_redistribution_uses_the_tables_there_are_before_it_makes_others() -> No
 
 
 def test_new_statistics_make_a_cluster_excessive() -> None:
-    bench = Bench("dynamic", bm_max=2.0, b_min=1, rp_min=50)
+    bench = Bench("dynamic", bm_max=2.0, b_min=1, rp_min=50, s_min=0)
     bench.engine.profile(to_batch([{"a": -1, "b": -1}] * 1_000))
     bench.insert(0, *pairs(200, values=2))
     engine = dynamic(bench)
@@ -246,7 +268,7 @@ def test_new_statistics_make_a_cluster_excessive() -> None:
 
 
 def test_redistribution_moves_what_other_tables_serve_better() -> None:
-    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=10_000)
+    bench = Bench("dynamic", bm_max=1.0, b_min=1, rp_min=10_000, s_min=0)
     bench.insert(0, *(f"a = {i % 2} AND b = {i // 2 % 2} AND x > {i}" for i in range(100)))
     engine = dynamic(bench)
     assert engine.n_moved == 0

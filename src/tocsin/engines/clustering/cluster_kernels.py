@@ -1,13 +1,12 @@
 """Conjunctions, association lists and clusters, compiled: the second phase of the engines.
 
 Enters: conjunctions as runs of predicate numbers; for each event the predicates that it satisfies.
-Leaves: the conjunctions that each event satisfies (LIKE patterns apart).
+Leaves: the conjunctions that each event satisfies (LIKE patterns apart). What only reads, and calls
+nothing here, is in `read_kernels`.
 
-All that varies in length lies in one *pool* of 32-bit numbers: the predicates of a conjunction, the
-association list of a predicate, the columns of a cluster. Space in it is given out in classes of
-size, a quarter of a power of two apart, and what is given back waits in a list for its class. A
-*block* is some columns of equal capacity. What it holds is removed by moving the last entry into
-its place, so that entries may come and go in time proportional to their predicates.
+Space in the pool is given out in classes of size, a quarter of a power of two apart, and what is
+given back waits in a list for its class. What a block holds is removed by moving the last entry
+into its place, so that entries may come and go in time proportional to their predicates.
 
 Kernels that need room stop where it runs out and say so; the caller makes room and goes on.
 """
@@ -15,84 +14,51 @@ Kernels that need room stop where it runs out and say so; the caller makes room 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tocsin.engines.clustering.arrays import (
+    ACCESS,
+    BASE,
+    BLOCK,
+    CAPACITY,
+    CHAIN,
+    CLUSTER,
+    COUNT,
+    FREE_ACCESS,
+    FREE_CLUSTER,
+    FREE_SLOT,
+    GUESS,
+    HEAD,
+    MAX_SCHEMA,
+    N_ACCESS,
+    N_CLUSTERS,
+    N_LEFT,
+    N_SLOTS,
+    NEXT,
+    OWNER,
+    POOL_USED,
+    POPULATION,
+    POSITION,
+    RUN,
+    SEEN,
+    SIBLING,
+    SIZE,
+    STRIPE,
+    SUBSCRIPTION,
+    TABLE,
+    TRUE,
+    UNFOLD,
+    Bits,
+    Clustering,
+    Held,
+    Integers,
+    Numbers,
+    Scalar,
+    Scratch,
+)
 from tocsin.jit import inlined, kernel, prefetch_row
-
-Integers: TypeAlias = NDArray[np.int64]
-Numbers: TypeAlias = NDArray[np.int32]
-Bits: TypeAlias = NDArray[np.uint8]
-Shares: TypeAlias = NDArray[np.float64]
-Scalar: TypeAlias = Any
-
-TRUE = 0
-"""The predicate that always holds."""
-MAX_SCHEMA = 4
-"""How many attributes a table's schema may have."""
-UNFOLD = 16
-"""How many entries of a column make a cache line."""
-GUESS = 0.5
-"""The share of events thought to satisfy a predicate that is no equality."""
-
-POOL_USED, N_SLOTS, FREE_SLOT, N_CLUSTERS, FREE_CLUSTER, N_ACCESS, FREE_ACCESS = range(7)
-"""Places in `Held.state`; `FREE_…` is the first of a list of free rows, or -1."""
-
-SUBSCRIPTION, SIBLING, OWNER, RUN, SIZE, CLUSTER, POSITION = range(7)
-"""Columns of `Held.conjunctions`: the dense id (-1: a free row), the next conjunction of the same
-subscription (or the next free row), the first one; where its predicates are, and how many; its
-cluster, and its position there."""
-
-BASE, CAPACITY, COUNT, N_LEFT, ACCESS, NEXT, SEEN = range(7)
-"""Columns of blocks: where it starts, for how many entries it has room, how many it has. Clusters
-also have how many predicates are left to check, the access predicate, the next cluster under it,
-and a number that is 0 when they are made and otherwise left to the engine."""
-
-TABLE, HEAD, CHAIN, POPULATION = range(MAX_SCHEMA, MAX_SCHEMA + 4)
-"""Columns of access predicates, after the predicates they are made of: the table (-1: a predicate
-by itself), the first cluster, the next in the same bucket (or the next free row), and how many
-conjunctions they lead to."""
-
-
-class Held(NamedTuple):
-    """Conjunctions by slot, and the pool."""
-
-    pool: Numbers
-    free: Integers
-    state: Integers
-    conjunctions: Numbers
-
-
-class Clustering(NamedTuple):
-    """Clusters, access predicates, and the tables that find them.
-
-    `schemas[t]` is how many dimensions table t has (0: there is none), and which. `access_of` gives
-    the access predicate made of one predicate alone; the others are found by hashing.
-    """
-
-    clusters: Numbers
-    access: Numbers
-    bucket: Numbers
-    access_of: Numbers
-    schemas: Numbers
-    dimension: Numbers
-    share: Shares
-    n_points: Integers
-
-
-class Scratch(NamedTuple):
-    """Room that is clean between events: a bit for each predicate, a predicate for each dimension.
-
-    `candidates` has room for all clusters.
-    """
-
-    bits: Bits
-    point: Numbers
-    candidates: Numbers
-    order: Numbers
-
 
 # The pool.
 
@@ -191,20 +157,6 @@ def store(
 
 
 @kernel
-def slots_of(held: Held, first_of: Numbers, ids: Integers, slots: Numbers) -> int:
-    """Write the slots of subscriptions as far as there is room; return how many there are."""
-    n = 0
-    for i in range(len(ids)):
-        c = first_of[ids[i]]
-        while c >= 0:
-            if n < len(slots):
-                slots[n] = c
-            n += 1
-            c = held.conjunctions[c, SIBLING]
-    return n
-
-
-@kernel
 def forget(held: Held, first_of: Numbers, slots: Numbers, width: int, released: Numbers) -> int:
     """Free slots of whole subscriptions; write the predicates they used, return how many."""
     n = 0
@@ -220,24 +172,6 @@ def forget(held: Held, first_of: Numbers, slots: Numbers, width: int, released: 
         row[SUBSCRIPTION], row[SIBLING] = -1, held.state[FREE_SLOT]
         held.state[FREE_SLOT] = slots[i]
     return n
-
-
-@kernel
-def to_ids(
-    held: Held, offsets: Integers, found: Numbers, seen: Integers, stamp: int, ids: Numbers
-) -> None:
-    """Turn conjunctions into dense ids, each once for an event; rewrite the offsets."""
-    n, start = 0, offsets[0]
-    for e in range(len(offsets) - 1):
-        end = offsets[e + 1]
-        for i in range(start, end):
-            row = held.conjunctions[found[i]]
-            if seen[row[OWNER]] != stamp + e:
-                seen[row[OWNER]] = stamp + e
-                ids[n] = row[SUBSCRIPTION]
-                n += 1
-        start = end
-        offsets[e + 1] = n
 
 
 # Counting.
@@ -281,58 +215,6 @@ def delist(held: Held, lists: Numbers, slots: Numbers) -> None:
                 row[CAPACITY] = 0
 
 
-@inlined
-def _count(
-    held: Held, lists: Numbers, sizes: Numbers, p: Scalar, base: Scalar, hits: Numbers,
-    out: Numbers, n_out: Scalar,
-) -> Scalar:  # fmt: skip
-    """Count a hit for each conjunction on a list; write those that have all."""
-    start = np.uint64(lists[p, BASE])
-    for j in range(start, start + np.uint64(lists[p, COUNT])):
-        c = np.uint64(held.pool[np.uint64(j)])
-        n_hits = max(hits[c], base) + np.int32(1)
-        hits[c] = n_hits
-        out[n_out] = c
-        n_out += n_hits == base + sizes[c]
-    return n_out
-
-
-@kernel
-def count_hits(
-    held: Held,
-    lists: Numbers,
-    sizes: Numbers,
-    predicates: Numbers,
-    ends: Integers,
-    hits: Numbers,
-    base: int,
-    step: int,
-    done: int,
-    out: Numbers,
-    offsets: Integers,
-) -> int:
-    """Count hits for the events of a chunk; return how many events are done.
-
-    A counter below an event's base is one that this event has not touched, and counts from the
-    base; the next event's base is `step` higher, which no counter of this one exceeds.
-    """
-    for e in range(done, len(offsets) - 1):
-        now = np.int32(base + e * step)
-        n_out = offsets[e]
-        n_hits = np.int64(lists[TRUE, COUNT])
-        for g in range(len(ends)):
-            for i in range(ends[g, e], ends[g, e + 1]):
-                n_hits += lists[predicates[i], COUNT]
-        if n_out + min(n_hits, len(sizes)) + 1 > len(out):
-            return e
-        n_out = _count(held, lists, sizes, TRUE, now, hits, out, n_out)
-        for g in range(len(ends)):
-            for i in range(ends[g, e], ends[g, e + 1]):
-                n_out = _count(held, lists, sizes, predicates[i], now, hits, out, n_out)
-        offsets[e + 1] = n_out
-    return len(offsets) - 1
-
-
 # Clusters.
 
 
@@ -350,7 +232,7 @@ def _bucket_of(k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
     """Return the bucket of an access predicate of a table."""
     h = np.uint64(table) * np.uint64(0x9E3779B97F4A7C15)
     for i in range(n):
-        h = (h ^ np.uint64(key[i])) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ np.uint64(key[np.uint64(i)])) * np.uint64(0xBF58476D1CE4E5B9)
         h ^= h >> np.uint64(29)
     return np.int64(h & np.uint64(len(k.bucket) - 1))
 
@@ -358,26 +240,38 @@ def _bucket_of(k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
 @inlined
 def _find_access(k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
     """Return the access predicate of a table that is made of a key, or -1."""
-    x = np.int64(k.bucket[_bucket_of(k, table, key, n)])
+    return _follow_chain(k, np.int64(k.bucket[_bucket_of(k, table, key, n)]), table, key, n)
+
+
+@inlined
+def _follow_chain(k: Clustering, x: Scalar, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
+    """Return the access predicate of a key in a chain, or -1."""
     while x >= 0:
-        is_same = k.access[x, TABLE] == table
-        for i in range(n):
-            is_same &= k.access[x, i] == key[i]
+        row = np.uint64(x)
+        is_same = k.access[row, np.uint64(TABLE)] == table
+        for i in range(np.uint64(n)):
+            is_same &= k.access[row, i] == key[i]
         if is_same:
             return x
-        x = np.int64(k.access[x, CHAIN])
+        x = np.int64(k.access[row, np.uint64(CHAIN)])
     return x
 
 
 @inlined
-def _fill_key(schemas: Numbers, table: Scalar, point: Numbers, key: Numbers) -> Scalar:
-    """Write the predicates that fill a table's schema; return how many, or 0 where one lacks."""
-    n = np.int64(schemas[table, 0])
+def _fill_key(
+    schemas: Numbers, table: Scalar, point: Numbers, start: Scalar, key: Numbers
+) -> Scalar:
+    """Write the predicates that fill a table's schema; return how many, or 0 where one lacks.
+
+    `point[start:]` has the predicates by their dimensions.
+    """
+    row, lacks = np.uint64(table), False
+    n = np.uint64(schemas[row, np.uint64(0)])
     for i in range(n):
-        key[i] = point[schemas[table, 1 + i]]
-        if key[i] < 0:
-            return np.int64(0)
-    return n
+        p = point[start + np.uint64(schemas[row, i + np.uint64(1)])]
+        key[i] = p
+        lacks |= p < 0
+    return np.int64(0) if lacks else np.int64(n)
 
 
 @inlined
@@ -405,7 +299,7 @@ def _choose(
         if cost < best or (cost == best and population < fewest):
             best, fewest, single = cost, population, np.int64(p)
     for t in range(len(k.schemas)):
-        m = _fill_key(k.schemas, t, point, key)
+        m = _fill_key(k.schemas, t, point, np.uint64(0), key)
         if m == 0:
             continue
         cost = fixed + each * (n - m)
@@ -416,7 +310,7 @@ def _choose(
     m = np.int64(1)
     key[0] = single
     if chosen >= 0:
-        m = _fill_key(k.schemas, chosen, point, key)
+        m = _fill_key(k.schemas, chosen, point, np.uint64(0), key)
     for i in range(n):
         if k.dimension[pool[run + i]] >= 0:
             point[k.dimension[pool[run + i]]] = -1
@@ -625,22 +519,21 @@ def rehash(held: Held, k: Clustering) -> None:
 # Matching.
 
 
-def _line_check(n: int) -> Callable[..., Any]:
-    """Return the check of a cluster's entries with n predicates; 0: with any number.
+def _rest_check(n: int) -> Callable[..., Any]:
+    """Return the check of entries with n predicates, the first of which holds; 0: any number.
 
     The loop over the predicates unrolls where their number is a constant.
     """
 
     @inlined
-    def check_line(
-        pool: Numbers, at: Scalar, end: Scalar, capacity: Scalar, n_left: Scalar, bits: Bits,
+    def check_rest(
+        pool: Numbers, passed: Any, n_passed: Scalar, capacity: Scalar, n_left: Scalar, bits: Bits,
         out: Numbers, n_out: Scalar,
     ) -> Scalar:  # fmt: skip
         m = np.uint64(n) if n else n_left
-        while at < end:
-            place = at
-            at += np.uint64(1)
-            left = m
+        for i in range(n_passed):
+            place = passed[i]
+            left = m - np.uint64(1)
             while left and bits[np.uint64(pool[place])]:
                 place += capacity
                 left -= np.uint64(1)
@@ -649,49 +542,96 @@ def _line_check(n: int) -> Callable[..., Any]:
                 n_out += np.uint64(1)
         return n_out
 
-    return check_line
+    return check_rest
 
 
-_check_any = _line_check(0)
-_check_1, _check_2, _check_3, _check_4 = (_line_check(n) for n in (1, 2, 3, 4))
-_check_5, _check_6, _check_7, _check_8 = (_line_check(n) for n in (5, 6, 7, 8))
-_check_9, _check_10 = _line_check(9), _line_check(10)
+_check_any = _rest_check(0)
+_check_1, _check_2, _check_3, _check_4 = (_rest_check(n) for n in (1, 2, 3, 4))
+_check_5, _check_6, _check_7, _check_8 = (_rest_check(n) for n in (5, 6, 7, 8))
+_check_9, _check_10 = _rest_check(9), _rest_check(10)
+
+
+@inlined
+def _check_passed(
+    pool: Numbers, passed: Any, n_passed: Scalar, size: Scalar, n: Scalar, bits: Bits,
+    out: Numbers, n_out: Scalar,
+) -> Scalar:  # fmt: skip
+    """Write the conjunctions that hold of those whose first predicate does; return the count."""
+    if n == 1:
+        n_out = _check_1(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 2:
+        n_out = _check_2(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 3:
+        n_out = _check_3(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 4:
+        n_out = _check_4(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 5:
+        n_out = _check_5(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 6:
+        n_out = _check_6(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 7:
+        n_out = _check_7(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 8:
+        n_out = _check_8(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 9:
+        n_out = _check_9(pool, passed, n_passed, size, n, bits, out, n_out)
+    elif n == 10:
+        n_out = _check_10(pool, passed, n_passed, size, n, bits, out, n_out)
+    else:
+        n_out = _check_any(pool, passed, n_passed, size, n, bits, out, n_out)
+    return n_out
+
+
+@inlined
+def _pass_first(
+    pool: Numbers, at: Scalar, end: Scalar, size: Scalar, bits: Bits, lookahead: Scalar,
+    passed: Any, n: Scalar,
+) -> Scalar:  # fmt: skip
+    """Write where entries go on whose first predicate holds, without a branch; return the count."""
+    while at + np.uint64(UNFOLD) <= end:
+        if lookahead:
+            prefetch_row(pool, np.int64(at + lookahead))
+        for j in range(UNFOLD):
+            place = at + np.uint64(j)
+            passed[n] = place + size
+            n += np.uint64(bits[np.uint64(pool[place])])
+        at += np.uint64(UNFOLD)
+    while at < end:
+        passed[n] = at + size
+        n += np.uint64(bits[np.uint64(pool[at])])
+        at += np.uint64(1)
+    return n
 
 
 @inlined
 def _match_cluster(
-    pool: Numbers, row: Numbers, bits: Bits, lookahead: Scalar, out: Numbers, n_out: Scalar
-) -> Scalar:
-    """Write the conjunctions of a cluster that hold, a cache line at a time; return the count."""
+    pool: Numbers, row: Numbers, bits: Bits, lookahead: Scalar, passed: Any, out: Numbers,
+    n_out: Scalar,
+) -> Scalar:  # fmt: skip
+    """Write the conjunctions of a cluster that hold, a stripe at a time; return the count.
+
+    With prefetching, what passed in a stripe is asked for, and followed up after the next one.
+    """
     at, size, n = np.uint64(row[BASE]), np.uint64(row[CAPACITY]), np.uint64(row[N_LEFT])
     last = at + np.uint64(row[COUNT])
+    waiting = np.uint64(0)
+    while n == 0 and at < last:
+        out[n_out] = pool[at]
+        n_out += np.uint64(1)
+        at += np.uint64(1)
     while at < last:
-        end = min(at + np.uint64(UNFOLD), last)
-        if n == 1:
-            n_out = _check_1(pool, at, end, size, n, bits, out, n_out)
-        elif n == 2:
-            n_out = _check_2(pool, at, end, size, n, bits, out, n_out)
-        elif n == 3:
-            n_out = _check_3(pool, at, end, size, n, bits, out, n_out)
-        elif n == 4:
-            n_out = _check_4(pool, at, end, size, n, bits, out, n_out)
-        elif n == 5:
-            n_out = _check_5(pool, at, end, size, n, bits, out, n_out)
-        elif n == 6:
-            n_out = _check_6(pool, at, end, size, n, bits, out, n_out)
-        elif n == 7:
-            n_out = _check_7(pool, at, end, size, n, bits, out, n_out)
-        elif n == 8:
-            n_out = _check_8(pool, at, end, size, n, bits, out, n_out)
-        elif n == 9:
-            n_out = _check_9(pool, at, end, size, n, bits, out, n_out)
-        elif n == 10:
-            n_out = _check_10(pool, at, end, size, n, bits, out, n_out)
-        else:
-            n_out = _check_any(pool, at, end, size, n, bits, out, n_out)
+        end = min(at + np.uint64(STRIPE), last)
+        n_passed = _pass_first(pool, at, end, size, bits, lookahead, passed, waiting)
+        ready = n_passed
         if lookahead:
-            prefetch_row(pool, np.int64(at + lookahead))
-            prefetch_row(pool, np.int64(at + size + lookahead))
+            for i in range(waiting, n_passed):
+                prefetch_row(pool, np.int64(passed[np.uint64(i)]))
+            if end < last:
+                ready = waiting
+        n_out = _check_passed(pool, passed, ready, size, n, bits, out, n_out)
+        waiting = n_passed - ready
+        for i in range(waiting):
+            passed[i] = passed[ready + np.uint64(i)]
         at = end
     return n_out
 
@@ -700,42 +640,105 @@ def _match_cluster(
 def _add_candidates(k: Clustering, x: Scalar, candidates: Numbers, n: Scalar) -> Scalar:
     """Add the clusters under an access predicate; return the new count."""
     if x >= 0:
-        r = np.int64(k.access[x, HEAD])
+        r = k.access[np.uint64(x), np.uint64(HEAD)]
         while r >= 0:
-            candidates[n] = r
+            candidates[np.uint64(n)] = r
             n += 1
-            r = np.int64(k.clusters[r, NEXT])
+            r = k.clusters[np.uint64(r), np.uint64(NEXT)]
     return n
+
+
+@inlined
+def _note_points(
+    k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, e: Scalar, start: Scalar,
+    is_clean: Scalar,
+) -> None:  # fmt: skip
+    """Note the equalities that an event satisfies by their dimensions, or forget them."""
+    for g in range(len(ends)):
+        for i in range(np.uint64(ends[g, e]), np.uint64(ends[g, e + 1])):
+            p = np.uint64(predicates[i])
+            dimension = k.dimension[p]
+            if dimension >= 0:
+                scratch.point[start + np.uint64(dimension)] = -1 if is_clean else p
+
+
+@inlined
+def _ask_tables(
+    pool: Numbers, k: Clustering, scratch: Scratch, n_events: Scalar, width: Scalar, key: Numbers
+) -> None:
+    """Find the buckets of a block of events in all tables, and ask for what they lead to.
+
+    Each step asks for what the next one reads, for all events and tables, so that none waits by
+    itself. A guess is enough here: the first of a chain, and the cluster with the same number.
+    """
+    table, place = scratch.probes[0], scratch.probes[1]
+    n = np.uint64(0)
+    for b in range(np.uint64(n_events)):
+        for t in range(np.uint64(len(k.schemas))):
+            m = _fill_key(k.schemas, t, scratch.point, b * width, key)
+            at = np.int64(-1)
+            if m:
+                at = _bucket_of(k, t, key, m)
+                prefetch_row(k.bucket, at)
+            table[n], place[n] = m, at
+            n += np.uint64(1)
+    for i in range(n):
+        if table[i]:
+            place[i] = x = np.int64(k.bucket[np.uint64(place[i])])
+            prefetch_row(k.access, max(x, np.int64(0)))
+            prefetch_row(k.clusters, max(x, np.int64(0)))
+    for i in range(n):
+        x = place[i]
+        if 0 <= x < len(k.clusters):
+            prefetch_row(pool, np.int64(k.clusters[np.uint64(x), np.uint64(BASE)]))
 
 
 @inlined
 def _test_predicates(
-    k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, e: Scalar, key: Numbers
+    k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, e: Scalar
 ) -> Scalar:
-    """Set the bits of what an event satisfies; write its candidate clusters, return how many."""
+    """Set the bits of what an event satisfies; write the clusters under single predicates, return
+    how many.
+    """
     n = _add_candidates(k, np.int64(k.access_of[TRUE]), scratch.candidates, np.int64(0))
     for g in range(len(ends)):
-        for i in range(ends[g, e], ends[g, e + 1]):
-            p = predicates[i]
+        for i in range(np.uint64(ends[g, e]), np.uint64(ends[g, e + 1])):
+            p = np.uint64(predicates[i])
             scratch.bits[p] = 1
-            if k.dimension[p] >= 0:
-                scratch.point[k.dimension[p]] = p
-                n = _add_candidates(k, np.int64(k.access_of[p]), scratch.candidates, n)
-    for t in range(len(k.schemas)):
-        m = _fill_key(k.schemas, t, scratch.point, key)
-        if m:
-            n = _add_candidates(k, _find_access(k, t, key, m), scratch.candidates, n)
+            n = _add_candidates(k, np.int64(k.access_of[p]), scratch.candidates, n)
     return n
 
 
 @inlined
-def _clean(k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, e: Scalar) -> None:
+def _look_into_tables(
+    k: Clustering, scratch: Scratch, b: Scalar, width: Scalar, key: Numbers, n: Scalar
+) -> Scalar:
+    """Add the clusters that an event's equalities lead to in the tables; return the new count."""
+    n_tables = np.uint64(len(k.schemas))
+    for t in range(n_tables):
+        x = scratch.probes[1, b * n_tables + t]
+        if x >= 0:
+            m = _fill_key(k.schemas, t, scratch.point, b * width, key)
+            n = _add_candidates(k, _follow_chain(k, x, t, key, m), scratch.candidates, n)
+    return n
+
+
+@inlined
+def _clear_bits(bits: Bits, predicates: Numbers, ends: Integers, e: Scalar) -> None:
     for g in range(len(ends)):
-        for i in range(ends[g, e], ends[g, e + 1]):
-            p = predicates[i]
-            scratch.bits[p] = 0
-            if k.dimension[p] >= 0:
-                scratch.point[k.dimension[p]] = -1
+        for i in range(np.uint64(ends[g, e]), np.uint64(ends[g, e + 1])):
+            bits[np.uint64(predicates[i])] = 0
+
+
+@inlined
+def _ask_clusters(pool: Numbers, k: Clustering, candidates: Numbers, n: Scalar) -> Scalar:
+    """Ask for where clusters start; return how many conjunctions they have."""
+    n_checked = np.int64(0)
+    for i in range(np.uint64(n)):
+        row = k.clusters[np.uint64(candidates[i])]
+        n_checked += row[COUNT]
+        prefetch_row(pool, np.int64(row[BASE]))
+    return n_checked
 
 
 @kernel
@@ -755,18 +758,33 @@ def match(
     `lookahead` is how many entries ahead a column is asked for, 0 for not at all.
     """
     key = np.empty(MAX_SCHEMA, np.int32)
-    for e in range(done, len(offsets) - 1):
-        n = _test_predicates(k, scratch, predicates, ends, e, key)
-        n_out = np.uint64(offsets[e])
-        n_checked = np.int64(0)
-        for i in range(n):
-            n_checked += k.clusters[scratch.candidates[i], COUNT]
-        has_room = np.int64(n_out) + n_checked < len(out)
-        for i in range(n if has_room else 0):
-            row = k.clusters[scratch.candidates[i]]
-            n_out = _match_cluster(pool, row, scratch.bits, np.uint64(lookahead), out, n_out)
-        _clean(k, scratch, predicates, ends, e)
-        if not has_room:
-            return e
-        offsets[e + 1] = n_out
-    return len(offsets) - 1
+    n_events, width = len(offsets) - 1, np.uint64(len(scratch.point) // BLOCK)
+    for first in range(done, n_events, BLOCK):
+        size = min(BLOCK, n_events - first)
+        reached = size
+        if len(k.schemas):
+            for b in range(size):
+                _note_points(k, scratch, predicates, ends, first + b, np.uint64(b) * width, False)
+            _ask_tables(pool, k, scratch, size, width, key)
+        for b in range(size):
+            e = first + b
+            n = _test_predicates(k, scratch, predicates, ends, e)
+            n = _look_into_tables(k, scratch, np.uint64(b), width, key, n)
+            n_out = np.uint64(offsets[e])
+            has_room = np.int64(n_out) + _ask_clusters(pool, k, scratch.candidates, n) < len(out)
+            for i in range(np.uint64(n if has_room else 0)):
+                row = k.clusters[np.uint64(scratch.candidates[i])]
+                n_out = _match_cluster(
+                    pool, row, scratch.bits, np.uint64(lookahead), scratch.passed, out, n_out
+                )
+            _clear_bits(scratch.bits, predicates, ends, e)
+            if not has_room:
+                reached = b
+                break
+            offsets[e + 1] = n_out
+        if len(k.schemas):
+            for b in range(size):
+                _note_points(k, scratch, predicates, ends, first + b, np.uint64(b) * width, True)
+        if reached < size:
+            return first + reached
+    return n_events

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.clustering import cluster_kernels as kernels
-from tocsin.engines.clustering.cluster_kernels import (
+from tocsin.engines.clustering.arrays import (
     ACCESS,
     BASE,
+    BLOCK,
     CAPACITY,
     CLUSTER,
     COUNT,
@@ -34,16 +35,18 @@ from tocsin.engines.clustering.cluster_kernels import (
     POSITION,
     RUN,
     SIZE,
+    STRIPE,
     TABLE,
+    TRUE,
     Clustering,
     Scratch,
 )
 from tocsin.engines.clustering.costs import Costs
 from tocsin.engines.clustering.engine import TwoPhaseEngine, grown
-from tocsin.engines.clustering.index import Satisfied
+from tocsin.engines.clustering.index import Chunk
 from tocsin.engines.clustering.runs import places, positions
 
-LOOKAHEAD = 64
+LOOKAHEAD = 256
 """How many entries ahead the columns of a cluster are asked for."""
 
 
@@ -55,9 +58,9 @@ class ClusterEngine(TwoPhaseEngine):
     def __init__(self, costs: Costs) -> None:
         super().__init__()
         self._costs = costs
-        self._clusters = np.full((16, 7), -1, np.int32)
+        self._clusters = np.full((16, 8), -1, np.int32)
         self._access = np.full((16, MAX_SCHEMA + 4), -1, np.int32)
-        self._bucket = np.full(16, -1, np.int32)
+        self._bucket = np.full(32, -1, np.int32)
         self._access_of = np.full(self._book.room, -1, np.int32)
         self._schemas = np.zeros((0, 1 + MAX_SCHEMA), np.int32)
         self._scratch = Scratch(
@@ -65,6 +68,8 @@ class ClusterEngine(TwoPhaseEngine):
             point=np.full(0, -1, np.int32),
             candidates=np.empty(16, np.int32),
             order=np.empty(16, np.int32),
+            probes=np.empty((2, 0), np.int64),
+            passed=np.empty(2 * STRIPE + 1, np.uint64),
         )
 
     # Tables.
@@ -90,6 +95,8 @@ class ClusterEngine(TwoPhaseEngine):
             self._schemas[free[0]] = row
             return int(free[0])
         self._schemas = np.concatenate([self._schemas, row.reshape(1, -1)])
+        probes = np.empty((2, BLOCK * len(self._schemas)), np.int64)
+        self._scratch = self._scratch._replace(probes=probes)
         return len(self._schemas) - 1
 
     def _drop_table(self, table: int) -> NDArray[np.int32]:
@@ -164,8 +171,8 @@ class ClusterEngine(TwoPhaseEngine):
         if room > len(self._access_of):
             self._access_of = grown(self._access_of, room)
             self._scratch = self._scratch._replace(bits=np.zeros(room, np.uint8))
-        if len(self._book.n_points) > len(self._scratch.point):
-            point = np.full(len(self._book.n_points), -1, np.int32)
+        if BLOCK * len(self._book.n_points) > len(self._scratch.point):
+            point = np.full(BLOCK * len(self._book.n_points), -1, np.int32)
             self._scratch = self._scratch._replace(point=point)
         if most > len(self._scratch.order):
             self._scratch = self._scratch._replace(order=np.empty(2 * most, np.int32))
@@ -185,22 +192,16 @@ class ClusterEngine(TwoPhaseEngine):
             self._book.n_points,
         )
 
-    def _match(
-        self,
-        satisfied: Satisfied,
-        done: int,
-        out: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-    ) -> int:
+    def _match(self, chunk: Chunk) -> int:
         return kernels.match(
             self._held.pool,
             self._clustering(),
             self._scratch,
-            *satisfied,
+            *chunk.satisfied,
             self.lookahead,
-            done,
-            out,
-            offsets,
+            chunk.done,
+            chunk.out,
+            chunk.offsets,
         )
 
     # What can be said of it.
@@ -241,7 +242,7 @@ class ClusterEngine(TwoPhaseEngine):
         left = [int(pool[at + i * cluster[CAPACITY]]) for i in range(cluster[N_LEFT])]
         key = [p for p in access[:MAX_SCHEMA] if p >= 0]
         own = pool[row[RUN] : row[RUN] + row[SIZE]].tolist()
-        assert sorted({*left, *key} - {kernels.TRUE}) == sorted({*own} - {kernels.TRUE}), "columns"
+        assert sorted({*left, *key} - {TRUE}) == sorted({*own} - {TRUE}), "columns"
         if access[TABLE] >= 0:
             assert self.tables[access[TABLE]] == tuple(self._book.dimension[key].tolist()), "schema"
         else:

@@ -36,7 +36,7 @@ class Costs:
     """Nanoseconds and bytes, as measured with the kernels of this package."""
 
     table: float = 4.0
-    hash: float = 200.0
+    hash: float = 40.0
     hash_attribute: float = 4.0
     check: float = 1.5
     check_predicate: float = 0.1

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.clustering import cluster_kernels as kernels
-from tocsin.engines.clustering.cluster_kernels import BASE, CAPACITY, COUNT, SIZE
+from tocsin.engines.clustering import read_kernels
+from tocsin.engines.clustering.arrays import BASE, CAPACITY, COUNT, RUN, SIZE
 from tocsin.engines.clustering.engine import TwoPhaseEngine, grown
-from tocsin.engines.clustering.index import Satisfied
+from tocsin.engines.clustering.index import Chunk
 from tocsin.engines.clustering.runs import positions
 
 _HIGHEST = 2**31 - 1
@@ -51,28 +52,22 @@ class CountingEngine(TwoPhaseEngine):
     def _remove(self, slots: NDArray[np.int32]) -> None:
         kernels.delist(self._held, self._lists, slots)
 
-    def _match(
-        self,
-        satisfied: Satisfied,
-        done: int,
-        out: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-    ) -> int:
-        n = len(offsets) - 1
+    def _match(self, chunk: Chunk) -> int:
+        done, n = chunk.done, len(chunk.offsets) - 1
         if self._base + (n + 1) * self._step > _HIGHEST:
             self._hits.fill(0)
             self._base = 0
-        reached = kernels.count_hits(
+        reached = read_kernels.count_hits(
             self._held,
             self._lists,
             self._sizes,
-            *satisfied,
+            *chunk.satisfied,
             self._hits,
             self._base - done * self._step,
             self._step,
             done,
-            out,
-            offsets,
+            chunk.out,
+            chunk.offsets,
         )
         self._base += (reached - done) * self._step
         return reached
@@ -92,7 +87,7 @@ class CountingEngine(TwoPhaseEngine):
         sizes = rows[slots, SIZE]
         owner = np.repeat(slots, sizes)
         which = positions(sizes)
-        place = pool[rows[owner, kernels.RUN] + rows[owner, SIZE] + which]
+        place = pool[rows[owner, RUN] + rows[owner, SIZE] + which]
         at = self._lists[predicates, BASE].astype(np.int64) + place
         assert np.array_equal(pool[at], owner), "a conjunction is not on its list"
         assert np.array_equal(pool[at + self._lists[predicates, CAPACITY]], which), "a place"

@@ -13,13 +13,16 @@ in the approximate form that the paper gives, are kept as conjunctions come and 
   the clusters that spoke for it are redistributed.
 
 Options: `bm_max` (checks an event; default 1), `b_min` (conjunctions; 500), `rp_min` (conjunctions;
-2,000; at least `b_min`, else a table would be removed as soon as it is made).
+2,000; at least `b_min`, else a table would be removed as soon as it is made), `s_min` (checks an
+event that a new table must save; 30).
 
 Deviations: metrics are looked at after each call, or every 16,384 conjunctions of a bulk load,
 rather than after each conjunction. A cluster that stays a candidate is looked at again when it has
-grown by a quarter. Of several schemas with enough power the strongest is taken first. Groups are
-limited as `groups` says, tables to 256; of a cluster at most 4,096 conjunctions are counted, and
-stand for all. The statistics that an "independent tool" provides are those of `profile`.
+grown by a quarter. A table must also save an event `s_min` checks, as looking into it costs as
+much; of several schemas with enough power the one that saves most is taken first. Groups are
+limited as `groups` says, tables to 256; where candidates have more than 32,768 conjunctions, some
+of each are counted and stand for all. The statistics that an "independent tool" provides are those
+of `profile`.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.clustering import cluster_kernels as kernels
-from tocsin.engines.clustering.cluster_kernels import (
+from tocsin.engines.clustering.arrays import (
     ACCESS,
     CLUSTER,
     COUNT,
@@ -45,7 +48,8 @@ from tocsin.engines.clustering.runs import positions
 from tocsin.errors import ArgumentError
 
 _CHUNK = 16_384
-_COUNTED = 4096
+_COUNTED = 32_768
+_COUNTED_EACH = 16
 _GROWTH = 1.25
 _MAX_TABLES = 256
 
@@ -57,16 +61,27 @@ class DynamicEngine(ClusterEngine):
     moved, since the beginning.
     """
 
-    def __init__(self, bm_max: float = 1.0, b_min: int = 500, rp_min: int = 2_000) -> None:
+    def __init__(
+        self, bm_max: float = 1.0, b_min: int = 500, rp_min: int = 2_000, s_min: float = 30.0
+    ) -> None:
         super().__init__(Costs(check_predicate=0.0))
         if b_min > rp_min:
             raise ArgumentError(f"b_min ({b_min}) must not be greater than rp_min ({rp_min})")
-        self._bm_max, self._b_min, self._rp_min = bm_max, b_min, rp_min
+        self._bm_max, self._b_min = bm_max, b_min
+        self._rp_min, self._s_min = rp_min, s_min
         self._sizes: dict[int, int] = {}
+        self._is_frozen = False
         self.repair = ReparationPower()
         self.n_created = 0
         self.n_removed = 0
         self.n_moved = 0
+
+    def freeze(self) -> None:
+        """Make, remove and fill no more tables: the strategy "No Change" of section 6.2.3.
+
+        New conjunctions still go where they are best among the tables there are.
+        """
+        self._is_frozen = True
 
     def _add(self, slots: NDArray[np.int32]) -> None:
         for first in range(0, len(slots), _CHUNK):
@@ -87,7 +102,7 @@ class DynamicEngine(ClusterEngine):
     def _maintain(self, clusters: NDArray[np.int64]) -> None:
         """Redistribute clusters whose margin is too high; make tables for what stays so."""
         excessive = self._excessive(clusters)
-        while len(excessive):
+        while len(excessive) and not self._is_frozen:
             touched = self._redistribute(excessive)
             candidates = np.union1d(excessive, touched)
             candidates = candidates[self._margins(candidates) >= self._bm_max]
@@ -138,6 +153,8 @@ class DynamicEngine(ClusterEngine):
             self._sizes[int(table)] += change * int(n)
 
     def _remove_tables(self) -> None:
+        if self._is_frozen:
+            return
         poor = [table for table, n in self._sizes.items() if n < self._b_min]
         for table in poor:
             del self._sizes[table]
@@ -152,7 +169,7 @@ class DynamicEngine(ClusterEngine):
         """Let clusters speak for the schemas that would repair them; forget those that are gone."""
         self.repair.forget([c for c in self.repair.clusters if self._clusters[c, SEEN] <= 0])
         counts = self._clusters[clusters, COUNT]
-        step = -(-counts // _COUNTED)
+        step = -(-counts // max(_COUNTED // max(len(clusters), 1), _COUNTED_EACH))
         owner = np.repeat(np.arange(len(clusters)), counts)
         chosen = positions(counts) % step[owner] == 0
         slots, owner = self._slots_in(clusters)[chosen], owner[chosen]
@@ -162,15 +179,18 @@ class DynamicEngine(ClusterEngine):
         existing = np.array([encode(schema) for schema in self.tables.values()], np.uint64)
         moves = groups.share <= self.access_shares(clusters)[owner]
         moves &= ~np.isin(groups.codes, existing)[groups.schema]
-        weight = step[owner[moves]].astype(np.float64)
-        self.repair.speak(clusters, owner[moves], groups.codes[groups.schema[moves]], weight)
+        owner, shares = owner[moves], groups.share[moves]
+        weight = step[owner].astype(np.float64)
+        saved = weight * (self.access_shares(clusters)[owner] - shares)
+        codes = groups.codes[groups.schema[moves]]
+        self.repair.speak(clusters, owner, codes, weight, saved)
 
     def _create_tables(self) -> NDArray[np.int64]:
         """Make the tables whose power suffices; return the clusters that this has filled."""
         touched = [np.empty(0, np.int64)]
         while len(self._sizes) < _MAX_TABLES:
-            code, power = self.repair.strongest()
-            if power < max(self._rp_min, 1):
+            code = self.repair.best(max(self._rp_min, 1), self._s_min)
+            if not code:
                 break
             speakers = self.repair.speakers(code)
             self._sizes[self._add_table(decode(code))] = 0

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.clustering import cluster_kernels as kernels
-from tocsin.engines.clustering.cluster_kernels import (
+from tocsin.engines.clustering import read_kernels
+from tocsin.engines.clustering.arrays import (
     FREE_SLOT,
+    N_ACCESS,
+    N_CLUSTERS,
     N_SLOTS,
     OWNER,
     POOL_USED,
@@ -28,7 +31,7 @@ from tocsin.engines.clustering.cluster_kernels import (
     SUBSCRIPTION,
     Held,
 )
-from tocsin.engines.clustering.index import CHUNK, PredicateIndex, Satisfied
+from tocsin.engines.clustering.index import CHUNK, Chunk, PredicateIndex
 from tocsin.engines.clustering.predicates import PredicateBook
 from tocsin.engines.clustering.runs import places
 from tocsin.engines.patterns import PatternChecks
@@ -50,7 +53,7 @@ class TwoPhaseEngine(ABC):
         self._index = PredicateIndex(self._book)
         self._patterns = PatternChecks()
         state = np.full(_STATE, -1, np.int64)
-        state[[POOL_USED, N_SLOTS, kernels.N_CLUSTERS, kernels.N_ACCESS]] = 0
+        state[[POOL_USED, N_SLOTS, N_CLUSTERS, N_ACCESS]] = 0
         self._held = Held(
             pool=np.empty(256, np.int32),
             free=np.full(_N_CLASSES, -1, np.int64),
@@ -74,13 +77,7 @@ class TwoPhaseEngine(ABC):
         """Take conjunctions out of the index."""
 
     @abstractmethod
-    def _match(
-        self,
-        satisfied: Satisfied,
-        done: int,
-        out: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-    ) -> int:
+    def _match(self, chunk: Chunk) -> int:
         """Write the conjunctions that a chunk of events satisfies; return how many are done."""
 
     @abstractmethod
@@ -127,10 +124,10 @@ class TwoPhaseEngine(ABC):
     def delete(self, ids: NDArray[np.int64]) -> None:
         """Forget subscriptions."""
         slots = np.empty(len(ids), np.int32)
-        n = kernels.slots_of(self._held, self._first_of, ids, slots)
+        n = read_kernels.slots_of(self._held, self._first_of, ids, slots)
         if n > len(slots):
             slots = np.empty(n, np.int32)
-            kernels.slots_of(self._held, self._first_of, ids, slots)
+            read_kernels.slots_of(self._held, self._first_of, ids, slots)
         slots = slots[:n]
         self._remove(slots)
         self._patterns.discard(slots.tolist())
@@ -222,7 +219,7 @@ class TwoPhaseEngine(ABC):
             part = offsets[first : min(first + CHUNK, n) + 1]
             satisfied = self._index.satisfied(cells, first, len(part) - 1)
             done = 0
-            while (done := self._match(satisfied, done, self._out, part)) < len(part) - 1:
+            while (done := self._match(Chunk(satisfied, done, self._out, part))) < len(part) - 1:
                 more = len(self._out) + len(self._held.conjunctions)
                 self._out = np.append(self._out, np.empty(more, np.int32))
         return offsets, self._out[: offsets[-1]]
@@ -231,7 +228,7 @@ class TwoPhaseEngine(ABC):
         if not self._n_siblings:
             return Found(offsets, self._held.conjunctions[:, SUBSCRIPTION][found])
         ids = np.empty(len(found), np.int32)
-        kernels.to_ids(self._held, offsets, found, self._seen, self._stamp, ids)
+        read_kernels.to_ids(self._held, offsets, found, self._seen, self._stamp, ids)
         self._stamp += len(offsets)
         return Found(offsets, ids[: offsets[-1]])
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.clustering.cluster_kernels import MAX_SCHEMA
+from tocsin.engines.clustering.arrays import MAX_SCHEMA
 from tocsin.engines.clustering.predicates import PredicateBook
 
 _MOST = 6

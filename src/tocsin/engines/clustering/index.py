@@ -42,6 +42,18 @@ class Satisfied(NamedTuple):
     ends: NDArray[np.int64]
 
 
+class Chunk(NamedTuple):
+    """A chunk of events in the second phase: what they satisfy, how many are done, where to write.
+
+    `out` takes conjunctions, `offsets` where those of each event end.
+    """
+
+    satisfied: Satisfied
+    done: int
+    out: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+
 class Generation:
     """The index of some predicates; never changed once built."""
 

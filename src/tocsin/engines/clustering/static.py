@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.clustering.cluster_kernels import CLUSTER, SIZE, SUBSCRIPTION
+from tocsin.engines.clustering.arrays import CLUSTER, SIZE, SUBSCRIPTION
 from tocsin.engines.clustering.clusters import ClusterEngine
 from tocsin.engines.clustering.costs import Costs
 from tocsin.engines.clustering.groups import Groups, decode, groups_of

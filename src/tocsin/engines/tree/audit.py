@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.tree import kernels
+from tocsin.engines.tree import arrays
 from tocsin.engines.tree.conditions import SET
 from tocsin.engines.tree.forest import Forest
 from tocsin.engines.tree.places import StringCuts
@@ -25,15 +25,15 @@ def check(forest: Forest, live: NDArray[np.int64]) -> None:
     assert len(nodes) == forest.n_nodes, "nodes are miscounted"
     _check_edges(forest, nodes)
     _check_shape(forest, nodes)
-    for node in nodes[forest.tree.nodes[nodes, kernels.LEVEL] != kernels.LEAF].tolist():
-        if forest.tree.nodes[node, kernels.N_SETS]:
+    for node in nodes[forest.tree.nodes[nodes, arrays.LEVEL] != arrays.LEAF].tolist():
+        if forest.tree.nodes[node, arrays.N_SETS]:
             _check_list(forest, node)
     _check_entries(forest, nodes, live)
 
 
 def _live_nodes(forest: Forest) -> NDArray[np.int64]:
-    n = int(forest.tree.counts[kernels.N_NODES])
-    return 1 + np.flatnonzero(forest.tree.nodes[1:n, kernels.LEVEL] != kernels.NONE)
+    n = int(forest.tree.counts[arrays.N_NODES])
+    return 1 + np.flatnonzero(forest.tree.nodes[1:n, arrays.LEVEL] != arrays.NONE)
 
 
 def _check_cuts(forest: Forest) -> None:
@@ -54,29 +54,29 @@ def _check_edges(forest: Forest, nodes: NDArray[np.int64]) -> None:
     assert np.array_equal(tree.roots[label[is_root]], nodes[is_root]), "a root is lost"
     assert np.count_nonzero(tree.roots >= 0) == np.count_nonzero(is_root), "a root is no node"
     starred = is_star & ~is_root
-    assert np.array_equal(tree.nodes[parent[starred], kernels.STAR], nodes[starred])
-    inner = nodes[tree.nodes[nodes, kernels.LEVEL] != kernels.LEAF]
-    n_stars = np.count_nonzero(tree.nodes[inner, kernels.STAR] >= 0)
+    assert np.array_equal(tree.nodes[parent[starred], arrays.STAR], nodes[starred])
+    inner = nodes[tree.nodes[nodes, arrays.LEVEL] != arrays.LEAF]
+    n_stars = np.count_nonzero(tree.nodes[inner, arrays.STAR] >= 0)
     assert n_stars == np.count_nonzero(starred), "a don't-care edge leads to no node"
     by_test = ~is_root & ~is_star
-    pairs = tree.slots[tree.slots[:, 0] != kernels.NONE]
+    pairs = tree.slots[tree.slots[:, 0] != arrays.NONE]
     keys = (parent[by_test] << 32) | label[by_test]
-    assert len(pairs) == len(keys) == tree.counts[kernels.N_SLOTS], "edges are miscounted"
+    assert len(pairs) == len(keys) == tree.counts[arrays.N_SLOTS], "edges are miscounted"
     pairs = pairs[np.argsort(pairs[:, 0])]
     order = np.argsort(keys)
     assert np.array_equal(pairs[:, 0], keys[order]), "an edge is lost"
     assert np.array_equal(pairs[:, 1], nodes[by_test][order]), "an edge leads elsewhere"
     counted = np.bincount(parent[by_test], minlength=len(tree.nodes))[inner]
-    assert np.array_equal(counted, tree.nodes[inner, kernels.N_EDGES]), "edges are miscounted"
+    assert np.array_equal(counted, tree.nodes[inner, arrays.N_EDGES]), "edges are miscounted"
     is_set = forest.book.sort[label[by_test]] == SET
     n_sets = np.bincount(parent[by_test][is_set], minlength=len(tree.nodes))[inner]
-    assert np.array_equal(n_sets, tree.nodes[inner, kernels.N_SETS]), "sets are miscounted"
+    assert np.array_equal(n_sets, tree.nodes[inner, arrays.N_SETS]), "sets are miscounted"
 
 
 def _check_shape(forest: Forest, nodes: NDArray[np.int64]) -> None:
     """Levels must descend; no node may lead nowhere."""
     tree = forest.tree
-    level = tree.nodes[:, kernels.LEVEL].astype(np.int64)
+    level = tree.nodes[:, arrays.LEVEL].astype(np.int64)
     below = nodes[tree.parent[nodes] >= 0]
     above = tree.parent[below]
     label = tree.label[below]
@@ -86,28 +86,28 @@ def _check_shape(forest: Forest, nodes: NDArray[np.int64]) -> None:
     assert np.all(forest.tests.level[tree.label[by_test]] == level[tree.parent[by_test]]), (
         "a test stands at the level of another attribute"
     )
-    inner = nodes[level[nodes] != kernels.LEAF]
-    has_star = tree.nodes[inner, kernels.STAR] >= 0
-    n_edges = tree.nodes[inner, kernels.N_EDGES]
+    inner = nodes[level[nodes] != arrays.LEAF]
+    has_star = tree.nodes[inner, arrays.STAR] >= 0
+    n_edges = tree.nodes[inner, arrays.N_EDGES]
     assert np.all(has_star | (n_edges > 0)), "a node leads nowhere"
     if forest.options.collapse:
         assert np.all(n_edges > 0), "a node has a don't-care edge alone"
-    leaves = nodes[level[nodes] == kernels.LEAF]
-    assert np.all(tree.nodes[leaves, kernels.N_SETS] > 0), "a leaf is empty"
+    leaves = nodes[level[nodes] == arrays.LEAF]
+    assert np.all(tree.nodes[leaves, arrays.N_SETS] > 0), "a leaf is empty"
 
 
 def _check_list(forest: Forest, node: int) -> None:
     tree, tests = forest.tree, forest.tests
-    start = int(tree.nodes[node, kernels.FIRST])
-    own = slice(start, start + int(tree.nodes[node, kernels.N_SETS]))
+    start = int(tree.nodes[node, arrays.FIRST])
+    own = slice(start, start + int(tree.nodes[node, arrays.N_SETS]))
     edges = tree.lists[own]
-    bounds, head = edges[:, : kernels.TEST], edges[:, kernels.TEST]
+    bounds, head = edges[:, : arrays.TEST], edges[:, arrays.TEST]
     test = np.where(head < 0, ~head, head)
     low = tests.mark[tests.low[tests.start[test]]]
     high = tests.mark[tests.high[tests.start[test + 1] - 1]]
     assert np.array_equal(bounds, np.stack([low, high, np.maximum.accumulate(high)], axis=1))
     assert np.array_equal(np.lexsort((high, low)), np.arange(len(low))), "a list is out of order"
-    children = edges[:, kernels.CHILD]
+    children = edges[:, arrays.CHILD]
     assert np.all(tree.parent[children] == node), "a list leads to a stranger"
     assert np.array_equal(tree.label[children], test), "a list leads elsewhere"
 
@@ -115,14 +115,14 @@ def _check_list(forest: Forest, node: int) -> None:
 def _check_entries(forest: Forest, nodes: NDArray[np.int64], live: NDArray[np.int64]) -> None:
     """Every live conjunction must be in a leaf below just its tests, and no other be anywhere."""
     tree = forest.tree
-    entries = tree.entries[: tree.counts[kernels.N_ENTRIES]]
-    entries = entries[entries[:, kernels.CONJUNCTION] != kernels.NONE]
-    conjunction = entries[:, kernels.CONJUNCTION].astype(np.int64)
-    leaf = entries[:, kernels.AT].astype(np.int64)
+    entries = tree.entries[: tree.counts[arrays.N_ENTRIES]]
+    entries = entries[entries[:, arrays.CONJUNCTION] != arrays.NONE]
+    conjunction = entries[:, arrays.CONJUNCTION].astype(np.int64)
+    leaf = entries[:, arrays.AT].astype(np.int64)
     assert np.array_equal(np.unique(conjunction), live), "a conjunction is lost, or not deleted"
-    leaves = nodes[tree.nodes[nodes, kernels.LEVEL] == kernels.LEAF]
+    leaves = nodes[tree.nodes[nodes, arrays.LEVEL] == arrays.LEAF]
     counted = np.bincount(leaf, minlength=len(tree.nodes))[leaves]
-    assert np.array_equal(counted, tree.nodes[leaves, kernels.N_SETS]), "entries are miscounted"
+    assert np.array_equal(counted, tree.nodes[leaves, arrays.N_SETS]), "entries are miscounted"
     root, passed = _climb(forest, leaf)
     n_own = np.diff(forest.kept.start)[conjunction]
     at = np.repeat(forest.kept.start[conjunction] - np.cumsum(n_own) + n_own, n_own)
@@ -188,15 +188,15 @@ def explain(forest: Forest, conjunction: int) -> str:
     """Say which path leads to a conjunction, and how many share its leaf."""
     tree, attributes = forest.tree, forest.book.places.attributes
     entry = int(forest.kept.first_entry[conjunction])
-    leaf = int(tree.entries[entry, kernels.AT])
+    leaf = int(tree.entries[entry, arrays.AT])
     n_twins = 0
     while entry >= 0:
         n_twins += 1
-        entry = int(tree.entries[entry, kernels.TWIN])
+        entry = int(tree.entries[entry, arrays.TWIN])
     _, path = _path(forest, leaf)
     names = [attributes[forest.book.attribute[test]].name for test in path]
     way = f"found by testing {', '.join(names)}" if names else "found without a test"
-    others = int(tree.nodes[leaf, kernels.N_SETS]) - 1
+    others = int(tree.nodes[leaf, arrays.N_SETS]) - 1
     places = f" in {n_twins} trees" if n_twins > 1 else ""
     return f"{way}{places}; {others} other conjunctions share its leaf"
 
@@ -213,9 +213,9 @@ def draw(forest: Forest, root: int = 0) -> Drawn:
 
 def _draw_node(forest: Forest, node: int) -> Drawn:
     tree = forest.tree
-    level = int(tree.nodes[node, kernels.LEVEL])
-    if level == kernels.LEAF:
-        return int(tree.nodes[node, kernels.N_SETS])
+    level = int(tree.nodes[node, arrays.LEVEL])
+    if level == arrays.LEAF:
+        return int(tree.nodes[node, arrays.N_SETS])
     number = int(np.flatnonzero(forest.level_of == level)[0])
     children = [c for c in _live_nodes(forest).tolist() if tree.parent[c] == node]
     edges = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.tree import kernels
+from tocsin.engines.tree import arrays, kernels
 from tocsin.engines.tree.growing import grown
 from tocsin.engines.tree.places import ABSENT as ABSENT_CUT
 from tocsin.engines.tree.places import END, FIRST_LINE, Places
@@ -21,7 +21,7 @@ from tocsin.normalize.keys import floats_of
 from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
-VALUE, UNIT, SET = 0, 1, kernels.SET
+VALUE, UNIT, SET = 0, 1, arrays.SET
 _EXACT = 2.0**53
 
 
@@ -38,7 +38,7 @@ class TestBook:
         self.start = np.zeros(65, np.int64)
         self.low = np.empty(64, np.int32)
         self.high = np.empty(64, np.int32)
-        self._slots = np.full((128, 2), kernels.NONE, np.int64)
+        self._slots = np.full((128, 2), arrays.NONE, np.int64)
         self._of_many: dict[bytes, int] = {}
 
     def tests_of(self, table: ConjunctionTable) -> NDArray[np.int32]:
@@ -124,7 +124,7 @@ class TestBook:
         """Number tests of one range."""
         if 2 * (self.n + len(low)) > len(self._slots):
             size = 1 << int(4 * (self.n + len(low))).bit_length()
-            larger = np.full((size, 2), kernels.NONE, np.int64)
+            larger = np.full((size, 2), arrays.NONE, np.int64)
             kernels.move_pairs(self._slots, larger)
             self._slots = larger
         found = np.empty(len(low), np.int32)
@@ -198,7 +198,7 @@ class TestBook:
         attribute, sorts = self.attribute[kept], self.sort[kept]
         low, high = cuts[low], cuts[high]
         self.n, self._of_many = 0, {}
-        self._slots = np.full((128, 2), kernels.NONE, np.int64)
+        self._slots = np.full((128, 2), arrays.NONE, np.int64)
         n_single = int(np.count_nonzero(n_ranges == 1))
         one = slice(0, n_single)
         self._intern(attribute[one], sorts[one], low[one], high[one])

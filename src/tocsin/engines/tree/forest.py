@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.tree import kernels
+from tocsin.engines.tree import arrays, kernels
+from tocsin.engines.tree.arrays import Cells, Factors, Runs, Successors, Tests, Tree
 from tocsin.engines.tree.conditions import SET, TestBook
 from tocsin.engines.tree.growing import grown
-from tocsin.engines.tree.kernels import Cells, Factors, Runs, Successors, Tests, Tree
 from tocsin.engines.tree.options import TreeOptions
 
 _MAX_SUCCESSORS = 8
@@ -53,7 +53,7 @@ class Conjunctions:
         self.test = grown(self.test, begin + len(tests))
         self.test[begin : begin + len(tests)] = tests
         self.first_entry = grown(self.first_entry, self.n)
-        self.first_entry[first : self.n] = kernels.NONE
+        self.first_entry[first : self.n] = arrays.NONE
         return np.arange(first, self.n)
 
     @property
@@ -100,7 +100,7 @@ class Forest:
         digit = np.zeros(max(self.book.n, 64), np.int32)
         for values in index:
             digit[values] = np.arange(1, len(values) + 1)
-        tests = [np.insert(values, 0, kernels.NONE) for values in index]
+        tests = [np.insert(values, 0, arrays.NONE) for values in index]
         return Factors(
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             np.concatenate([np.empty(0, np.int32), *tests]).astype(np.int32),
@@ -193,7 +193,7 @@ class Forest:
         runs, given = self.kept.runs, self.tests
         none = np.empty(0, np.int64)
         n_roots = len(self.tree.roots)
-        limit = _MAX_COPIES * (self.kept.n + 100) - int(self.tree.counts[kernels.N_ENTRIES])
+        limit = _MAX_COPIES * (self.kept.n + 100) - int(self.tree.counts[arrays.N_ENTRIES])
         n = kernels.spread(given, self.factors, runs, numbers, n_roots, limit, none, none)
         if n > limit:
             return none, none
@@ -216,18 +216,18 @@ class Forest:
         tree, counts = self.tree, self.tree.counts
         n_nodes = n_tests + 2 + self.n_levels
         nodes = tree.nodes
-        if counts[kernels.N_NODES] + n_nodes > len(nodes):
+        if counts[arrays.N_NODES] + n_nodes > len(nodes):
             n = 2 * len(nodes) + n_nodes
             tree = tree._replace(
                 nodes=grown(nodes, n), parent=grown(tree.parent, n), label=grown(tree.label, n)
             )
-        if counts[kernels.N_ENTRIES] == len(tree.entries):
+        if counts[arrays.N_ENTRIES] == len(tree.entries):
             tree = tree._replace(entries=grown(tree.entries, 2 * len(tree.entries)))
-        n_blocks = counts[kernels.N_BLOCKS] + 2 * n_tests * (counts[kernels.WIDEST] + 1)
+        n_blocks = counts[arrays.N_BLOCKS] + 2 * n_tests * (counts[arrays.WIDEST] + 1)
         if n_blocks > len(tree.lists):
             tree = tree._replace(lists=grown(tree.lists, int(n_blocks)))
-        while 2 * (counts[kernels.N_SLOTS] + n_nodes) > len(tree.slots):
-            slots = np.full((2 * len(tree.slots), 2), kernels.NONE, np.int64)
+        while 2 * (counts[arrays.N_SLOTS] + n_nodes) > len(tree.slots):
+            slots = np.full((2 * len(tree.slots), 2), arrays.NONE, np.int64)
             kernels.move_pairs(tree.slots, slots)
             tree = tree._replace(slots=slots)
         self.tree = tree
@@ -240,7 +240,7 @@ class Forest:
     @property
     def n_nodes(self) -> int:
         """How many nodes there are, leaves included."""
-        return int(self.tree.counts[kernels.N_LIVE])
+        return int(self.tree.counts[arrays.N_LIVE])
 
     def match(self, events: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the conjunctions that each event satisfies; valid until the next call.
@@ -248,7 +248,7 @@ class Forest:
         `events` has a row of cuts for each event, by level.
         """
         self._annotate(len(events))
-        self._stack = grown(self._stack, 2 * int(self.tree.counts[kernels.N_NODES]) + 64)
+        self._stack = grown(self._stack, 2 * int(self.tree.counts[arrays.N_NODES]) + 64)
         places = self.book.places
         cells = Cells(places.value, places.unit)
         offsets = np.zeros(len(events) + 1, np.int64)
@@ -284,11 +284,11 @@ class Forest:
             return
         self._is_stale, self._n_since = False, 0
         tree = self.tree
-        n = int(tree.counts[kernels.N_NODES])
-        live = np.flatnonzero(tree.nodes[:n, kernels.LEVEL] != kernels.NONE)
+        n = int(tree.counts[arrays.N_NODES])
+        live = np.flatnonzero(tree.nodes[:n, arrays.LEVEL] != arrays.NONE)
         live = live[live > 0]
         parent = tree.parent[live]
-        above = np.where(parent < 0, -1, tree.nodes[parent, kernels.LEVEL])
+        above = np.where(parent < 0, -1, tree.nodes[parent, arrays.LEVEL])
         after = Successors(
             np.zeros((n, 2), np.int64),
             np.empty(_MAX_SUCCESSORS * len(live) + 64, np.int32),
@@ -315,16 +315,16 @@ class Forest:
 
 
 def _empty_tree(n_roots: int) -> Tree:
-    counts = np.zeros(kernels.N_COUNTS, np.int64)
-    counts[kernels.FREE_BLOCK :] = kernels.NONE
-    counts[[kernels.FREE_NODE, kernels.FREE_ENTRY]] = kernels.NONE
-    counts[kernels.N_NODES] = 1  # node 0 stays unused, so that no inverted node is NONE
+    counts = np.zeros(arrays.N_COUNTS, np.int64)
+    counts[arrays.FREE_BLOCK :] = arrays.NONE
+    counts[[arrays.FREE_NODE, arrays.FREE_ENTRY]] = arrays.NONE
+    counts[arrays.N_NODES] = 1  # node 0 stays unused, so that no inverted node is NONE
     return Tree(
-        roots=np.full(n_roots, kernels.NONE, np.int32),
+        roots=np.full(n_roots, arrays.NONE, np.int32),
         nodes=np.zeros((64, 8), np.int32),
         parent=np.zeros(64, np.int32),
         label=np.zeros(64, np.int32),
-        slots=np.full((128, 2), kernels.NONE, np.int64),
+        slots=np.full((128, 2), arrays.NONE, np.int64),
         lists=np.empty((16, 5), np.int64),
         entries=np.empty((64, 5), np.int32),
         counts=counts,

@@ -1,0 +1,14 @@
+"""What the papers plotted, measured here: `tocsin report papers`.
+
+========== ========================================================================================
+outcome    what an experiment is and what it gives: rows, plots, findings; how large it may be
+timing     matchers that are filled step by step, and processor time for an event
+fabret     seed 001, figure 3 and section 6.2.2
+adaptivity seed 001, figure 4
+aguilera   seed 000: growth of the matching tree, and its optimisations
+papers     the list of papers; runs the experiments and writes page and tables
+page       outcomes → one HTML page
+========== ========================================================================================
+
+To add a paper or a figure, write an `Experiment` and name it in `papers.PAPERS`.
+"""

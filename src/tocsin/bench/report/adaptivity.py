@@ -1,0 +1,139 @@
+"""Seed 001, figure 4: throughput while what people ask for, or what happens, changes.
+
+Fabret et al., section 6.2.3. Enters: a scale. Leaves: an outcome for each scenario of
+`tocsin.bench.adapt`: *interests* (figure 4a) and *skew* (4b). The *dynamic* strategy maintains the
+clustering; *no change* keeps the tables that were best before the change, and only puts new
+subscriptions where they are best among these.
+
+Deviations: time is compressed. The paper replaces 50 subscriptions a second for 16 hours; here an
+eighth of them is replaced at once, eight times, and events are matched after each. What the change
+itself costs stands beside the rates, not in them. The statistics of events that the paper expects
+of an independent tool are `Matcher.profile` of a few thousand events after each part.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from tocsin.bench.adapt import SCENARIOS
+from tocsin.bench.plot import Plot
+from tocsin.bench.report.outcome import Experiment, Figure, Finding, Outcome, Row, Scale, series
+from tocsin.bench.report.timing import MICRO, Filled, seconds
+from tocsin.bench.steps import Progress, Steps
+
+_SIZE = 3_000_000
+_PARTS = 8
+_PLATEAU = 2
+_PROFILED = 4096
+_STRATEGIES = ("dynamic", "no change")
+_TITLES = {
+    "interests": "Throughput while interests move to other attributes (figure 4a)",
+    "skew": "Throughput while an attribute comes to have two values (figure 4b)",
+}
+_RECOVERED = 0.9
+
+
+class Recovery(NamedTuple):
+    """The rate after a change over the rate before, of each strategy."""
+
+    dynamic: float
+    no_change: float
+
+
+def follow(scenario: str, scale: Scale, progress: Progress | None = None) -> Outcome:
+    """Go through one scenario with both strategies."""
+    steps = Steps(progress, len(_STRATEGIES) * (_PARTS + _PLATEAU + 1))
+    rows: list[Row] = []
+    for strategy in _STRATEGIES:
+        steps.start(f"{scenario}, {strategy}")
+        rows += _rates(scenario, strategy, scale, steps)
+    title, recovery = _TITLES[scenario], _recovery(rows)
+    lines = series(rows, "replaced", "events_per_s", "strategy")
+    plot = Plot(title, "share of the subscriptions replaced", "events/s", lines)
+    name = "001-4a-interests" if scenario == "interests" else "001-4b-skew"
+    text = (
+        f"{scale.size(_SIZE):,} subscriptions, of which an eighth after the other is replaced. "
+        "`change_s` is the processor time of that, the engine's maintenance included."
+    )
+    figure = Figure(name, title, text, tuple(rows), plot)
+    return Outcome((figure,), _findings(scenario, scale, recovery))
+
+
+def _rates(scenario: str, strategy: str, scale: Scale, steps: Steps) -> list[Row]:
+    before, after = SCENARIOS[scenario]
+    held = Filled(before, before.workload.event_type, "dynamic", scale)
+    held.matcher.profile(before.events(_PROFILED, scale.seed))
+    held.fill(scale.size(_SIZE))
+    steps.finish()
+    if strategy == "no change":
+        held.engine.freeze()
+    rows = [_point(strategy, -0.1, 0.0, held), _point(strategy, 0.0, 0.0, held)]
+    held.events = after.events(len(held.events), scale.seed, first=_PROFILED)
+    for part in range(_PARTS):
+        spent = _replace(scenario, held, scale, part, strategy == "dynamic")
+        rows.append(_point(strategy, (part + 1) / _PARTS, spent, held))
+        steps.finish()
+    for at in range(_PLATEAU):
+        rows.append(_point(strategy, 1.0 + (at + 1) / 10, 0.0, held))
+        steps.finish()
+    return rows
+
+
+def _replace(scenario: str, held: Filled, scale: Scale, part: int, is_told: bool) -> float:
+    """Replace a part of the subscriptions, the oldest first; return the seconds it took."""
+    after = SCENARIOS[scenario][1]
+    start, end = (held.n * k // _PARTS for k in (part, part + 1))
+    gone = list(range(start, end))
+    new = after.rows(end - start, scale.seed, first=held.n + start)
+    known = after.events(_PROFILED, scale.seed)
+    spent = seconds(lambda: held.matcher.unsubscribe_many(gone))
+    spent += seconds(lambda: held.matcher.subscribe_rows(new))
+    if is_told:
+        spent += seconds(lambda: held.matcher.profile(known))
+    return spent + seconds(held.build)
+
+
+def _point(strategy: str, replaced: float, spent: float, held: Filled) -> Row:
+    taken = held.microseconds()
+    return {
+        "strategy": strategy,
+        "replaced": round(replaced, 3),
+        "events_per_s": round(MICRO / taken, 1),
+        "us_per_event": round(taken, 3),
+        "change_s": round(spent, 3),
+        "tables": len(held.engine.tables),
+        "matches_per_event": round(held.matches_per_event(), 4),
+    }
+
+
+def _recovery(rows: list[Row]) -> Recovery:
+    found = []
+    for strategy in _STRATEGIES:
+        own = [row for row in rows if row["strategy"] == strategy]
+        old = max(float(row["events_per_s"]) for row in own if float(row["replaced"]) <= 0)
+        new = max(float(row["events_per_s"]) for row in own if float(row["replaced"]) >= 1)
+        found.append(new / old)
+    return Recovery(*found)
+
+
+def _findings(scenario: str, scale: Scale, recovery: Recovery) -> tuple[Finding, ...]:
+    of = f"of the former throughput in the scenario “{scenario}”"
+    return (
+        Finding(
+            f"dynamic recovers at least 90 % {of}",
+            f"{recovery.dynamic:.0%}",
+            recovery.dynamic >= _RECOVERED if scale.is_full else None,
+        ),
+        Finding(
+            f"“No change” does not recover 90 % {of}",
+            f"{recovery.no_change:.0%}",
+            recovery.no_change < _RECOVERED if scale.is_full else None,
+        ),
+    )
+
+
+EXPERIMENTS = (
+    Experiment("figure 4a", partial(follow, "interests")),
+    Experiment("figure 4b", partial(follow, "skew")),
+)

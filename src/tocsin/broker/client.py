@@ -1,0 +1,384 @@
+"""A Python client: `tocsin.connect(url)`, and `tocsin.connect_async(url)` for coroutines.
+
+Enters: calls. Leaves: requests to a broker, and notifications as they come. A call that the broker
+certainly did not take (nothing listens, or it says 503) is tried again for `retry_seconds`; one
+that it may have taken is not, so that nothing is published twice behind the caller's back. A stream
+that breaks is opened again. Of a durable subscription, a notification is acknowledged when the next
+one is asked for; what comes again although it was handled is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import httpx
+
+from tocsin.broker.protocol import json_text, sse
+from tocsin.errors import ArgumentError, RefusedError, UnavailableError
+
+_REMEMBERED = 10_000
+_LONGEST_PAUSE = 5.0
+_SILENCE = 35.0  # a broker sends something every ten seconds, unless it is set otherwise
+
+
+class Receipt(NamedTuple):
+    """What became of a publish: how many events, their numbers, how many matches they had."""
+
+    accepted: int
+    first: int
+    last: int
+    matches: int
+
+
+@dataclass(frozen=True)
+class Notification:
+    """An event that a subscription matches."""
+
+    subscription: str
+    id: int
+    event: dict[str, Any]
+    type: str | None = None
+    published: int = 0
+    redelivered: bool = False
+    missed: int = 0
+
+
+class _Call(NamedTuple):
+    method: str
+    path: str
+    body: object = None
+    query: Mapping[str, str] | None = None
+
+
+def _publish(events: object, type: str | None, valid_until: object) -> _Call:
+    several = list(events) if isinstance(events, Sequence) else [events]
+    query = {} if type is None else {"type": type}
+    if valid_until is not None:
+        query["valid_until"] = str(valid_until)
+    return _Call("POST", "/events", several, query)
+
+
+def _one(id: str, more: str = "") -> str:
+    return f"/subscriptions/{quote(id, safe='')}{more}"
+
+
+def _subscribe(id: str | None, where: str, options: Mapping[str, object]) -> _Call:
+    known = {name: value for name, value in options.items() if value is not None}
+    return _Call("POST", "/subscriptions", {"where": where, **known} | ({"id": id} if id else {}))
+
+
+def _update(id: str, where: str | None, params: Mapping[str, object] | None) -> _Call:
+    change = {"where": where, "params": params}
+    return _Call("PATCH", _one(id), {k: v for k, v in change.items() if v is not None})
+
+
+def _answer(response: httpx.Response) -> Any:
+    if response.status_code >= 400:
+        try:
+            found = json_text.read(response.content)
+            code, detail = str(found["code"]), str(found["detail"])
+        except Exception:  # an answer of something between us and the broker
+            code, detail = "http", response.text[:200] or response.reason_phrase
+        raise RefusedError(response.status_code, code, detail)
+    return json_text.read(response.content) if response.content else None
+
+
+class _Tries:
+    """How often and how long a call or a stream is tried again."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._pause = 0.05
+
+    def pause(self, error: Exception) -> float:
+        """Return how long to wait before the next try, or give up."""
+        pause = self._pause * random.uniform(0.5, 1.0)
+        if time.monotonic() + pause > self._end:
+            raise UnavailableError(f"the broker cannot be reached: {error}") from None
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return pause
+
+
+class _Stream:
+    """The state of a stream across reconnections: what was handled, what is to acknowledge."""
+
+    def __init__(self) -> None:
+        self.parser = sse.Parser()
+        self.handled: OrderedDict[int, None] = OrderedDict()
+        self.ended: str | None = None
+
+    def feed(self, data: bytes) -> list[Notification]:
+        """Return the notifications that were not handled before."""
+        found = []
+        for message in self.parser.feed(data):
+            if message.event == "closed":
+                self.ended = str(json_text.read(message.data.encode())["reason"])
+            elif message.event == "notification":
+                note = Notification(**json_text.read(message.data.encode()))
+                if note.id not in self.handled:
+                    found.append(note)
+        return found
+
+    def handle(self, note: Notification) -> None:
+        """Remember a notification."""
+        self.handled[note.id] = None
+        if len(self.handled) > _REMEMBERED:
+            self.handled.popitem(last=False)
+
+    def check_end(self) -> None:
+        """Raise where the broker ended the stream for good."""
+        if self.ended in ("replaced", "unsubscribed"):
+            raise UnavailableError(f"the broker closed the stream: {self.ended}")
+        self.parser, self.ended = sse.Parser(), None
+
+
+def _options(url: str, token: str | None, timeout: float, verify: Any) -> dict[str, Any]:
+    if not url.startswith(("http://", "https://")):
+        raise ArgumentError(f"a broker's URL begins with http:// or https://, not {url!r}")
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    return {"base_url": url, "headers": headers, "timeout": timeout, "verify": verify}
+
+
+_LOST = (httpx.ConnectError, httpx.ConnectTimeout)
+
+
+class Client:
+    """A connection to a broker. Use it from one thread at a time, or make one for each."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retry_seconds: float = 10.0,
+        verify: Any = True,
+    ) -> None:
+        self._http = httpx.Client(**_options(url, token, timeout, verify))
+        self._retry = retry_seconds
+
+    def _do(self, call: _Call) -> Any:
+        tries = _Tries(self._retry)
+        body = None if call.body is None else json_text.write(call.body)
+        headers = {"content-type": "application/json"} if body is not None else {}
+        while True:
+            try:
+                response = self._http.request(
+                    call.method, call.path, content=body, params=call.query, headers=headers
+                )
+                if response.status_code != 503:
+                    return _answer(response)
+                time.sleep(tries.pause(UnavailableError(response.text[:200])))
+            except _LOST as error:
+                time.sleep(tries.pause(error))
+            except httpx.HTTPError as error:
+                raise UnavailableError(f"the broker did not answer: {error!r}") from None
+
+    def publish(
+        self,
+        events: Mapping[str, object] | Sequence[Mapping[str, object]],
+        *,
+        type: str | None = None,
+        valid_until: object = None,
+    ) -> Receipt:
+        """Publish one event or several (all or none); durable notifications are then on disk."""
+        return Receipt(**self._do(_publish(events, type, valid_until)))
+
+    def subscribe(self, id: str | None, where: str, **options: object) -> str:
+        """Make a subscription and return its id.
+
+        Options: `params`, `type`, `durable`, `valid_until`, `overflow`, `window`, `webhook`.
+        """
+        return str(self._do(_subscribe(id, where, options))["id"])
+
+    def update(
+        self, id: str, *, where: str | None = None, params: Mapping[str, object] | None = None
+    ) -> None:
+        """Change parameters or the condition of a subscription."""
+        self._do(_update(id, where, params))
+
+    def unsubscribe(self, id: str) -> None:
+        """Remove a subscription."""
+        self._do(_Call("DELETE", _one(id)))
+
+    def subscription(self, id: str) -> dict[str, Any]:
+        """Return what the broker knows of a subscription."""
+        found: dict[str, Any] = self._do(_Call("GET", _one(id)))
+        return found
+
+    def stats(self) -> dict[str, Any]:
+        """Return the broker's figures."""
+        found: dict[str, Any] = self._do(_Call("GET", "/stats"))
+        return found
+
+    def acknowledge(self, id: str, notification: int) -> None:
+        """Acknowledge one notification of a durable subscription."""
+        self._do(_Call("POST", _one(id, "/ack"), {"ids": [notification]}))
+
+    def notifications(self, id: str) -> Iterator[Notification]:
+        """Yield the notifications of a subscription for ever, across reconnections."""
+        durable = self.subscription(id)["durable"]
+        stream, tries = _Stream(), _Tries(self._retry)
+        while True:
+            try:
+                with self._http.stream("GET", _one(id, "/stream"), timeout=_SILENCE) as response:
+                    if response.status_code != 200:
+                        response.read()
+                        _answer(response)
+                    for data in response.iter_raw():
+                        tries = _Tries(self._retry)
+                        for note in stream.feed(data):
+                            yield note
+                            stream.handle(note)
+                            if durable:
+                                self.acknowledge(id, note.id)
+                error: Exception = UnavailableError("the stream ended")
+            except httpx.HTTPError as broken:
+                error = broken
+            except RefusedError as refused:
+                if refused.status != 503:
+                    raise
+                error = refused
+            stream.check_end()
+            time.sleep(tries.pause(error))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """The same for coroutines."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retry_seconds: float = 10.0,
+        verify: Any = True,
+    ) -> None:
+        self._http = httpx.AsyncClient(**_options(url, token, timeout, verify))
+        self._retry = retry_seconds
+
+    async def _do(self, call: _Call) -> Any:
+        tries = _Tries(self._retry)
+        body = None if call.body is None else json_text.write(call.body)
+        headers = {"content-type": "application/json"} if body is not None else {}
+        while True:
+            try:
+                response = await self._http.request(
+                    call.method, call.path, content=body, params=call.query, headers=headers
+                )
+                if response.status_code != 503:
+                    return _answer(response)
+                await asyncio.sleep(tries.pause(UnavailableError(response.text[:200])))
+            except _LOST as error:
+                await asyncio.sleep(tries.pause(error))
+            except httpx.HTTPError as error:
+                raise UnavailableError(f"the broker did not answer: {error!r}") from None
+
+    async def publish(
+        self,
+        events: Mapping[str, object] | Sequence[Mapping[str, object]],
+        *,
+        type: str | None = None,
+        valid_until: object = None,
+    ) -> Receipt:
+        """Publish one event or several (all or none); durable notifications are then on disk."""
+        return Receipt(**await self._do(_publish(events, type, valid_until)))
+
+    async def subscribe(self, id: str | None, where: str, **options: object) -> str:
+        """Make a subscription and return its id; options as for `Client.subscribe`."""
+        return str((await self._do(_subscribe(id, where, options)))["id"])
+
+    async def update(
+        self, id: str, *, where: str | None = None, params: Mapping[str, object] | None = None
+    ) -> None:
+        """Change parameters or the condition of a subscription."""
+        await self._do(_update(id, where, params))
+
+    async def unsubscribe(self, id: str) -> None:
+        """Remove a subscription."""
+        await self._do(_Call("DELETE", _one(id)))
+
+    async def subscription(self, id: str) -> dict[str, Any]:
+        """Return what the broker knows of a subscription."""
+        found: dict[str, Any] = await self._do(_Call("GET", _one(id)))
+        return found
+
+    async def acknowledge(self, id: str, notification: int) -> None:
+        """Acknowledge one notification of a durable subscription."""
+        await self._do(_Call("POST", _one(id, "/ack"), {"ids": [notification]}))
+
+    async def notifications(self, id: str) -> AsyncIterator[Notification]:
+        """Yield the notifications of a subscription for ever, across reconnections."""
+        durable = (await self.subscription(id))["durable"]
+        stream, tries = _Stream(), _Tries(self._retry)
+        while True:
+            try:
+                async with self._http.stream(
+                    "GET", _one(id, "/stream"), timeout=_SILENCE
+                ) as response:
+                    if response.status_code != 200:
+                        await response.aread()
+                        _answer(response)
+                    async for data in response.aiter_raw():
+                        tries = _Tries(self._retry)
+                        for note in stream.feed(data):
+                            yield note
+                            stream.handle(note)
+                            if durable:
+                                await self.acknowledge(id, note.id)
+                error: Exception = UnavailableError("the stream ended")
+            except httpx.HTTPError as broken:
+                error = broken
+            except RefusedError as refused:
+                if refused.status != 503:
+                    raise
+                error = refused
+            stream.check_end()
+            await asyncio.sleep(tries.pause(error))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def connect(url: str = "http://127.0.0.1:8080", token: str | None = None, **more: Any) -> Client:
+    """Return a client of the broker at a URL.
+
+    >>> with connect("http://127.0.0.1:8080") as broker:      # doctest: +SKIP
+    ...     broker.subscribe("cheap", "firm = 'IBM' AND price < 100", durable=True)
+    ...     broker.publish({"firm": "IBM", "price": 89.5})
+    ...     for note in broker.notifications("cheap"):
+    ...         print(note.event)
+    """
+    return Client(url, token, **more)
+
+
+def connect_async(
+    url: str = "http://127.0.0.1:8080", token: str | None = None, **more: Any
+) -> AsyncClient:
+    """Return a client for coroutines of the broker at a URL."""
+    return AsyncClient(url, token, **more)

@@ -1,0 +1,215 @@
+"""Settings of a broker: defaults, a TOML file, the environment, flags; later ones win.
+
+Enters: a file, `TOCSIN_…` variables, flags. Leaves: one frozen `Config`. A setting that nobody
+knows is an error: a misspelt limit must not be a missing limit.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tocsin.errors import ArgumentError
+from tocsin.model import EventType
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client may ask for."""
+
+    max_body: int = 1 << 20
+    max_events: int = 10_000
+    max_header_bytes: int = 16_384
+    max_headers: int = 128
+    max_condition: int = 16_384
+    max_conjunctions: int = 256
+    max_match_share: float = 1.0
+    max_subscriptions: int = 100_000
+    max_connections: int = 5_000
+    max_transaction: int = 10_000
+    events_per_second: float = 0.0
+    connect_seconds: float = 10.0
+    request_seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings. `http` and `stomp` are HOST:PORT or empty; port 0 takes any that is free."""
+
+    data: Path = Path("tocsin-data")
+    http: str = "127.0.0.1:8080"
+    stomp: str = "127.0.0.1:61613"
+    tls_cert: str = ""
+    tls_key: str = ""
+    auth: bool | None = None
+    insecure: bool = False
+    synchronous: str = "full"
+    batch_events: int = 2_000
+    queue_events: int = 20_000
+    outbox_messages: int = 20_000
+    outbox_bytes: int = 4 << 20
+    slow_consumer: str = "drop"
+    window: int = 1_000
+    max_backlog: int = 100_000
+    recent_events: int = 1_000
+    heart_beat_ms: int = 10_000
+    drain_seconds: float = 10.0
+    webhook_allow: tuple[str, ...] = ()
+    webhook_attempts: int = 8
+    webhook_seconds: float = 10.0
+    webhook_back_off: float = 1.0
+    warm: bool = True
+    log: str = "info"
+    log_json: bool = False
+    limits: Limits = field(default_factory=Limits)
+    types: Mapping[str, EventType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.slow_consumer not in ("drop", "disconnect"):
+            raise ArgumentError(f"slow_consumer is drop or disconnect, not {self.slow_consumer!r}")
+        if self.synchronous not in ("full", "normal"):
+            raise ArgumentError(f"synchronous is full or normal, not {self.synchronous!r}")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ArgumentError("tls_cert and tls_key go together")
+        for network in self.webhook_allow:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise ArgumentError(f"webhook_allow: {error}") from None
+        for listener in (self.http, self.stomp):
+            if listener:
+                split_address(listener)
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether clients must show a token: by default everywhere but on loopback."""
+        return self.auth if self.auth is not None else not self.is_local
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all listeners are on loopback."""
+        hosts = [split_address(listener)[0] for listener in (self.http, self.stomp) if listener]
+        return all(is_loopback(host) for host in hosts)
+
+    def check_safety(self) -> None:
+        """Refuse to listen to the world without tokens or without TLS, unless told to."""
+        if self.is_local or self.insecure:
+            return
+        if not self.needs_tokens:
+            raise ArgumentError("auth = false is for loopback only (or say insecure)")
+        if not self.tls_cert:
+            raise ArgumentError(
+                "tokens would cross the network in the clear: give tls_cert and tls_key "
+                "(or say insecure, where a proxy adds TLS)"
+            )
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return the host and the port of `HOST:PORT`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ArgumentError(f"a listener is HOST:PORT, not {text!r}")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine itself."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load_config(
+    path: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]
+) -> Config:
+    """Return the settings of a file, changed by the environment and by flags that are not None."""
+    settings: dict[str, Any] = {}
+    if path is not None:
+        settings = _read_file(path)
+    types = _to_types(settings.pop("types", {}))
+    limits = _fill(Limits(), settings.pop("limits", {}), "limits.")
+    config = _fill(Config(types=types), settings, "")
+    from_environment = {
+        name[7:].lower(): value for name, value in environment.items() if name[:7] == "TOCSIN_"
+    }
+    inner = {k[7:]: v for k, v in from_environment.items() if k.startswith("limits_")}
+    outer = {k: v for k, v in from_environment.items() if not k.startswith("limits_")}
+    outer.pop("token", None)  # the clients' variables
+    outer.pop("url", None)
+    limits = _fill(limits, inner, "limits.")
+    config = _fill(config, outer, "")
+    config = _fill(config, {k: v for k, v in flags.items() if v is not None}, "")
+    whole: Config = replace(config, limits=limits)
+    return whole
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ArgumentError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{path}: {error}") from None
+
+
+def _fill(settings: Any, values: Mapping[str, object], prefix: str) -> Any:
+    known = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    changed: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known or name in ("limits", "types"):
+            raise ArgumentError(f"there is no setting {prefix}{name}")
+        changed[name] = _convert(prefix + name, known[name], value)
+    return replace(settings, **changed)
+
+
+def _convert(name: str, default: object, value: object) -> object:
+    try:
+        if isinstance(default, bool) or (default is None and name == "auth"):
+            return _to_bool(value)
+        if isinstance(default, Path):
+            return Path(str(value))
+        if isinstance(default, int) and not isinstance(value, bool):
+            number = int(value)  # type: ignore[call-overload]
+            if number < 0 or number != float(value):  # type: ignore[arg-type]
+                raise ValueError
+            return number
+        if isinstance(default, float) and not isinstance(value, bool):
+            amount = float(value)  # type: ignore[arg-type]
+            if not 0 <= amount < float("inf"):
+                raise ValueError
+            return amount
+        if isinstance(default, tuple):
+            texts = value.split(",") if isinstance(value, str) else value
+            return tuple(str(each).strip() for each in texts if str(each).strip())  # type: ignore[attr-defined]
+        if isinstance(default, str) and isinstance(value, str):
+            return value
+    except (TypeError, ValueError):
+        pass
+    raise ArgumentError(f"{name}: {value!r} does not fit; the default is {default!r}")
+
+
+def _to_bool(value: object) -> bool:
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in known:
+        return known[value.lower()]
+    raise ValueError
+
+
+def _to_types(found: object) -> dict[str, EventType]:
+    if not isinstance(found, dict):
+        raise ArgumentError("types is a table of tables: [types.Quote]")
+    types = {}
+    for name, attributes in found.items():
+        if not isinstance(attributes, dict):
+            raise ArgumentError(f"types.{name} is a table of names and kinds")
+        types[name] = EventType(name, attributes)
+    return types

@@ -1,0 +1,281 @@
+"""Events between the wire and the matcher.
+
+Enters: what a protocol read. Leaves: an `Event`: the attributes that conditions see, and the bytes
+that subscribers get. The attributes of a STOMP message are the fields of its JSON body and its
+headers; a header that reads as a number is both a number and a text until the matchers say what
+conditions compare it with (`topics.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tocsin.broker.protocol import json_text
+from tocsin.broker.protocol.cloudevents import CloudEvent, is_json
+from tocsin.encode.events import check_event, lookup
+from tocsin.errors import EventError
+from tocsin.model import EventType, Kind, from_microseconds, is_unicode
+
+JSON = "application/json"
+_NUMBER = re.compile(r"[+-]?(\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?)", re.ASCII).fullmatch
+MAX_TYPE = 200
+
+
+class Event:
+    """One event.
+
+    `attributes` is what conditions see; `text` is the same as a line of JSON. `headers`, `body` and
+    `content_type` are what a STOMP or CloudEvents publisher sent, where it is not the text itself.
+    """
+
+    __slots__ = (
+        "attributes", "body", "content_type", "headers", "numbers", "published", "seq", "stomp",
+        "text", "type", "valid_until",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        type: str | None,
+        attributes: dict[str, Any],
+        text: bytes,
+        *,
+        headers: dict[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        numbers: dict[str, int | float] | None = None,
+        valid_until: int | None = None,
+    ) -> None:
+        self.type = type
+        self.attributes = attributes
+        self.text = text
+        self.headers = headers
+        self.body = body
+        self.content_type = content_type
+        self.numbers = numbers
+        self.valid_until = valid_until
+        self.stomp: bytes | None = None
+        self.seq = 0
+        self.published = 0
+
+    def extra(self) -> bytes | None:
+        """Return what is stored beside the text."""
+        if self.headers is None and self.body is None:
+            return None
+        body = None if self.body is None else base64.b64encode(self.body).decode()
+        return json_text.write({"h": self.headers, "b": body, "c": self.content_type})
+
+    @classmethod
+    def restored(
+        cls,
+        seq: int,
+        type: str | None,
+        text: bytes,
+        extra: bytes | None,
+        valid_until: int | None,
+        published: int,
+    ) -> Event:
+        """Return an event as it was stored, to be delivered (not matched) again."""
+        event = cls(type, {}, text, valid_until=valid_until)
+        event.seq, event.published = seq, published
+        if extra is not None:
+            kept = json_text.read(extra)
+            event.headers, event.content_type = kept["h"], kept["c"]
+            event.body = None if kept["b"] is None else base64.b64decode(kept["b"])
+        return event
+
+
+def check_type(name: object) -> str | None:
+    """Return the name of an event type, None where there is none, or refuse it."""
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str) or len(name) > MAX_TYPE or not is_unicode(name):
+        raise EventError(f"the name of an event type is a text of at most {MAX_TYPE} characters")
+    if not name.isprintable() or name == "*":
+        raise EventError("the name of an event type has odd characters")
+    return name
+
+
+def from_json(
+    found: object,
+    type: str | None,
+    event_type: EventType | None,
+    *,
+    raw: bytes | None = None,
+    row: int | None = None,
+    valid_until: int | None = None,
+) -> Event:
+    """Return the event of a JSON value; `raw` is its text, where it stands on a line alone."""
+    if not isinstance(found, dict):
+        raise EventError("an event is a JSON object", row=row)
+    if event_type is not None:
+        attributes = to_declared(found, event_type, row)
+    else:
+        attributes = found
+        _check_sizes(found, row)
+    if raw is None or b"\n" in raw or b"\r" in raw:
+        raw = json_text.write(found)
+    return Event(type, attributes, raw, valid_until=valid_until)
+
+
+def _check_sizes(found: Mapping[str, Any], row: int | None) -> None:
+    """Refuse integers that orjson reads but 64 bits with a sign do not hold."""
+    for name, value in found.items():
+        if value.__class__ is int and not -(1 << 63) <= value < 1 << 63:
+            raise EventError("an integer beyond 64 bits", attribute=name, row=row)
+
+
+def to_declared(
+    found: dict[str, Any], event_type: EventType, row: int | None = None
+) -> dict[str, Any]:
+    """Return an event's attributes with timestamps read, or refuse what does not fit."""
+    attributes = found
+    for name, kind in event_type.attributes.items():
+        if kind is Kind.TIMESTAMP:
+            value = lookup(found, name)
+            if isinstance(value, str):
+                if attributes is found:
+                    attributes = dict(found)
+                attributes[name] = to_timestamp(value, name, row)
+    try:
+        check_event(attributes, event_type)
+    except EventError as error:
+        raise EventError(error.message, attribute=error.attribute, row=row) from None
+    return attributes
+
+
+def to_timestamp(text: object, attribute: str, row: int | None = None) -> dt.datetime:
+    """Return the moment that an ISO 8601 text or a number of microseconds means, in UTC."""
+    try:
+        if isinstance(text, int) and not isinstance(text, bool):
+            return from_microseconds(text)
+        moment = dt.datetime.fromisoformat(str(text))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
+    except (ValueError, OverflowError):
+        raise EventError(
+            f"no moment: {str(text)[:60]!r}; write 2026-07-01T12:30:00Z",
+            attribute=attribute,
+            row=row,
+        ) from None
+
+
+def from_cloudevent(
+    found: CloudEvent, event_type: EventType | None, row: int | None = None
+) -> Event:
+    """Return the event of a CloudEvent: fields of JSON data, and `ce.…`."""
+    kind = str(found.context.get("datacontenttype", JSON))
+    fields: object = json_text.read(found.data) if found.data and is_json(kind) else None
+    attributes = dict(fields) if isinstance(fields, dict) else {}
+    if event_type is not None:
+        attributes = to_declared(attributes, event_type, row)
+    else:
+        _check_sizes(attributes, row)
+    text = json_text.write({**attributes, "ce": found.context})
+    attributes |= {f"ce.{name}": value for name, value in found.context.items()}
+    type = check_type(found.context["type"])
+    valid_until = _expiry(found.context, row)
+    return Event(
+        type,
+        attributes,
+        text,
+        headers={"ce": found.context},
+        body=found.data or b"",
+        content_type=kind,
+        valid_until=valid_until,
+    )
+
+
+def _expiry(context: Mapping[str, Any], row: int | None) -> int | None:
+    """Return the end that the extension `expirytime` gives."""
+    if "expirytime" not in context:
+        return None
+    return to_end(context["expirytime"], row)
+
+
+def to_end(value: object, row: int | None = None) -> int | None:
+    """Return a `valid_until` in microseconds: from a number of them, or an ISO 8601 text."""
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value < 1 << 63:
+            raise EventError("no moment", attribute="valid_until", row=row)
+        return value
+    moment = to_timestamp(value, "valid_until", row)
+    return int(moment.timestamp() * 1_000_000)
+
+
+def from_stomp(
+    headers: Mapping[str, str],
+    body: bytes,
+    content_type: str,
+    type: str | None,
+    event_type: EventType | None,
+    valid_until: int | None = None,
+) -> Event:
+    """Return the event of a STOMP message: its headers, and the fields of a JSON body."""
+    fields: dict[str, Any] = {}
+    if body[:1] == b"{" or (body and is_json(content_type)):
+        found = _read_body(body, content_type)
+        if isinstance(found, dict):
+            fields = found
+            if not headers:
+                event = from_json(found, type, event_type, raw=body, valid_until=valid_until)
+                event.content_type = content_type or JSON
+                return event
+    attributes: dict[str, Any] = {}
+    numbers: dict[str, int | float] = {}
+    for name, value in headers.items():
+        if name in fields:
+            continue
+        attributes[name] = value
+        declared = event_type.kind_of(name) if event_type else None
+        if declared in (Kind.INTEGER, Kind.FLOAT, None) and _NUMBER(value):
+            number = _to_number(value)
+            if declared is not None:
+                attributes[name] = number
+            elif number is not None:
+                numbers[name] = number
+        elif declared is Kind.BOOLEAN and value in ("true", "false"):
+            attributes[name] = value == "true"
+    attributes |= fields
+    if event_type is not None:
+        attributes = to_declared(attributes, event_type)
+    else:
+        _check_sizes(attributes, None)
+    shown = attributes if fields or not body else {**attributes, "body": _shown(body)}
+    return Event(
+        type,
+        attributes,
+        json_text.write(shown),
+        headers=dict(headers),
+        body=body,
+        content_type=content_type,
+        numbers=numbers or None,
+        valid_until=valid_until,
+    )
+
+
+def _read_body(body: bytes, content_type: str) -> object:
+    """Return the JSON of a body; None where it is none and does not say that it is."""
+    try:
+        return json_text.read(body)
+    except EventError:
+        if is_json(content_type):
+            raise
+        return None
+
+
+def _to_number(text: str) -> int | float | None:
+    try:
+        number: int | float = int(text)
+        return number if -(1 << 63) <= number < 1 << 63 else None
+    except ValueError:
+        value = float(text)
+        return value if abs(value) != float("inf") else None
+
+
+def _shown(body: bytes) -> str:
+    return body.decode(errors="replace")

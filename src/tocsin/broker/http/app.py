@@ -1,0 +1,120 @@
+"""The application: routes, who may come in, errors as answers.
+
+Enters: a broker and its tokens. Leaves: an ASGI application. Where no tokens are asked for (on
+loopback), a page of another site in the operator's browser must not speak to the broker: requests
+from other origins, or under a foreign host name, are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tocsin.broker.config import is_loopback
+from tocsin.broker.core import Broker
+from tocsin.broker.http import events, info, streams, subscriptions
+from tocsin.broker.http.requests import problem
+from tocsin.broker.tokens import Tokens
+from tocsin.errors import NotAllowedError, TocsinError
+
+log = logging.getLogger("tocsin.http")
+
+_SAFE = {
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+class Gate:
+    """Refuses what comes from another origin."""
+
+    def __init__(self, app: ASGIApp, open_to_all: bool) -> None:
+        self.app = app
+        self.open_to_all = open_to_all
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request or connection."""
+        if scope["type"] in ("http", "websocket"):
+            wrong = self._wrong(HTTPConnection(scope))
+            if wrong is not None:
+                if scope["type"] == "websocket":
+                    await receive()
+                    await send({"type": "websocket.close", "code": 1008})
+                else:
+                    answer = problem(NotAllowedError(wrong, known=True))
+                    await answer(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _wrong(self, asked: HTTPConnection) -> str | None:
+        host = asked.headers.get("host", "")
+        origin = asked.headers.get("origin")
+        try:
+            if origin is not None and urlsplit(origin).netloc != host:
+                return "requests from other sites are refused"
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            name = ""
+        if self.open_to_all:
+            return None
+        return None if is_loopback(name) else "the host name is not of this machine"
+
+
+class Console(StaticFiles):
+    """The console's files, with headers that keep foreign scripts out."""
+
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        """Return a file."""
+        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers.update(_SAFE)
+        return response
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, TocsinError)
+    request.app.state.broker.metrics.refused += 1
+    return problem(error)
+
+
+def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> ASGIApp:
+    """Return the application; `console` is a folder of files served at `/`."""
+    one = "/subscriptions/{id:path}"
+    routes: list[BaseRoute] = [
+        Route("/events", events.post_events, methods=["POST"]),
+        Route("/subscriptions", subscriptions.post_subscriptions, methods=["POST"]),
+        Route("/subscriptions", subscriptions.get_subscriptions, methods=["GET"]),
+        Route(one + "/stream", streams.get_stream, methods=["GET"]),
+        Route(one + "/ack", subscriptions.post_ack, methods=["POST"]),
+        Route(one + "/dead", subscriptions.get_dead, methods=["GET"]),
+        Route(one + "/revive", subscriptions.post_revive, methods=["POST"]),
+        Route(one, subscriptions.get_subscription, methods=["GET"]),
+        Route(one, subscriptions.patch_subscription, methods=["PATCH"]),
+        Route(one, subscriptions.delete_subscription, methods=["DELETE"]),
+        Route("/stream", streams.get_streams, methods=["GET"]),
+        Route("/conditions", info.post_condition, methods=["POST"]),
+        Route("/recent", info.get_recent),
+        Route("/stats", info.get_stats),
+        Route("/metrics", info.get_metrics),
+        Route("/healthz", info.get_health),
+        Route("/readyz", info.get_ready),
+        Route("/openapi.json", info.get_openapi),
+        WebSocketRoute("/ws", streams.websocket),
+    ]
+    if console is not None:
+        routes.append(Mount("/", Console(directory=console, html=True)))
+    app = Starlette(routes=routes, exception_handlers={TocsinError: _on_error})
+    app.state.broker = broker
+    app.state.tokens = tokens
+    open_to_all = tokens.are_needed or broker.config.insecure
+    return Gate(app, open_to_all)

@@ -1,0 +1,148 @@
+"""What a broker says about itself: health, metrics, figures; and what a condition would do.
+
+Enters: requests of operators and the console. Leaves: text for Prometheus, JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+import tocsin
+from tocsin.broker.events import Event, check_type
+from tocsin.broker.http.openapi import document
+from tocsin.broker.http.requests import JsonResponse, broker_of, json_of, principal_of, problem
+from tocsin.broker.protocol import json_text
+from tocsin.broker.subscription import to_params
+from tocsin.errors import ArgumentError, LimitError, SubscriptionError, TocsinError
+from tocsin.language import parse, print_expression
+from tocsin.language.expression import parameter_names
+from tocsin.matcher import Matcher
+from tocsin.model import EventType
+from tocsin.normalize.bind import bind
+from tocsin.normalize.describe import describe
+from tocsin.normalize.diagnose import diagnose
+from tocsin.normalize.normal import normalize
+
+_MOST_SHOWN = 20
+
+
+async def get_health(request: Request) -> Response:
+    """Say that the process answers."""
+    return PlainTextResponse("ok\n")
+
+
+async def get_ready(request: Request) -> Response:
+    """Say whether the broker takes work: loaded, not stopping, able to write."""
+    broker = broker_of(request)
+    wrong = None
+    if not broker.is_ready:
+        wrong = "not loaded yet"
+    elif broker.is_draining:
+        wrong = "stopping"
+    elif broker.storage.failure is not None:
+        wrong = "the database cannot be written"
+    return PlainTextResponse(f"{wrong or 'ready'}\n", 503 if wrong else 200)
+
+
+async def get_metrics(request: Request) -> Response:
+    """Give figures to Prometheus."""
+    if request.app.state.tokens.are_needed:
+        principal_of(request).must_be_admin()
+    text = broker_of(request).metrics.render()
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+
+async def get_stats(request: Request) -> Response:
+    """Give the same figures as JSON."""
+    principal_of(request).must_be_admin()
+    broker = broker_of(request)
+    figures = broker.metrics.snapshot()
+    figures |= {
+        "version": tocsin.__version__,
+        "types": sorted(broker.topics.types),
+        "ready": broker.is_ready and not broker.is_draining,
+    }
+    return JsonResponse(figures)
+
+
+async def get_recent(request: Request) -> Response:
+    """Show the last events."""
+    principal_of(request).must_be_admin()
+    recent = list(broker_of(request).recent)[-_MOST_SHOWN:]
+    return JsonResponse({"events": [_shown(event) for event in reversed(recent)]})
+
+
+async def get_openapi(request: Request) -> Response:
+    """Describe the interface."""
+    return JsonResponse(document())
+
+
+async def post_condition(request: Request) -> Response:
+    """Say how a condition is read, and which recent events would match."""
+    broker, principal = broker_of(request), principal_of(request)
+    asked = await json_of(request)
+    if not isinstance(asked, dict) or not isinstance(asked.get("where"), str):
+        raise ArgumentError("a condition is an object with where, a text")
+    if len(asked["where"]) > broker.config.limits.max_condition:
+        raise LimitError("the condition is too long", "max_condition")
+    type = check_type(asked.get("type"))
+    principal.may_subscribe(type)
+    recent = list(broker.recent) if principal.rights.admin else []
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.run_in_executor(
+            None,
+            try_condition,
+            asked["where"],
+            to_params(asked.get("params")),
+            broker.topics.event_type(type),
+            [event for event in recent if type is None or event.type == type],
+        )
+    except SubscriptionError as error:
+        return problem(error)
+    return JsonResponse(found)
+
+
+def try_condition(
+    where: str, params: dict[str, object], event_type: EventType | None, recent: list[Event]
+) -> dict[str, Any]:
+    """Return a condition's normal form, where it would be indexed, and what it would match."""
+    expression = parse(where)
+    names = parameter_names(expression)
+    found: dict[str, Any] = {"parsed": print_expression(expression), "parameters": list(names)}
+    if set(names) - set(params):
+        return found
+    bound = bind(expression, {name: params[name] for name in names})
+    form = normalize(bound, event_type)
+    matcher = Matcher(event_type)
+    matcher.subscribe("it", where, {name: params[name] for name in names} or None)
+    hits = []
+    if recent:
+        try:
+            matched = matcher.match_batch([event.attributes for event in recent])
+            hits = [event for event, ids in zip(recent, matched, strict=True) if ids]
+        except TocsinError:
+            hits = []
+    found |= {
+        "normal_form": describe(form, event_type),
+        "conjunctions": len(form.conjunctions),
+        "warnings": [each.message for each in diagnose(bound, event_type)],
+        "plan": matcher.explain("it"),
+        "recent": len(recent),
+        "matched": len(hits),
+        "events": [_shown(event) for event in hits[: -_MOST_SHOWN - 1 : -1]],
+    }
+    return found
+
+
+def _shown(event: Event) -> dict[str, Any]:
+    return {
+        "id": event.seq,
+        "type": event.type,
+        "published": event.published,
+        "event": json_text.read(event.text),
+    }

@@ -1,0 +1,319 @@
+"""Streams: Server-Sent Events of one subscription, WebSockets of many.
+
+Enters: a request that stays open. Leaves: notifications as they come. A stream of a durable
+subscription begins with the oldest that is not acknowledged. `Last-Event-ID` acknowledges all up to
+it: who sends it says that it has them. With `ack=auto`, what is written to the connection counts as
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tocsin.broker.core import Broker
+from tocsin.broker.durable import Consumer
+from tocsin.broker.events import check_type, from_json, to_end
+from tocsin.broker.http.requests import broker_of, principal_of
+from tocsin.broker.http.subscriptions import own, to_wanted
+from tocsin.broker.protocol import json_text, sse
+from tocsin.broker.sessions import StreamSession
+from tocsin.broker.subscription import Subscription
+from tocsin.broker.tokens import Principal
+from tocsin.errors import (
+    ArgumentError,
+    EventError,
+    LimitError,
+    NotAllowedError,
+    TocsinError,
+    UnknownSubscriptionError,
+)
+
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_MOST_BYTES = 1 << 18
+
+
+def new_session(broker: Broker, as_sse: bool) -> StreamSession:
+    """Return a session with the outbox of the settings, or refuse one connection too many."""
+    config = broker.config
+    if broker.n_connections >= config.limits.max_connections:
+        raise LimitError("too many connections", "max_connections", 1.0)
+    return StreamSession(config.outbox_messages, config.outbox_bytes, as_sse)
+
+
+def listen(
+    broker: Broker, found: Subscription, session: StreamSession, auto: bool, replaced: Any
+) -> Consumer | None:
+    """Have a session get the notifications of a subscription."""
+    if not found.wanted.durable:
+        found.listeners.append(session)
+        return None
+    if "webhook" in found.wanted.options:
+        raise ArgumentError("the notifications of this subscription go to its webhook")
+    window = int(found.wanted.options.get("window", broker.config.window))
+    consumer = Consumer(broker, found, session, replaced, window=window, auto=auto)
+    consumer.attach()
+    return consumer
+
+
+def stop_listening(found: Subscription, session: Any, consumer: Consumer | None) -> None:
+    """Undo `listen`."""
+    if consumer is not None:
+        consumer.detach()
+    elif session in found.listeners:
+        found.listeners.remove(session)
+
+
+async def get_stream(request: Request) -> Response:
+    """Stream the notifications of a subscription."""
+    broker, found = own(request)
+    session = new_session(broker, as_sse=True)
+    ack = request.query_params.get("ack", "explicit")
+    if ack not in ("explicit", "auto"):
+        raise ArgumentError("ack is explicit or auto")
+    last = json_text.to_number(request.headers.get("last-event-id"))
+    if found.wanted.durable and last is not None:
+        await broker.acknowledge_upto(found, last)
+    consumer = listen(broker, found, session, ack == "auto", lambda: session.close("replaced"))
+    return StreamingResponse(
+        _messages(broker, found, session, consumer),
+        headers=_HEADERS,
+        media_type="text/event-stream",
+    )
+
+
+async def _messages(
+    broker: Broker, found: Subscription, session: StreamSession, consumer: Consumer | None
+) -> AsyncIterator[bytes]:
+    broker.n_connections += 1
+    broker.streams.add(session)
+    wait = broker.config.heart_beat_ms / 1000
+    try:
+        yield b": here you are\n\n"
+        while True:
+            messages = await session.take(wait)
+            for chunk in _chunks(messages):
+                yield chunk
+            if consumer is not None:
+                consumer.written()
+            if session.closed is not None and not len(session.outbox):
+                yield sse.encode("closed", json_text.write({"reason": session.closed}))
+                return
+            if not messages:
+                if found.id not in broker.registry.by_id:
+                    session.close("unsubscribed")
+                else:
+                    yield sse.COMMENT
+    finally:
+        broker.n_connections -= 1
+        broker.streams.discard(session)
+        stop_listening(found, session, consumer)
+
+
+def _chunks(messages: list[bytes]) -> list[bytes]:
+    if sum(map(len, messages)) <= _MOST_BYTES:
+        return [b"".join(messages)] if messages else []
+    return [b"".join(messages[at : at + 256]) for at in range(0, len(messages), 256)]
+
+
+async def get_streams(request: Request) -> Response:
+    """Stream all transient subscriptions whose ids begin with `prefix`, as they are now."""
+    broker, principal = broker_of(request), principal_of(request)
+    prefix = request.query_params.get("prefix", "")
+    if not prefix:
+        raise ArgumentError("give the prefix of the subscriptions' ids")
+    mine = [
+        each
+        for each in broker.registry.by_id.values()
+        if each.id.startswith(prefix)
+        and not each.wanted.durable
+        and principal.may_see(each.wanted.owner)
+    ]
+    if not mine:
+        raise UnknownSubscriptionError(prefix)
+    session = new_session(broker, as_sse=True)
+    return StreamingResponse(
+        _messages_of_many(broker, mine, session), headers=_HEADERS, media_type="text/event-stream"
+    )
+
+
+async def _messages_of_many(
+    broker: Broker, mine: list[Subscription], session: StreamSession
+) -> AsyncIterator[bytes]:
+    for each in mine:
+        each.listeners.append(session)
+    try:
+        async for chunk in _messages(broker, mine[0], session, None):
+            yield chunk
+    finally:
+        for each in mine:
+            stop_listening(each, session, None)
+
+
+class Socket:
+    """One WebSocket: operations come in, answers and notifications go out."""
+
+    def __init__(self, socket: WebSocket, broker: Broker, principal: Principal) -> None:
+        self.socket = socket
+        self.broker = broker
+        self.principal = principal
+        self.session = new_session(broker, as_sse=False)
+        self.heard: dict[str, tuple[Subscription, Consumer | None]] = {}
+        self.made: list[Subscription] = []
+
+    async def run(self) -> None:
+        """Serve until either side closes."""
+        self.broker.n_connections += 1
+        self.broker.streams.add(self.session)
+        writer = asyncio.create_task(self._write())
+        try:
+            await self._read()
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+            self.broker.n_connections -= 1
+            self.broker.streams.discard(self.session)
+            for found, consumer in self.heard.values():
+                stop_listening(found, self.session, consumer)
+            if self.made:
+                await self.broker.remove(self.made)
+
+    async def _write(self) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            while self.session.closed is None:
+                for message in await self.session.take(self.broker.config.heart_beat_ms / 1000):
+                    await self.socket.send_text(message.decode())
+                for _, consumer in self.heard.values():
+                    if consumer is not None:
+                        consumer.written()
+            await self.socket.close(1008, self.session.closed)
+
+    async def _read(self) -> None:
+        with contextlib.suppress(WebSocketDisconnect):
+            while True:
+                received = await self.socket.receive()
+                if received["type"] == "websocket.disconnect":
+                    return
+                text = received.get("text")
+                raw = text.encode(errors="replace") if text is not None else received["bytes"]
+                await self._answer(raw)
+
+    async def _answer(self, raw: bytes) -> None:
+        ref: dict[str, Any] = {}
+        try:
+            asked = json_text.read(raw)
+            if not isinstance(asked, dict):
+                raise ArgumentError("an operation is a JSON object")
+            ref = {"ref": asked.pop("ref")} if "ref" in asked else {}
+            answer = {**await self._do(asked), **ref}
+        except TocsinError as error:
+            self.broker.metrics.refused += 1
+            answer = {"error": error.code, "detail": str(error), **ref}
+        self.session.outbox.put(json_text.write(answer), False)
+        self.session.flush()
+
+    async def _do(self, asked: dict[str, Any]) -> dict[str, Any]:
+        op = asked.pop("op", None)
+        if op == "publish":
+            result = await self._publish(asked)
+        elif op == "subscribe":
+            result = await self._subscribe(asked)
+        elif op == "listen":
+            result = self._listen(self._own(asked), bool(asked.get("auto")))
+        elif op == "unsubscribe":
+            result = await self._unsubscribe(asked)
+        elif op == "ack":
+            result = await self._acknowledge(asked)
+        else:
+            raise ArgumentError("op is publish, subscribe, listen, unsubscribe or ack")
+        return {"ok": op, **result}
+
+    async def _publish(self, asked: dict[str, Any]) -> dict[str, Any]:
+        type = check_type(asked.get("type"))
+        self.principal.may_publish(type)
+        found = asked.get("events", [asked["event"]] if "event" in asked else None)
+        if not isinstance(found, list):
+            raise EventError("publish takes event, an object, or events, an array of them")
+        self.principal.bucket.take(len(found))
+        event_type = self.broker.topics.event_type(type)
+        until = to_end(asked.get("valid_until"))
+        events = [
+            from_json(each, type, event_type, row=row, valid_until=until)
+            for row, each in enumerate(found)
+        ]
+        receipt = await self.broker.publish(events)
+        return {"first": receipt.first, "last": receipt.last, "matches": receipt.matches}
+
+    async def _subscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Make a subscription that ends with the connection, and listen to it."""
+        if asked.get("durable"):
+            raise ArgumentError("make durable subscriptions with POST /subscriptions, then listen")
+        asked.setdefault("id", f"ws-{secrets.token_hex(8)}")
+        wanted = replace(to_wanted(asked, self.principal, self.broker), stored=False)
+        (made,) = await self.broker.registry.add([wanted])
+        self.made.append(made)
+        return self._listen(made, False)
+
+    def _own(self, asked: dict[str, Any]) -> Subscription:
+        found = self.broker.registry.find(str(asked.get("id")))
+        if not self.principal.may_see(found.wanted.owner):
+            raise UnknownSubscriptionError(found.id)
+        return found
+
+    def _listen(self, found: Subscription, auto: bool) -> dict[str, Any]:
+        if found.id not in self.heard:
+            consumer = listen(
+                self.broker, found, self.session, auto, lambda: self._replaced(found.id)
+            )
+            self.heard[found.id] = (found, consumer)
+        return {"id": found.id}
+
+    def _replaced(self, id: str) -> None:
+        self.heard.pop(id, None)
+        self.session.outbox.put(json_text.write({"closed": id}), False)
+        self.session.flush()
+
+    async def _unsubscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Stop listening; what the connection made is removed."""
+        found, consumer = self.heard.pop(str(asked.get("id")), (None, None))
+        if found is None:
+            raise UnknownSubscriptionError(str(asked.get("id")))
+        stop_listening(found, self.session, consumer)
+        if found in self.made:
+            self.made.remove(found)
+            await self.broker.remove([found])
+        return {"id": found.id}
+
+    async def _acknowledge(self, asked: dict[str, Any]) -> dict[str, Any]:
+        found = self._own(asked)
+        upto, ids = asked.get("upto"), asked.get("ids", [])
+        if type(upto) is int and 0 <= upto < 1 << 63:
+            return {"acknowledged": await self.broker.acknowledge_upto(found, upto)}
+        if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 1 << 63 for i in ids):
+            raise ArgumentError("ack takes upto, a number, or ids, an array of them")
+        return {"acknowledged": await self.broker.acknowledge_ids(found, ids)}
+
+
+async def websocket(socket: WebSocket) -> None:
+    """Serve a WebSocket; browsers give their token as the subprotocol `bearer.TOKEN`."""
+    offered = socket.scope.get("subprotocols", [])
+    try:
+        token = next((each[7:] for each in offered if each.startswith("bearer.")), None)
+        if token is not None:
+            principal = socket.app.state.tokens.authenticate(token)
+        else:
+            principal = principal_of(socket)
+        served = Socket(socket, broker_of(socket), principal)
+    except (NotAllowedError, LimitError):
+        await socket.close(1008)
+        return
+    await socket.accept("tocsin" if "tocsin" in offered else None)
+    await served.run()

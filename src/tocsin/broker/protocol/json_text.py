@@ -1,0 +1,81 @@
+"""JSON texts ↔ values, exactly.
+
+Enters: bytes from the wire. Leaves: values in which no integer has become a float and every string
+is Unicode, or an error. orjson reads what is harmless, which is nearly all; a text that may hold an
+integer beyond 64 bits, a float beyond the largest, or half a surrogate pair goes the slow way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+import orjson
+
+from tocsin.errors import EventError
+from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
+
+_may_be_inexact = re.compile(rb"\d{19}|[eE]\+?0*[1-9]\d\d|\\u[dD]").search
+
+
+def read(raw: bytes) -> Any:
+    """Return the value of a JSON text."""
+    try:
+        if _may_be_inexact(raw) is None:
+            return orjson.loads(raw)
+        value = json.loads(raw.decode(), parse_constant=_refuse)
+        check_exact(value)
+        return value
+    except orjson.JSONDecodeError as error:
+        raise EventError(f"not JSON: {error}") from None
+    except UnicodeDecodeError:
+        raise EventError("not UTF-8") from None
+    except RecursionError:
+        raise EventError("nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise EventError(f"not JSON: {error.msg} (column {error.colno})") from None
+    except ValueError as error:
+        known = isinstance(error, EventError) or str(error).startswith("not JSON")
+        raise EventError(str(error) if known else "an integer beyond 64 bits") from None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"not JSON: {name}")
+
+
+def check_exact(value: object) -> None:
+    """Refuse integers and floats that do not fit, and strings that are not Unicode."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            check_exact(key)
+            check_exact(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            check_exact(inner)
+    elif isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
+        raise EventError("an integer beyond 64 bits")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise EventError("a number beyond the largest float")
+    elif isinstance(value, str) and not is_unicode(value):
+        raise EventError("a string is not valid Unicode")
+
+
+def to_number(text: str | None) -> int | None:
+    """Return the number that plain digits mean, where it fits 63 bits; None for anything else."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 18:
+        return None
+    return int(text)
+
+
+def write(value: object) -> bytes:
+    """Return a JSON text without line breaks."""
+    return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_text)
+
+
+def _to_text(value: object) -> str:
+    isoformat = getattr(value, "isoformat", None)
+    if isoformat is None:
+        raise TypeError(type(value).__name__)
+    return str(isoformat())

@@ -1,0 +1,252 @@
+"""The registry: subscriptions as the broker knows them.
+
+Enters: what a client asks for, checked by its shape. Leaves: `Subscription` objects by id and by
+number, conditions in the matchers, rows in the database; or an error and nothing changed. Parsing
+and indexing run in a thread of their own, one change at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from tocsin.broker import schema
+from tocsin.broker.config import Config
+from tocsin.broker.events import Event
+from tocsin.broker.protocol import json_text
+from tocsin.broker.storage import Storage
+from tocsin.broker.subscription import Subscription, Wanted, to_params
+from tocsin.broker.topics import Topics
+from tocsin.errors import (
+    DuplicateSubscriptionError,
+    LimitError,
+    SubscriptionError,
+    UnknownSubscriptionError,
+)
+from tocsin.language import parse
+from tocsin.matcher import Matcher
+from tocsin.normalize import bind, normalize
+
+MAX_ID = 200
+_MAY_BRANCH = re.compile(r"\b(or|not|in)\b", re.IGNORECASE).search
+
+
+class Registry:
+    """All subscriptions. Used within the event loop."""
+
+    def __init__(self, config: Config, storage: Storage, topics: Topics) -> None:
+        self.limits = config.limits
+        self.by_id: dict[str, Subscription] = {}
+        self.by_no: dict[int, Subscription] = {}
+        self.n_refusing = 0
+        self.recent: Sequence[Event] = ()
+        self._storage = storage
+        self._topics = topics
+        self._owned: dict[str, int] = {}
+        self._making: set[str] = set()
+        self._next_no = 1
+        self._ends: list[tuple[int, int]] = []
+        self._changes = ThreadPoolExecutor(1, "tocsin-change")
+
+    def restore(self) -> None:
+        """Load what is stored, before the broker starts."""
+        rows = self._storage.first(schema.subscriptions)
+        plain: dict[str | None, list[tuple[int, str, int | None]]] = {}
+        now = time.time_ns() // 1000
+        for row in rows:
+            if row.valid_until is not None and row.valid_until <= now:
+                self._storage.first(lambda c, no=row.no: schema.remove_subscriptions(c, [no]))  # type: ignore[misc]
+                continue
+            params = to_params(json_text.read(row.params.encode()))
+            options = json_text.read(row.options.encode())
+            wanted = Wanted(
+                row.id, row.condition, row.type, params, bool(row.durable), row.valid_until,
+                row.owner, options,
+            )  # fmt: skip
+            if params:
+                self._topics.subscribe(row.no, row.type, row.condition, params, row.valid_until)
+            else:
+                plain.setdefault(row.type, []).append((row.no, row.condition, row.valid_until))
+            found = Subscription(row.no, wanted, row.created)
+            found.missed = found.reported = row.missed
+            self._take_in(found)
+        for type, conditions in plain.items():
+            self._topics.load(type, conditions)
+        for no, n, last in self._storage.first(schema.backlogs):
+            if no in self.by_no:
+                found = self.by_no[no]
+                found.pending, found.last_seq, found.high_sent = n, last, last
+        self._next_no = max((row.no for row in rows), default=0) + 1
+
+    def _take_in(self, found: Subscription) -> None:
+        self.by_id[found.id] = found
+        self.by_no[found.no] = found
+        owner = found.wanted.owner
+        self._owned[owner] = self._owned.get(owner, 0) + 1
+        self.n_refusing += found.wanted.options.get("overflow") == "refuse"
+        if found.wanted.valid_until is not None:
+            heapq.heappush(self._ends, (found.wanted.valid_until, found.no))
+
+    def _let_go(self, found: Subscription) -> None:
+        del self.by_id[found.id], self.by_no[found.no]
+        self._owned[found.wanted.owner] -= 1
+        self.n_refusing -= found.wanted.options.get("overflow") == "refuse"
+
+    def find(self, id: str) -> Subscription:
+        """Return a subscription by its id."""
+        found = self.by_id.get(id)
+        if found is None:
+            raise UnknownSubscriptionError(id)
+        return found
+
+    async def add(self, wanted: Sequence[Wanted]) -> list[Subscription]:
+        """Register subscriptions: all of them or none."""
+        ids = self._check_all(wanted)
+        self._making |= ids
+        first, self._next_no = self._next_no, self._next_no + len(wanted)
+        now = time.time_ns() // 1000
+        made = [Subscription(first + at, each, now) for at, each in enumerate(wanted)]
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._changes, self._index, made)
+            rows = [each.row() for each in made if each.wanted.stored]
+            try:
+                if rows:
+                    await self._storage.submit(schema.add_subscriptions, rows)
+            except BaseException:
+                await loop.run_in_executor(self._changes, self._unindex, made)
+                raise
+        finally:
+            self._making -= ids
+        for each in made:
+            self._take_in(each)
+        return made
+
+    def _check_all(self, wanted: Sequence[Wanted]) -> set[str]:
+        ids: set[str] = set()
+        counts: dict[str, int] = {}
+        for each in wanted:
+            if each.id in ids or each.id in self.by_id or each.id in self._making:
+                raise DuplicateSubscriptionError(each.id)
+            if not each.id or len(each.id) > MAX_ID or not each.id.isprintable():
+                raise SubscriptionError(f"an id is a text of 1 to {MAX_ID} printable characters")
+            if len(each.where) > self.limits.max_condition:
+                raise LimitError("the condition is too long", "max_condition")
+            ids.add(each.id)
+            counts[each.owner] = counts.get(each.owner, 0) + 1
+        for owner, n in counts.items():
+            if self._owned.get(owner, 0) + n > self.limits.max_subscriptions:
+                raise LimitError("too many subscriptions", "max_subscriptions")
+        return ids
+
+    def _index(self, made: Sequence[Subscription]) -> None:
+        """Put conditions into the matchers: all of them or none. Runs in the thread of changes."""
+        done: list[Subscription] = []
+        bulk = len(made) > 32 and not any(each.wanted.params for each in made)
+        try:
+            for each in made:
+                wanted = each.wanted
+                self._check_cost(wanted.where, wanted.params, wanted.type)
+                if not bulk:
+                    self._topics.subscribe(
+                        each.no, wanted.type, wanted.where, wanted.params, wanted.valid_until
+                    )
+                    done.append(each)
+            if bulk:
+                self._index_many(made, done)
+        except BaseException:
+            self._unindex(done)
+            raise
+
+    def _index_many(self, made: Sequence[Subscription], done: list[Subscription]) -> None:
+        for type in {each.wanted.type for each in made}:
+            of_type = [each for each in made if each.wanted.type == type]
+            rows = [(each.no, each.wanted.where, each.wanted.valid_until) for each in of_type]
+            self._topics.load(type, rows)
+            done += of_type
+
+    def _unindex(self, gone: Iterable[Subscription]) -> None:
+        by_type: dict[str | None, list[int]] = {}
+        for each in gone:
+            by_type.setdefault(each.wanted.type, []).append(each.no)
+        for type, nos in by_type.items():
+            self._topics.unsubscribe(type, nos)
+
+    def _check_cost(self, where: str, params: Mapping[str, object], type: str | None) -> None:
+        if _MAY_BRANCH(where):
+            form = normalize(bind(parse(where), params), self._topics.event_type(type))
+            if len(form.conjunctions) > self.limits.max_conjunctions:
+                raise LimitError("the condition has too many conjunctions", "max_conjunctions")
+        if self.limits.max_match_share < 1:
+            sample = [e for e in list(self.recent) if type is None or e.type == type]
+            if len(sample) >= 100:
+                trial = Matcher(self._topics.event_type(type), engine="oracle")
+                trial.subscribe(0, where, params or None)
+                n = sum(bool(trial.match(event.attributes)) for event in sample)
+                if n > self.limits.max_match_share * len(sample):
+                    raise LimitError("the condition matches too many events", "max_match_share")
+
+    async def change(
+        self,
+        found: Subscription,
+        where: str | None,
+        params: Mapping[str, object] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Update parameters, a condition or options of a subscription."""
+        old = found.wanted
+        text = old.where if where is None else where
+        if len(text) > self.limits.max_condition:
+            raise LimitError("the condition is too long", "max_condition")
+        kept = {**old.params, **(params or {})}
+        if where is not None:
+            from tocsin.language.expression import parameter_names
+
+            names = parameter_names(parse(where))
+            kept = {k: v for k, v in kept.items() if k in names or k in (params or {})}
+        new = replace(old, where=text, params=kept, options={**old.options, **options})
+        loop = asyncio.get_running_loop()
+        if where is not None or params:
+            await loop.run_in_executor(self._changes, self._reindex, found.no, where, params, new)
+        was_refusing = old.options.get("overflow") == "refuse"
+        found.wanted = new
+        self.n_refusing += (new.options.get("overflow") == "refuse") - was_refusing
+        if new.stored:
+            await self._storage.submit(schema.change_subscription, found.row())
+
+    def _reindex(
+        self, no: int, where: str | None, params: Mapping[str, object] | None, new: Wanted
+    ) -> None:
+        self._check_cost(new.where, new.params, new.type)
+        self._topics.update(no, new.type, where, params, (new.where, new.params))
+
+    async def remove(self, gone: Sequence[Subscription]) -> None:
+        """Remove subscriptions and all they were to get."""
+        gone = [each for each in gone if self.by_no.get(each.no) is each]
+        for each in gone:
+            self._let_go(each)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._changes, self._unindex, gone)
+        nos = [each.no for each in gone if each.wanted.stored]
+        if nos:
+            await self._storage.submit(schema.remove_subscriptions, nos)
+
+    def due(self) -> list[Subscription]:
+        """Return the subscriptions whose time is over."""
+        now = time.time_ns() // 1000
+        found = []
+        while self._ends and self._ends[0][0] <= now:
+            _, no = heapq.heappop(self._ends)
+            if no in self.by_no:
+                found.append(self.by_no[no])
+        return found
+
+    def close(self) -> None:
+        """Finish the change that is being made."""
+        self._changes.shutdown()

@@ -1,0 +1,73 @@
+"""Sessions that a coroutine reads: Server-Sent Events and WebSockets.
+
+Enters: notifications. Leaves: messages when the connection can take them. Used within the event
+loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tocsin.broker.events import Event
+from tocsin.broker.outbox import Outbox
+from tocsin.broker.protocol import json_text, sse
+from tocsin.broker.subscription import Subscription
+
+
+def render_json(subscription: Subscription, event: Event, redelivered: bool, missed: int) -> bytes:
+    """Return a notification as one line of JSON."""
+    more = b""
+    if redelivered:
+        more = b',"redelivered":true'
+    if missed:
+        more += b',"missed":%d' % missed
+    kind = b"" if event.type is None else b',"type":' + json_text.write(event.type)
+    return b'{"subscription":%s,"id":%d%s%s,"published":%d,"event":%s}' % (
+        subscription.json_id, event.seq, kind, more, event.published, event.text,
+    )  # fmt: skip
+
+
+class StreamSession:
+    """A session that a coroutine reads: Server-Sent Events and WebSockets."""
+
+    def __init__(self, max_messages: int, max_bytes: int, as_sse: bool) -> None:
+        self.outbox = Outbox(max_messages, max_bytes)
+        self.n_unreported = 0
+        self.is_dirty = False
+        self.closed: str | None = None
+        self.on_taken: Callable[[], None] | None = None
+        self._as_sse = as_sse
+        self._wake = asyncio.Event()
+
+    def render(
+        self, subscription: Subscription, event: Event, redelivered: bool, missed: int
+    ) -> bytes:
+        """Return a notification as an SSE message or as JSON."""
+        line = render_json(subscription, event, redelivered, missed)
+        return sse.encode("notification", line, event.seq) if self._as_sse else line
+
+    def flush(self) -> None:
+        """Wake the reader."""
+        self._wake.set()
+
+    def close_slow(self) -> None:
+        """End the stream."""
+        self.close("slow-consumer")
+
+    def close(self, reason: str) -> None:
+        """End the stream once what waits is taken."""
+        if self.closed is None:
+            self.closed = reason
+        self._wake.set()
+
+    async def take(self, wait: float) -> list[bytes]:
+        """Return what waits; nothing where nothing comes in time."""
+        if not len(self.outbox) and self.closed is None:
+            try:
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+            except TimeoutError:
+                return []
+        self._wake.clear()
+        return self.outbox.take()

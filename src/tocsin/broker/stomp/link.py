@@ -1,0 +1,225 @@
+"""A client's socket: bytes → frames in order, an outbox, heart-beats, and an end.
+
+Enters: bytes. Leaves: frames for `handle`, one at a time; while one waits for something, no more
+are read. A client that is silent, that never finishes a frame or that does not read is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any, Protocol, cast
+
+from tocsin.broker.core import Broker
+from tocsin.broker.outbox import Outbox
+from tocsin.broker.protocol import stomp as codec
+from tocsin.broker.protocol.stomp import Frame
+from tocsin.broker.tokens import Principal, Tokens
+from tocsin.errors import LimitError, ProtocolError, TocsinError
+
+TICK = 0.25
+_MOST_WAITING = 1_000
+
+
+class Owner(Protocol):
+    """The listener that a link belongs to."""
+
+    broker: Broker
+    tokens: Tokens
+    connections: set[Any]
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Hold a task until it is done."""
+
+
+class Link(asyncio.Protocol):
+    """The socket of a client, its frames in order, its outbox."""
+
+    def __init__(self, server: Owner) -> None:
+        self.server = server
+        self.broker = server.broker
+        config = self.broker.config
+        limits = config.limits
+        self.outbox = Outbox(config.outbox_messages, config.outbox_bytes)
+        self.n_unreported = 0
+        self.is_dirty = False
+        self.principal: Principal | None = None
+        self.sends_every = self.expects_every = 0.0
+        self.opened = self.last_received = self.last_sent = time.monotonic()
+        self._parser = codec.Parser(limits.max_header_bytes, limits.max_headers, limits.max_body)
+        self._frames: deque[Frame] = deque()
+        self._busy = self._paused = self.is_closing = False
+        self._stopped_reading = False
+        self._incomplete_since: float | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.transport: asyncio.Transport = cast(Any, None)
+
+    # The socket.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or refuse one connection too many."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=256 * 1024)
+        opened = transport.get_extra_info("socket")
+        if opened is not None:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.server.connections.add(self)
+        self.broker.n_connections += 1
+        if self.broker.n_connections > self.broker.config.limits.max_connections:
+            self.fail(LimitError("too many connections", "max_connections"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client; its transient subscriptions go with it."""
+        self.is_closing = True
+        self.server.connections.discard(self)
+        self.broker.n_connections -= 1
+        self._frames.clear()
+        self.lost()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; handle the frames that they complete."""
+        if self.is_closing:
+            return
+        self.last_received = time.monotonic()
+        self._frames.extend(self._parser.feed(data))
+        waiting = self._parser.waiting
+        if not waiting:
+            self._incomplete_since = None
+        elif self._incomplete_since is None:
+            self._incomplete_since = self.last_received
+        self._handle_all()
+
+    def pause_writing(self) -> None:
+        """The client does not keep up: keep what comes in the outbox."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._paused = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, where the client takes it."""
+        if self._paused or self.is_closing or not len(self.outbox):
+            return
+        self.last_sent = time.monotonic()
+        self.transport.write(b"".join(self.outbox.take()))
+        self.written()
+
+    def close_slow(self) -> None:
+        """Close a client that does not keep up."""
+        self.fail(LimitError("the client is too slow", "outbox_messages"))
+
+    def tick(self, now: float) -> None:
+        """Send a heart-beat when it is due; close who is silent or never finishes a frame."""
+        limits = self.broker.config.limits
+        if self.is_closing:
+            return
+        late = self._incomplete_since
+        if self.principal is None and now - self.opened > limits.connect_seconds:
+            self.fail(LimitError("no CONNECT came in time", "connect_seconds"))
+        elif late is not None and now - late > limits.request_seconds:
+            self.fail(LimitError("a frame comes too slowly", "request_seconds"))
+        elif self.expects_every and now - self.last_received > 2 * self.expects_every + 1:
+            self.transport.abort()
+        elif (
+            self.sends_every
+            and not self._paused
+            and now - self.last_sent >= self.sends_every - 2 * TICK
+        ):
+            self.last_sent = now
+            self.transport.write(b"\n")
+
+    # Frames.
+
+    def _handle_all(self) -> None:
+        while self._frames and not self._busy and not self.is_closing:
+            frame = self._frames.popleft()
+            try:
+                waiting = self.handle(frame)
+            except TocsinError as error:
+                self.fail(error, frame)
+                return
+            if waiting is not None:
+                self._wait_for(frame, waiting)
+        if not self._frames and not self._busy and self._parser.error is not None:
+            self.fail(self._parser.error)
+        self._steer_reading()
+
+    def _steer_reading(self) -> None:
+        stop = self._busy or len(self._frames) > _MOST_WAITING
+        if stop != self._stopped_reading and not self.transport.is_closing():
+            self._stopped_reading = stop
+            (self.transport.pause_reading if stop else self.transport.resume_reading)()
+
+    def _wait_for(self, frame: Frame, waiting: Awaitable[None]) -> None:
+        self._busy = True
+
+        async def finish() -> None:
+            try:
+                await waiting
+                self._busy = False
+            except TocsinError as error:
+                self._busy = False
+                self.fail(error, frame)
+                return
+            self._handle_all()
+
+        task = asyncio.create_task(finish())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def handle(self, frame: Frame) -> Awaitable[None] | None:
+        """Do what a frame asks for; return what must be waited for, if anything."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """Forget the client."""
+        raise NotImplementedError
+
+    def written(self) -> None:
+        """Go on where the outbox was full."""
+        raise NotImplementedError
+
+    def need(self, frame: Frame, name: str) -> str:
+        """Return a header that a frame must have."""
+        value = frame.headers.get(name)
+        if not value:
+            raise ProtocolError(f"{frame.command} needs {name}")
+        return value
+
+    def send_frame(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        """Send a frame that is never dropped."""
+        self.outbox.put(codec.encode(command, headers, body), False)
+        self.flush()
+
+    def receipt(self, frame: Frame) -> None:
+        """Send the receipt that a frame asks for."""
+        wanted = frame.headers.get("receipt")
+        if wanted is not None:
+            self.send_frame("RECEIPT", {"receipt-id": wanted})
+
+    def fail(self, error: TocsinError, frame: Frame | None = None) -> None:
+        """Send an ERROR and close."""
+        if self.is_closing:
+            return
+        self.broker.metrics.refused += 1
+        headers = {"message": str(error).split("\n")[0][:500], "code": error.code}
+        headers["content-type"] = "text/plain"
+        if frame is not None and "receipt" in frame.headers:
+            headers["receipt-id"] = frame.headers["receipt"]
+        self._paused = False
+        self.outbox.put(codec.encode("ERROR", headers, str(error).encode()), False)
+        self.flush()
+        self.close()
+
+    def close(self) -> None:
+        """Close when what waits is written."""
+        self.is_closing = True
+        self.transport.close()
+        # Who does not read what is left is not waited for.
+        asyncio.get_running_loop().call_later(5, self.transport.abort)

@@ -1,0 +1,195 @@
+"""Topics: the matchers, one for each event type and one for subscriptions to every type.
+
+Enters: subscriptions by their numbers, and batches of events of any types. Leaves: for each event
+the numbers of the subscriptions it matches. An event meets the matcher of its type and that of the
+subscriptions without a type.
+
+A number in a STOMP header compares as a number with numbers and as a text with texts. A matcher
+wants one kind of value, so what conditions compare an attribute with is remembered: where it is
+only one of the two, the header is that; where it is both, the event is matched in either form and
+the answers are united (`MAX_FORMS` forms at most; then numbers win).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tocsin.broker.events import Event
+from tocsin.errors import BadRowsError, TocsinError
+from tocsin.language import parse
+from tocsin.language.expression import Literal, operands, predicates
+from tocsin.matcher import Matcher
+from tocsin.model import EventType, Kind
+from tocsin.normalize import bind
+
+MAX_FORMS = 8
+_LITERAL = re.compile(r"'(?:[^']|'')*'|(?<![\w.])[+-]?\d[\w.]*")
+
+
+class Compared:
+    """Which attributes are compared with numbers, and which with texts."""
+
+    def __init__(self) -> None:
+        self.numbers: set[str] = set()
+        self.texts: set[str] = set()
+        self._shapes: set[str] = set()
+
+    def learn(self, where: str, params: Mapping[str, object]) -> None:
+        """Take note of a condition."""
+        if not params:
+            shape = _LITERAL.sub(lambda found: (found.group()[0] == "'" and "'") or "0", where)
+            if shape in self._shapes:
+                return
+            if len(self._shapes) < 10_000:
+                self._shapes.add(shape)
+        for predicate in predicates(bind(parse(where), params)):
+            for operand in operands(predicate):
+                if isinstance(operand, Literal):
+                    text = operand.kind is Kind.STRING
+                    (self.texts if text else self.numbers).add(predicate.attribute)
+
+    def forms(self, event: Event) -> list[dict[str, Any]]:
+        """Return the events to match in place of one whose headers may be numbers."""
+        assert event.numbers is not None
+        mixed = []
+        base = dict(event.attributes)
+        for name, number in event.numbers.items():
+            if name in self.numbers:
+                base[name] = number
+                if name in self.texts:
+                    mixed.append(name)
+        if not mixed or 2 ** len(mixed) > MAX_FORMS:
+            return [base]
+        choices = itertools.product(
+            *(((name, base[name]), (name, event.attributes[name])) for name in mixed)
+        )
+        return [{**base, **dict(choice)} for choice in choices]
+
+
+class Topic:
+    """The subscriptions of one event type."""
+
+    def __init__(self, event_type: EventType | None, clock: Callable[[], float]) -> None:
+        self.matcher = Matcher(event_type, clock=clock)
+        self.compared = Compared()
+
+    def match(self, events: Sequence[Event]) -> list[list[int]]:
+        """Return the numbers that each event matches."""
+        if not len(self.matcher):
+            return [[] for _ in events]
+        if all(event.numbers is None for event in events):
+            found = self.matcher.match_batch([event.attributes for event in events])
+            return [found[row] for row in range(len(events))]  # type: ignore[misc]
+        rows: list[Mapping[str, object]] = []
+        of: list[int] = []
+        for at, event in enumerate(events):
+            forms = [event.attributes] if event.numbers is None else self.compared.forms(event)
+            rows += forms
+            of += [at] * len(forms)
+        answers: list[list[int]] = [[] for _ in events]
+        for at, ids in zip(of, self.matcher.match_batch(rows), strict=True):
+            answers[at] = list({*answers[at], *map(int, ids)})
+        return answers
+
+
+class Topics:
+    """All matchers. Changes come from one thread at a time; matching may run beside them."""
+
+    def __init__(self, types: Mapping[str, EventType], clock: Callable[[], float]) -> None:
+        self.types = dict(types)
+        self._clock = clock
+        self._topics: dict[str | None, Topic] = {None: Topic(None, clock)}
+
+    def event_type(self, name: str | None) -> EventType | None:
+        """Return the declared type of this name, if there is one."""
+        return None if name is None else self.types.get(name)
+
+    def topic(self, name: str | None) -> Topic:
+        """Return the matcher of a type, made when it is first asked for."""
+        found = self._topics.get(name)
+        if found is None:
+            found = self._topics[name] = Topic(self.event_type(name), self._clock)
+        return found
+
+    def subscribe(
+        self,
+        no: int,
+        type: str | None,
+        where: str,
+        params: Mapping[str, object],
+        valid_until: int | None,
+    ) -> None:
+        """Register a condition under a number."""
+        topic = self.topic(type)
+        topic.matcher.subscribe(no, where, params or None, valid_until)
+        topic.compared.learn(where, params)
+
+    def load(self, type: str | None, rows: Sequence[tuple[int, str, int | None]]) -> None:
+        """Register many conditions without parameters."""
+        topic = self.topic(type)
+        nos, texts, ends = zip(*rows, strict=True)
+        table = {"id": pa.array(nos, pa.int64()), "where": pa.array(texts)}
+        if any(end is not None for end in ends):
+            table["valid_until"] = pa.array(ends, pa.timestamp("us", "UTC"))
+        topic.matcher.subscribe_many(pa.table(table))
+        for text in texts:
+            topic.compared.learn(text, {})
+
+    def update(
+        self,
+        no: int,
+        type: str | None,
+        where: str | None,
+        params: Mapping[str, object] | None,
+        whole: tuple[str, Mapping[str, object]],
+    ) -> None:
+        """Change a condition or its parameters; `whole` is what comes of it."""
+        topic = self.topic(type)
+        topic.matcher.update(no, where=where, params=params)
+        topic.compared.learn(*whole)
+
+    def unsubscribe(self, type: str | None, nos: Iterable[int]) -> None:
+        """Remove subscriptions; those that are gone already do not matter."""
+        matcher = self.topic(type).matcher
+        matcher.unsubscribe_many([no for no in nos if no in matcher])
+
+    def match(self, events: Sequence[Event]) -> list[list[int] | TocsinError]:
+        """Return for each event the numbers of its subscriptions, or why it cannot be matched."""
+        answers: list[list[int] | TocsinError] = [[]] * len(events)
+        by_type: dict[str | None, list[int]] = {}
+        for at, event in enumerate(events):
+            by_type.setdefault(event.type, []).append(at)
+        for type, rows in by_type.items():
+            topics = [
+                self._topics[name] for name in dict.fromkeys((None, type)) if name in self._topics
+            ]
+            of_type = [events[at] for at in rows]
+            try:
+                found = [topic.match(of_type) for topic in topics]
+            except TocsinError:
+                for at in rows:
+                    answers[at] = self._match_one(topics, events[at])
+                continue
+            for row, at in enumerate(rows):
+                lists = [each[row] for each in found]
+                answers[at] = lists[0] + lists[1] if len(lists) == 2 else lists[0]
+        return answers
+
+    def _match_one(self, topics: Sequence[Topic], event: Event) -> list[int] | TocsinError:
+        try:
+            return [no for topic in topics for no in topic.match([event])[0]]
+        except TocsinError as error:
+            return error
+
+    def __len__(self) -> int:
+        return sum(len(topic.matcher) for topic in self._topics.values())
+
+
+def first_reason(error: BadRowsError) -> str:
+    """Return why the first row of a load was refused."""
+    return error.rows[0].reason

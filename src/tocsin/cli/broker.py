@@ -1,0 +1,165 @@
+"""`tocsin serve`, `publish`, `subscribe` and `token`: options → a broker, or calls of one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tocsin.cli.console import OK, printable, say
+from tocsin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tocsin.broker.server import Server
+
+
+def run_serve(path: Path | None, flags: Mapping[str, object]) -> int:
+    """Serve until told to stop."""
+    from tocsin import web
+    from tocsin.broker.config import load_config
+    from tocsin.broker.server import serve
+
+    config = load_config(path, os.environ, flags)
+
+    def on_ready(server: Server) -> None:
+        listening = {"http": server.http_port, "stomp": server.stomp_port}
+        typer.echo(json.dumps({"ready": True, **listening}))
+        sys.stdout.flush()
+
+    serve(config, web.FOLDER, on_ready)
+    return OK
+
+
+def run_publish(
+    events: Sequence[str], type: str | None, batch: int, url: str, token: str | None, as_json: bool
+) -> int:
+    """Publish the events of the arguments, or of standard input."""
+    from tocsin.broker.client import connect
+
+    lines = iter(events) if events else (line for line in sys.stdin if line.strip())
+    n = n_matches = 0
+    with connect(url, token) as client:
+        for group in _groups(lines, batch):
+            receipt = client.publish([_to_event(line) for line in group], type=type)
+            n += receipt.accepted
+            n_matches += receipt.matches
+    result = {"accepted": n, "matches": n_matches}
+    typer.echo(json.dumps(result) if as_json else f"{n} events published, {n_matches} matches")
+    return OK
+
+
+def _groups(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    source = iter(lines)
+    while group := list(islice(source, size)):
+        yield group
+
+
+def _to_event(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"not JSON: {error}: {text[:60]!r}") from None
+    if not isinstance(found, dict):
+        raise ArgumentError(f"an event is a JSON object, not {text[:60]!r}")
+    return found
+
+
+def run_subscribe(
+    where: str | None,
+    id: str | None,
+    type: str | None,
+    durable: bool,
+    count: int,
+    url: str,
+    token: str | None,
+) -> int:
+    """Print notifications; a subscription that is made here and not durable ends here."""
+    from tocsin.broker.client import connect
+    from tocsin.errors import RefusedError
+
+    if where is None and id is None:
+        raise ArgumentError("give a condition, or --id of a subscription that is there")
+    with connect(url, token) as client:
+        made = None
+        if where is not None:
+            try:
+                id = made = client.subscribe(id, where, type=type, durable=durable)
+            except RefusedError as error:
+                if error.code != "duplicate-id" or not durable:
+                    raise
+        assert id is not None
+        notes = client.notifications(id)
+        try:
+            for at, note in enumerate(notes, 1):
+                typer.echo(json.dumps(asdict(note), ensure_ascii=False))
+                sys.stdout.flush()
+                if at == count:
+                    if durable:
+                        client.acknowledge(id, note.id)
+                    break
+        finally:
+            notes.close()  # type: ignore[attr-defined]
+            if made is not None and not durable:
+                with contextlib.suppress(Exception):
+                    client.unsubscribe(made)
+    return OK
+
+
+def run_token_create(
+    name: str,
+    data: Path,
+    publish: Sequence[str],
+    subscribe: Sequence[str],
+    admin: bool,
+    days: int,
+) -> int:
+    """Make a token."""
+    from tocsin.broker.storage import open_folder
+    from tocsin.broker.tokens import Rights, create
+
+    rights = Rights(tuple(publish), tuple(subscribe), admin)
+    if rights == Rights():
+        raise ArgumentError("a token without rights is useless: --publish, --subscribe or --admin")
+    ends = time.time_ns() // 1000 + days * 86_400_000_000 if days else None
+    with contextlib.closing(open_folder(data)) as connection:
+        typer.echo(create(connection, name, rights, ends))
+    say("keep it safe: it cannot be shown again")
+    return OK
+
+
+def run_token_list(data: Path, as_json: bool) -> int:
+    """List tokens."""
+    from tocsin.broker.storage import open_folder
+    from tocsin.broker.tokens import listing
+
+    with contextlib.closing(open_folder(data)) as connection:
+        found = listing(connection)
+    for each in found:
+        if as_json:
+            typer.echo(json.dumps(each))
+        else:
+            rights = f"publish {each['publish']} subscribe {each['subscribe']}"
+            more = " admin" if each["admin"] else ""
+            typer.echo(printable(f"{each['id']}  {each['name']}  {rights}{more}"))
+    return OK
+
+
+def run_token_revoke(id: str, data: Path) -> int:
+    """Revoke a token."""
+    from tocsin.broker.storage import open_folder
+    from tocsin.broker.tokens import revoke
+
+    with contextlib.closing(open_folder(data)) as connection:
+        if not revoke(connection, id):
+            raise ArgumentError(f"there is no token {id!r}")
+    typer.echo(f"revoked {id}")
+    return OK

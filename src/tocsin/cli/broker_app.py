@@ -1,0 +1,166 @@
+"""Commands around a broker, and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tocsin.cli.console import guarded
+
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+Url = Annotated[str, typer.Option(envvar="TOCSIN_URL", help="The broker.")]
+Token = Annotated[str | None, typer.Option(envvar="TOCSIN_TOKEN", help="What the broker asks for.")]
+Data = Annotated[Path, typer.Option(help="The folder of the broker's database.")]
+_HERE = "http://127.0.0.1:8080"
+
+token_app = typer.Typer(
+    name="token", help="Make, list and revoke a broker's tokens.", no_args_is_help=True,
+    rich_markup_mode=None,
+)  # fmt: skip
+
+
+@guarded
+def serve(
+    config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the database.")] = None,
+    http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP; empty for none.")] = None,
+    stomp: Annotated[str | None, typer.Option(help="HOST:PORT for STOMP; empty for none.")] = None,
+    tls_cert: Annotated[str | None, typer.Option(help="The certificate, PEM.")] = None,
+    tls_key: Annotated[str | None, typer.Option(help="Its key, PEM.")] = None,
+    auth: Annotated[
+        bool | None, typer.Option(help="Ask for tokens; by default everywhere but on loopback.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond loopback without TLS or tokens.")
+    ] = False,
+    warm: Annotated[bool | None, typer.Option(help="Compile kernels before listening.")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
+) -> int:
+    """Run a broker: HTTP, WebSocket, STOMP, and a console at /."""
+    from tocsin.cli.broker import run_serve
+
+    flags = {
+        "data": data, "http": http, "stomp": stomp, "tls_cert": tls_cert, "tls_key": tls_key,
+        "auth": auth, "insecure": insecure or None, "warm": warm, "log_json": log_json or None,
+    }  # fmt: skip
+    return run_serve(config, flags)
+
+
+@guarded
+def publish(
+    events: Annotated[
+        list[str], typer.Argument(metavar="[EVENT]...", help="JSON objects; none: lines of stdin.")
+    ] = [],  # noqa: B006
+    type: Annotated[str | None, typer.Option(help="The event type.")] = None,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Lines in a request.")] = 500,
+    url: Url = _HERE,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> int:
+    """Publish events to a broker."""
+    from tocsin.cli.broker import run_publish
+
+    return run_publish(events, type, batch, url, token, as_json)
+
+
+@guarded
+def subscribe(
+    where: Annotated[
+        str | None, typer.Argument(help="A condition; none: a subscription that is there.")
+    ] = None,
+    id: Annotated[str | None, typer.Option(help="The subscription's id.")] = None,
+    type: Annotated[str | None, typer.Option(help="The event type.")] = None,
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Keep it, and what it is to get, while away.")
+    ] = False,
+    count: Annotated[int, typer.Option(min=0, help="End after so many; 0: never.")] = 0,
+    url: Url = _HERE,
+    token: Token = None,
+) -> int:
+    """Print notifications as JSON lines, as they come."""
+    from tocsin.cli.broker import run_subscribe
+
+    return run_subscribe(where, id, type, durable, count, url, token)
+
+
+@guarded
+def top(
+    url: Url = _HERE,
+    token: Token = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How often to look.")] = 1.0,
+    count: Annotated[int, typer.Option(min=0, help="End after so many looks; 0: never.")] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Show a broker's rates, latencies and queues, live."""
+    from tocsin.cli.broker_top import run_top
+
+    return run_top(url, token, seconds, count, as_json)
+
+
+@token_app.command("create")
+@guarded
+def token_create(
+    name: Annotated[str, typer.Argument(help="Whose it is.")],
+    data: Data = Path("tocsin-data"),
+    publish: Annotated[list[str], typer.Option(help="An event type, or *. Repeatable.")] = [],  # noqa: B006
+    subscribe: Annotated[list[str], typer.Option(help="An event type, or *. Repeatable.")] = [],  # noqa: B006
+    admin: Annotated[bool, typer.Option("--admin", help="All subscriptions, figures.")] = False,
+    days: Annotated[int, typer.Option(min=0, help="Valid so long; 0: for ever.")] = 0,
+) -> int:
+    """Make a token and print it; it can never be shown again."""
+    from tocsin.cli.broker import run_token_create
+
+    return run_token_create(name, data, publish, subscribe, admin, days)
+
+
+@token_app.command("list")
+@guarded
+def token_list(data: Data = Path("tocsin-data"), as_json: AsJson = False) -> int:
+    """List tokens, without their secrets."""
+    from tocsin.cli.broker import run_token_list
+
+    return run_token_list(data, as_json)
+
+
+@token_app.command("revoke")
+@guarded
+def token_revoke(
+    id: Annotated[str, typer.Argument(help="As `tocsin token list` shows it.")],
+    data: Data = Path("tocsin-data"),
+) -> int:
+    """Revoke a token; a running broker notices within two seconds."""
+    from tocsin.cli.broker import run_token_revoke
+
+    return run_token_revoke(id, data)
+
+
+@guarded
+def bench_broker(
+    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
+    subscribers: Annotated[int, typer.Option(min=1, help="How many connections listen.")] = 100,
+    publishers: Annotated[int, typer.Option(min=1, help="How many connections publish.")] = 4,
+    rate: Annotated[int, typer.Option(min=1, help="Events a second, at full load.")] = 20_000,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each load lasts.")] = 10,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Events in a request, or between receipts.")
+    ] = 50,
+    protocol: Annotated[str, typer.Option(help="http or stomp.")] = "http",
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the events.")] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Load a broker with events and notifications, at full and at half rate."""
+    from tocsin.bench.broker import Load
+    from tocsin.cli.bench import run_broker
+
+    load = Load(subscriptions, subscribers, publishers, rate, seconds, batch, protocol, seed)
+    return run_broker(load, as_json)
+
+
+def register(app: typer.Typer, bench: typer.Typer, epilog: str) -> None:
+    """Add the commands to the command line."""
+    for command in (serve, publish, subscribe, top):
+        app.command(epilog=epilog)(command)
+    bench.command("broker", epilog=epilog)(bench_broker)
+    app.add_typer(token_app)

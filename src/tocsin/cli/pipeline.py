@@ -1,0 +1,151 @@
+"""`tocsin pipeline`: writes a configuration, runs a pipeline, says how one stands.
+
+Enters: the path of a configuration. Leaves: progress on a terminal while it runs (rate, lag,
+matches, version), a summary at the end; with `--json` a line for each batch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import typer
+
+from tocsin.cli.console import BAD_ROWS, OK, printable, say
+from tocsin.spark.pipeline import config as configs
+from tocsin.spark.pipeline.metrics import BatchMetrics
+from tocsin.spark.pipeline.run import Pipeline, Summary, write_template
+from tocsin.spark.pipeline.status import Status, quarantine_reasons, rate, status
+
+_RECENT = 10
+
+
+def init(path: Path) -> int:
+    """Write a configuration to start from."""
+    written = write_template(path)
+    typer.echo(f"wrote {written}; change it, then: tocsin pipeline run {written}")
+    return OK
+
+
+def run(path: Path, once: bool, batches: int | None, seconds: float | None, as_json: bool) -> int:
+    """Run a pipeline and show how it goes."""
+    config = configs.load(path)
+    if once:
+        config = replace(config, trigger=None)
+    with Live(as_json) as live:
+        live.note("starting Spark")
+        with Pipeline(config, on_batch=live.batch) as pipeline:
+            live.note("waiting for events")
+            try:
+                summary = pipeline.run(batches=batches, seconds=seconds)
+            except KeyboardInterrupt:
+                live.note("stopping after this batch")
+                pipeline.stop()
+                raise
+    if not as_json:
+        typer.echo(_summed_up(summary, config.output))
+    return BAD_ROWS if summary.quarantined else OK
+
+
+def _summed_up(summary: Summary, output: str) -> str:
+    bad = f", {summary.quarantined:,} set aside" if summary.quarantined else ""
+    return (
+        f"{summary.batches:,} batches in {summary.seconds:.1f} s: {summary.events:,} events, "
+        f"{summary.matches:,} matches{bad}\nin {output}"
+    )
+
+
+class Live:
+    """One line on the terminal that tells how a pipeline goes; drift is said once."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.recent: deque[BatchMetrics] = deque(maxlen=_RECENT)
+        self.totals = Summary()
+        self.said: set[str] = set()
+        self.shown: Any = None
+
+    def __enter__(self) -> Live:
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self.shown = Console(stderr=True).status("")
+            self.shown.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.shown is not None:
+            self.shown.stop()
+
+    def note(self, text: str) -> None:
+        """Show what is being waited for."""
+        if self.shown is not None:
+            self.shown.update(text)
+
+    def batch(self, metrics: BatchMetrics) -> None:
+        """Show a batch that has finished."""
+        self.recent.append(metrics)
+        self.totals = self.totals.plus(metrics)
+        for text in metrics.drift:
+            if text not in self.said:
+                self.said.add(text)
+                say(f"drift in batch {metrics.batch}: {text}")
+        if self.as_json:
+            typer.echo(json.dumps(asdict(metrics)))
+            sys.stdout.flush()
+        self.note(self.line(metrics))
+
+    def line(self, last: BatchMetrics) -> str:
+        """Return the facts of the moment in one line."""
+        lag = "" if last.lag is None else f"lag {last.lag:.1f} s  "
+        bad = f"{self.totals.quarantined:,} set aside  " if self.totals.quarantined else ""
+        return (
+            f"batch {last.batch}  {rate(self.recent) or 0:,.0f} events/s  {lag}"
+            f"{self.totals.events:,} events  {self.totals.matches:,} matches  {bad}"
+            f"version {last.version}, {last.subscriptions:,} subscriptions"
+        )
+
+
+def show_status(path: Path, as_json: bool) -> int:
+    """Print how a pipeline stands."""
+    config = configs.load(path)
+    found = status(config)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict()))
+        return OK
+    for name, value in _facts(found):
+        typer.echo(printable(f"{name:<14}{value}"))
+    for code, n in quarantine_reasons(config) if found.quarantined else ():
+        typer.echo(f"  {code:<12}{n:,}")
+    return OK
+
+
+def _facts(found: Status) -> list[tuple[str, str]]:
+    state = f"running, process {found.pid}" if found.running else "not running"
+    newest = found.problem or f"{found.newest_version}"
+    facts = [("pipeline", found.name), ("state", state), ("newest version", f" {newest}")]
+    facts += [("batches", f"{found.batches:,}"), ("events", f"{found.events:,}")]
+    facts += [("matches", f"{found.matches:,}")]
+    last = found.last
+    if last is not None:
+        ago = time.time() - last.finished
+        facts.append(("last batch", f"{last.batch}, {ago:,.0f} s ago, version {last.version}"))
+        facts.append(("rate", f"{found.rate or 0:,.0f} events/s over the last batches"))
+        stages = ", ".join(f"{name} {ms:,.0f}" for name, ms in last.ms.items())
+        facts.append(("milliseconds", stages))
+        if last.lag is not None:
+            facts.append(("lag", f"{last.lag:.1f} s"))
+        facts += [("drift", text) for text in last.drift]
+    facts.append(("set aside", f"{found.quarantined:,}"))
+    return facts

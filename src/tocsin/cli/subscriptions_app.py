@@ -1,0 +1,146 @@
+"""The commands under `tocsin subscriptions`, and their options.
+
+Enters: arguments. Leaves: a call of `cli.subscriptions`. Only Typer is imported here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tocsin.cli.console import guarded
+from tocsin.cli.shared import EXIT_CODES, AsJson, Engine, OnError, Types
+
+app = typer.Typer(
+    name="subscriptions",
+    help="Change and inspect a subscription store.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Store = Annotated[str, typer.Argument(metavar="STORE", help="The store: a folder, or a URL.")]
+Integers = Annotated[bool, typer.Option("--integers", help="Ids are integers, not strings.")]
+Params = Annotated[
+    list[str],
+    typer.Option(
+        "--param",
+        metavar="NAME=VALUE",
+        help="A value for :NAME: a literal of the language, or else a string. Repeatable.",
+    ),
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FILE]...", help=".txt, .jsonl, .csv or .parquet of subscriptions."),
+]
+QuarantineFile = Annotated[
+    Path | None, typer.Option(help="Write the rows set aside to this file, as JSON lines.")
+]
+OnBadRows = Annotated[
+    OnError, typer.Option(help="Stop at bad rows, or set them aside and take the others.")
+]
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def add(
+    store: Store,
+    files: Files = None,
+    id: Annotated[str | None, typer.Option("--id", help="Add one subscription: its id.")] = None,
+    where: Annotated[str | None, typer.Option("--where", help="… and its condition.")] = None,
+    params: Params = [],  # noqa: B006 - Typer copies it
+    integers: Integers = False,
+    types: Types = [],  # noqa: B006
+    on_error: OnBadRows = OnError.RAISE,
+    quarantine: QuarantineFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Add subscriptions: those of files, or one. The store is made where there is none."""
+    from tocsin.cli import subscriptions
+    from tocsin.errors import ArgumentError
+
+    if id is None and where is None:
+        options = subscriptions.FileOptions(files or [], types, on_error.value, quarantine, as_json)
+        return subscriptions.add_files(store, options)
+    if files or id is None or where is None:
+        raise ArgumentError("give files, or one subscription with --id and --where")
+    name = subscriptions.to_id(id, integers)
+    return subscriptions.add_one(store, name, where, params, types, as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def remove(
+    store: Store,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--ids", help="A file with one id a line, besides.")
+    ] = None,
+    integers: Integers = False,
+    as_json: AsJson = False,
+) -> int:
+    """Remove subscriptions; when one is unknown, none is removed."""
+    from tocsin.cli import subscriptions
+
+    return subscriptions.remove(store, ids or [], file, integers, as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def update(
+    store: Store,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id.")],
+    where: Annotated[str | None, typer.Option("--where", help="The new condition.")] = None,
+    params: Params = [],  # noqa: B006
+    integers: Integers = False,
+    as_json: AsJson = False,
+) -> int:
+    """Change the condition of a subscription, or some of its parameters."""
+    from tocsin.cli import subscriptions
+
+    name = subscriptions.to_id(id, integers)
+    return subscriptions.update(store, name, where, params, as_json)
+
+
+@app.command("compile", epilog=EXIT_CODES)
+@guarded
+def compile_(
+    store: Store,
+    files: Files = None,
+    engine: Engine = "auto",
+    types: Types = [],  # noqa: B006
+    on_error: OnBadRows = OnError.RAISE,
+    quarantine: QuarantineFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Build an index of the subscriptions of files; it replaces what the store holds."""
+    from tocsin.cli import subscriptions
+
+    options = subscriptions.FileOptions(files or [], types, on_error.value, quarantine, as_json)
+    return subscriptions.compile_files(store, engine, options)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def stats(
+    store: Store,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="The version; by default the newest.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say what a store holds."""
+    from tocsin.cli import subscriptions
+
+    return subscriptions.stats(store, version, as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def compact(store: Store, as_json: AsJson = False) -> int:
+    """Make one index of all changes, and remove versions that nobody needs."""
+    from tocsin.cli import subscriptions
+
+    return subscriptions.compact(store, as_json)

@@ -1,0 +1,108 @@
+"""What each micro-batch was and what it cost.
+
+Enters: the facts of a finished batch. Leaves: one JSON file a batch under `metrics/`, created once,
+so that a replayed batch is counted once; together they are a table that Spark's JSON reader or
+`read_metrics` reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import pyarrow as pa
+
+from tocsin.spark.pipeline.folders import Folder, open_folder
+
+
+@dataclass(frozen=True)
+class BatchMetrics:
+    """One micro-batch.
+
+    `events` counts all that came in, `quarantined` those set aside, `matches` the rows that the
+    sinks were given.
+    `lag` is the time in seconds between the arrival of the batch's oldest event at the source and
+    the moment when its notifications were there to be read; None where the source does not say.
+    `ms` has the milliseconds by stage.
+    """
+
+    query: str
+    batch: int
+    started: float
+    finished: float
+    version: int
+    now: float
+    subscriptions: int
+    events: int
+    matches: int
+    quarantined: int
+    unmatched: int | None
+    lag: float | None
+    ms: Mapping[str, float] = field(default_factory=dict)
+    drift: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """How long the batch took."""
+        return self.finished - self.started
+
+
+def write_metrics(folder: Folder, found: BatchMetrics) -> None:
+    """Keep the metrics of a batch; those of a replay are dropped."""
+    content = json.dumps(asdict(found)).encode()
+    folder.create(_name(found.query, found.batch), content)
+
+
+def has_metrics(folder: Folder, query: str, batch: int) -> bool:
+    """Whether a batch was finished."""
+    return folder.read(_name(query, batch)) is not None
+
+
+def _name(query: str, batch: int) -> str:
+    return f"metrics/{query}-{batch:09d}.json"
+
+
+def load_metrics(url: str, last: int | None = None) -> list[BatchMetrics]:
+    """Return the metrics of the last batches, or of all, in the order in which they finished."""
+    folder = open_folder(url)
+    names = folder.names("metrics")
+    found = []
+    for name in names if last is None else _newest(names, last):
+        content = folder.read(f"metrics/{name}")
+        if content is not None:
+            found.append(_to_metrics(json.loads(content)))
+    found.sort(key=lambda each: each.finished)
+    return found
+
+
+def _newest(names: list[str], last: int) -> list[str]:
+    """Return the names of the last batches of each query."""
+    by_query: dict[str, list[str]] = {}
+    for name in names:
+        by_query.setdefault(name.rpartition("-")[0], []).append(name)
+    return [name for each in by_query.values() for name in each[-last:]]
+
+
+def _to_metrics(values: dict[str, Any]) -> BatchMetrics:
+    known = {each.name for each in fields(BatchMetrics)}
+    values = {name: value for name, value in values.items() if name in known}
+    values["drift"] = tuple(values.get("drift", ()))
+    return BatchMetrics(**values)
+
+
+def read_metrics(url: str) -> pa.Table:
+    """Return a row for each batch under an output folder, with a column for each stage's time."""
+    found = load_metrics(url)
+    stages = dict.fromkeys(stage for each in found for stage in each.ms)
+    columns: dict[str, list[Any]] = {
+        each.name: [getattr(row, each.name) for row in found]
+        for each in fields(BatchMetrics)
+        if each.name not in ("ms", "drift")
+    }
+    columns["seconds"] = [row.seconds for row in found]
+    for stage in stages:
+        columns[f"ms_{stage}"] = [row.ms.get(stage) for row in found]
+    columns["drift"] = [list(row.drift) for row in found]
+    return pa.table({name: pa.array(values) for name, values in columns.items()})

@@ -1,0 +1,77 @@
+"""A sample of the events that went by, kept for the next compile.
+
+Enters: the events of batches. Leaves: `statistics/sample.parquet` under the output folder, a few
+thousand events of which the newer ones are more numerous; `Matcher.profile` learns from it which
+values are common, and the next index is planned for them.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tocsin.spark.pipeline.config import Config
+from tocsin.spark.pipeline.folders import Folder, open_folder
+from tocsin.spark.pipeline.sources import ORIGIN
+from tocsin.spark.pipeline.tables import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SAMPLE = "statistics/sample.parquet"
+_TAKEN = 4
+"""A visit replaces at most this part of the sample: one quarter."""
+
+
+class Sampler:
+    """Takes some events now and then."""
+
+    def __init__(self, config: Config, folder: Folder) -> None:
+        self.most = config.sample
+        self.seconds = config.sample_seconds
+        self.folder = folder
+        self.last = 0.0
+
+    def add(self, events: DataFrame, batch: Batch) -> None:
+        """Look at a batch, if it is time; a batch that is replayed may be looked at again."""
+        now = time.monotonic()
+        if not self.most or (self.last and now - self.last < self.seconds):
+            return
+        self.last = now
+        size = max(1, self.most // _TAKEN)
+        fresh = events.drop(ORIGIN).limit(size).toArrow()
+        if fresh.num_rows:
+            self._merge(fresh, batch.number)
+
+    def _merge(self, fresh: pa.Table, seed: int) -> None:
+        """Put fresh events into the sample; old ones make room by chance."""
+        kept = _load(self.folder)
+        if kept is not None and kept.schema.equals(fresh.schema):
+            room = self.most - fresh.num_rows
+            if kept.num_rows > room:
+                chosen = np.random.default_rng(seed).choice(kept.num_rows, room, replace=False)
+                kept = kept.take(pa.array(np.sort(chosen)))
+            fresh = pa.concat_tables([kept, fresh])
+        content = io.BytesIO()
+        pq.write_table(fresh, content)
+        self.folder.replace(SAMPLE, content.getvalue())
+
+
+def _load(folder: Folder) -> pa.Table | None:
+    content = folder.read(SAMPLE)
+    if content is None:
+        return None
+    try:
+        return pq.read_table(io.BytesIO(content))
+    except (pa.ArrowException, OSError):  # it will be made anew
+        return None
+
+
+def sample(output: str) -> pa.Table | None:
+    """Return the sample of events that a pipeline keeps under its output folder, or None."""
+    return _load(open_folder(output))

@@ -1,0 +1,108 @@
+"""What a pipeline has done so far and whether it runs, without Spark.
+
+Enters: a configuration. Leaves: the facts that `tocsin pipeline status` prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tocsin.errors import TocsinError
+from tocsin.spark import stores
+from tocsin.spark.pipeline.config import Config
+from tocsin.spark.pipeline.folders import open_folder
+from tocsin.spark.pipeline.metrics import BatchMetrics, load_metrics
+from tocsin.spark.pipeline.run import RUNNING
+from tocsin.spark.pipeline.tables import Table
+
+_RECENT = 10
+
+
+@dataclass(frozen=True)
+class Status:
+    """A pipeline as it stands."""
+
+    name: str
+    output: str
+    running: bool
+    pid: int | None
+    newest_version: int | None
+    problem: str | None
+    batches: int
+    events: int
+    matches: int
+    quarantined: int
+    rate: float | None
+    """Events a second over the last batches."""
+    last: BatchMetrics | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON."""
+        return asdict(self)
+
+
+def status(config: Config) -> Status:
+    """Return how a pipeline stands, from what it wrote."""
+    folder = open_folder(config.output)
+    content = folder.read(RUNNING)
+    runner: dict[str, Any] = json.loads(content) if content else {}
+    metrics = load_metrics(config.output)
+    newest, problem = None, None
+    try:
+        newest = stores.newest(config.subscriptions)
+    except TocsinError as error:
+        problem = str(error)
+    return Status(
+        name=config.name,
+        output=config.output,
+        running=bool(runner) and _is_alive(runner),
+        pid=runner.get("pid"),
+        newest_version=newest,
+        problem=problem,
+        batches=len(metrics),
+        events=sum(each.events for each in metrics),
+        matches=sum(each.matches for each in metrics),
+        quarantined=sum(each.quarantined for each in metrics),
+        rate=rate(metrics[-_RECENT:]),
+        last=metrics[-1] if metrics else None,
+    )
+
+
+def rate(metrics: Iterable[BatchMetrics]) -> float | None:
+    """Return the events a second over some batches, with the pauses between them."""
+    chosen = list(metrics)
+    if not chosen:
+        return None
+    seconds = chosen[-1].finished - chosen[0].started
+    return sum(each.events for each in chosen) / max(seconds, 1e-9)
+
+
+def quarantine_reasons(config: Config, most: int = 5) -> list[tuple[str, int]]:
+    """Return the commonest codes of events that were set aside, with their numbers."""
+    import pyarrow.parquet as pq
+
+    counts: dict[str, int] = {}
+    table = Table(f"{config.output}/quarantine")
+    for manifest in table.manifests():
+        for path in manifest.files:
+            codes = pq.read_table(f"{table.url}/{path}", columns=["code"])["code"]
+            for pair in codes.value_counts().to_pylist():
+                counts[pair["values"]] = counts.get(pair["values"], 0) + pair["counts"]
+    return sorted(counts.items(), key=lambda pair: -pair[1])[:most]
+
+
+def _is_alive(runner: dict[str, Any]) -> bool:
+    if runner.get("host") != socket.gethostname():
+        return True  # nobody here can tell
+    try:
+        os.kill(int(runner["pid"]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,171 @@
+"""Tables that grow by one batch at a time, each batch once.
+
+A table is a folder::
+
+    data/<query>-<batch>-<attempt>/part-….parquet     written by Spark's tasks
+    manifests/<query>-<batch>.json                    says which of them count
+
+The files of an attempt count from the moment its manifest is created, which one attempt of a batch
+can do and no second one. What a killed attempt left behind is in no manifest: readers, who go
+through the manifests, never see it. The query's id is part of the name because a deleted checkpoint
+makes Spark count its batches from 0 again.
+
+Enters: a frame and the batch that it belongs to. Leaves: files and a manifest; for readers an Arrow
+table or a frame of the batches that count.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tocsin.errors import PipelineError
+from tocsin.spark.pipeline.folders import Folder, open_folder, to_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch of one query, with the version of the subscriptions that it was given."""
+
+    query: str
+    number: int
+    version: int = 0
+    now: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name that files of this batch bear."""
+        return f"{self.query}-{self.number:09d}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files of one batch that count."""
+
+    query: str
+    batch: int
+    version: int
+    now: float
+    rows: int
+    files: dict[str, int]
+    format: int = FORMAT
+
+
+class Table:
+    """A table that grows batch by batch."""
+
+    def __init__(self, url: str, spark: SparkSession | None = None) -> None:
+        self.folder: Folder = open_folder(url, spark)
+        self.url = url.rstrip("/")
+
+    def committed(self, batch: Batch) -> Manifest | None:
+        """Return the manifest of a batch, when it was written already."""
+        content = self.folder.read(f"manifests/{batch.name}.json")
+        return None if content is None else _to_manifest(content, self.url)
+
+    def write(
+        self, frame: DataFrame, batch: Batch, options: dict[str, str] | None = None
+    ) -> Manifest:
+        """Write a batch, unless it was written already; return what counts."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        found = self.committed(batch)
+        if found is not None:
+            return found
+        seen = Observation()
+        attempt = f"data/{batch.name}-{uuid.uuid4().hex[:12]}"
+        counted = frame.observe(seen, f.count(f.lit(1)).alias("rows"))
+        counted.write.options(**(options or {})).parquet(f"{self.url}/{attempt}")
+        files = {
+            f"{attempt}/{name}": size
+            for name, size in self.folder.sizes(attempt).items()
+            if name.endswith(".parquet")
+        }
+        rows = int(seen.get["rows"])
+        manifest = Manifest(batch.query, batch.number, batch.version, batch.now, rows, files)
+        content = json.dumps(asdict(manifest)).encode()
+        if self.folder.create(f"manifests/{batch.name}.json", content):
+            return manifest
+        self.folder.remove(attempt)  # another driver was faster
+        found = self.committed(batch)
+        if found is None:
+            raise PipelineError(f"{self.url}: the manifest of batch {batch.name} vanished")
+        return found
+
+    def manifests(self) -> Iterator[Manifest]:
+        """Yield the manifests of all batches, in the order of queries and batches."""
+        for name in self.folder.names("manifests"):
+            content = self.folder.read(f"manifests/{name}")
+            if content is not None:
+                yield _to_manifest(content, self.url)
+
+    def sweep(self) -> int:
+        """Remove what attempts that never counted left behind; return how many there were.
+
+        To be called while no pipeline writes to the table.
+        """
+        counted = {path.split("/")[1] for each in self.manifests() for path in each.files}
+        left = [name for name in self.folder.names("data") if name not in counted]
+        for name in left:
+            self.folder.remove(f"data/{name}")
+        return len(left)
+
+
+def _to_manifest(content: bytes, url: str) -> Manifest:
+    try:
+        values: dict[str, Any] = json.loads(content)
+        manifest = Manifest(**values)
+    except (ValueError, TypeError):
+        raise PipelineError(f"{url}: a manifest is damaged") from None
+    if manifest.format > FORMAT:
+        raise PipelineError(f"{url}: written by a newer version (format {manifest.format})")
+    return manifest
+
+
+def read_table(url: str, *, with_batch: bool = False) -> pa.Table:
+    """Return the rows of a table on a local disk; none where nothing was written yet.
+
+    With `with_batch` each row bears the columns `query`, `batch` and `version`.
+    """
+    table = Table(url)
+    root = to_local(url)
+    if root is None:
+        raise PipelineError(f"{url} is not on a local disk; use read_frame")
+    parts = []
+    for manifest in table.manifests():
+        for path in manifest.files:
+            part = pq.ParquetFile(root / path).read()
+            if with_batch:
+                part = _with_batch(part, manifest)
+            parts.append(part)
+    if not parts:
+        return pa.table({})
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _with_batch(part: pa.Table, manifest: Manifest) -> pa.Table:
+    n = part.num_rows
+    part = part.append_column("query", pa.array([manifest.query] * n, pa.string()))
+    part = part.append_column("batch", pa.array([manifest.batch] * n, pa.int64()))
+    return part.append_column("version", pa.array([manifest.version] * n, pa.int64()))
+
+
+def read_frame(spark: SparkSession, url: str) -> DataFrame:
+    """Return the rows of a table as a DataFrame of what is there now."""
+    table = Table(url, spark)
+    files = [f"{table.url}/{path}" for each in table.manifests() for path in each.files]
+    if not files:
+        raise PipelineError(f"{url}: nothing has been written there yet")
+    return spark.read.option("mergeSchema", "true").parquet(*files)

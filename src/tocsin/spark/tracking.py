@@ -1,0 +1,226 @@
+"""Transitions on Spark: a stream of publications in, what begins and ceases to match out.
+
+Enters: a streaming DataFrame whose rows are publications under a key, and a store of subscriptions.
+Leaves: a streaming DataFrame with a row for each transition: the key, the subscription, `ENTER` or
+`LEAVE`. The values of all publications are Spark's checkpointed state, so that a query that is
+stopped or killed goes on where it was, and every transition comes once with a sink that takes each
+micro-batch once.
+
+Publications are kept in buckets by the hash of their key, each one value of the state store: an
+Arrow stream of all its publications. A first step packs the updates of a task into one row for each
+bucket; `transformWithStateInPandas` gives a bucket its rows and its state; a last step unpacks
+transitions. So Spark handles a few rows a micro-batch, and `publications` the updates, by the
+column. One key a group, as is usual, costs milliseconds an update. Every bucket gets a row in every
+micro-batch with events, if only an empty one: changed subscriptions and the end of a time to live
+are seen there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tocsin.errors import ArgumentError
+from tocsin.matcher import Matcher
+from tocsin.spark import columns, drift, stores, worker
+from tocsin.spark.publications import Rules, State, from_bytes, step, to_bytes
+from tocsin.store.pins import Pin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_BUCKET, _BLOB = "__tocsin_bucket", "__tocsin_blob"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PACKED_ROWS = 65_536
+
+
+def transitions(
+    events: DataFrame,
+    subscriptions: str | os.PathLike[str] | object,
+    key: str,
+    *,
+    order: str | None = None,
+    retract: str | None = None,
+    ttl: float | None = None,
+    partial: bool = False,
+    buckets: int = 16,
+    ids: str = "auto",
+) -> DataFrame:
+    """Return what begins and ceases to match as publications and subscriptions change.
+
+    `events` is a stream; a row holds the values of the publication that its column `key` names, or
+    with `partial` those that changed, null for the others. `order` names a column that says which
+    of several updates in a micro-batch comes first (otherwise they are taken as they arrive),
+    `retract` a boolean column that is true where a publication ends. Without an update for `ttl`
+    seconds a publication ends as well. `subscriptions` is a store or its path: changes to it are
+    seen from the next micro-batch on; new and updated subscriptions enter what they match of the
+    publications that are there, removed ones leave silently. `buckets` is into how many parts the
+    state is divided: a few for each core, and so many that one holds no more than some megabytes.
+
+    The result has the columns `key`, `subscription` and `kind` (`ENTER` or `LEAVE`).
+    """
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    path = stores.to_path(subscriptions)
+    if path is None:
+        raise ArgumentError("subscriptions must be a store or its path: a stream sees it change")
+    rules = Rules(key, order, retract, ttl, partial)
+    _check(events, rules, buckets)
+    matcher = Matcher.open(path)
+    is_text = ids == "string" or (
+        ids == "auto" and not stores.has_integer_ids(path, stores.newest(path))
+    )
+    schema = events.schema
+    drift.warn(drift.silenced_by(schema, matcher))
+    names = [f.name for f in schema if columns.is_readable(f.dataType)]
+    chosen = [name for name in schema.fieldNames() if name in {*names, key, order, retract}]
+    bucket = sf.pmod(sf.xxhash64(sf.col(columns.quoted(key))), sf.lit(buckets)).cast("int")
+    packed = events.select(*map(columns.quoted, chosen), bucket.alias(_BUCKET)).mapInArrow(
+        Packing(buckets), f"{_BUCKET} int, {_BLOB} binary"
+    )
+    found = packed.groupBy(_BUCKET).transformWithStateInPandas(
+        _processor(path, rules, is_text), f"{_BLOB} binary", "Append", "None"
+    )
+    id_type = st.StringType() if is_text else st.LongType()
+    out = st.StructType(
+        [
+            st.StructField(key, schema[key].dataType),
+            st.StructField("subscription", id_type),
+            st.StructField("kind", st.StringType()),
+        ]
+    )
+    return found.mapInArrow(unpack, out)
+
+
+def _check(events: DataFrame, rules: Rules, buckets: int) -> None:
+    """Refuse what cannot work before anything runs."""
+    from pyspark.sql import types as st
+
+    if not events.isStreaming:
+        raise ArgumentError("transitions are of a stream: read the events with readStream")
+    schema = events.schema
+    columns.check_names(schema)
+    for name, role in ((rules.key, "key"), (rules.order, "order"), (rules.retract, "retract")):
+        if name is not None and name not in schema.fieldNames():
+            raise ArgumentError(f"{role} names {name!r}, which the events do not have")
+    if rules.key in ("subscription", "kind"):
+        raise ArgumentError(f"the key cannot be called {rules.key!r}: rename the column")
+    if rules.retract and not isinstance(schema[rules.retract].dataType, st.BooleanType):
+        raise ArgumentError(f"the column {rules.retract!r} must be boolean")
+    if buckets < 1:
+        raise ArgumentError(f"buckets must be at least 1, not {buckets}")
+    if rules.ttl is not None and not rules.ttl > 0:
+        raise ArgumentError(f"ttl must be a positive number of seconds, not {rules.ttl!r}")
+    provider = events.sparkSession.conf.get(_PROVIDER, "")
+    if provider != _ROCKSDB:
+        raise ArgumentError(
+            f"transitions need Spark's RocksDB state store: set {_PROVIDER} to {_ROCKSDB}"
+        )
+
+
+class Packing:
+    """What the first `mapInArrow` runs: rows in, one row for each bucket out."""
+
+    def __init__(self, buckets: int) -> None:
+        self.buckets = buckets
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pack the updates of one partition."""
+        pace = worker.Pace(0.0)
+        seen: set[int] = set()
+        for table in worker.coalesce(batches, pace):
+            numbers = table.column(_BUCKET).to_numpy()
+            order = np.argsort(numbers, kind="stable")
+            rows = table.drop_columns([_BUCKET]).take(pa.array(order)).combine_chunks()
+            ends = np.searchsorted(numbers[order], np.arange(self.buckets + 1))
+            present = [at for at in range(self.buckets) if ends[at] < ends[at + 1]]
+            blobs = [to_bytes(rows.slice(ends[at], ends[at + 1] - ends[at])) for at in present]
+            seen.update(present)
+            yield _packed(present, blobs)
+        rest = [at for at in range(self.buckets) if at not in seen]
+        if seen and rest:
+            yield _packed(rest, [b""] * len(rest))
+
+
+def _packed(numbers: list[int], blobs: list[bytes]) -> pa.RecordBatch:
+    columns = [pa.array(numbers, pa.int32()), pa.array(blobs, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, [_BUCKET, _BLOB])
+
+
+def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn packed transitions into rows: what the last `mapInArrow` runs."""
+    for batch in batches:
+        for blob in batch.column(0):
+            yield from from_bytes(blob.as_py()).combine_chunks().to_batches()
+
+
+class Subscriptions:
+    """The subscriptions that count now, and those that a bucket was last held against."""
+
+    def __init__(self, path: str, now: Pin) -> None:
+        self._path = path
+        self._now = now
+        self._held = worker.opened(path, now.version, now.now)
+        self._old: dict[Pin, Matcher] = {}
+
+    def __call__(self, pin: Pin) -> Matcher:
+        """Return the matcher of a pin; that of now where nothing has changed since."""
+        is_same = pin.version == self._now.version and not self._held.has_ends
+        if pin == self._now or is_same:
+            return self._held.matcher
+        if pin not in self._old:
+            # Not the one of the cache, which may be brought to a later version.
+            self._old = {
+                pin: stores.open_matcher(self._path, pin.version, None, lambda: pin.now, False)
+            }
+        return self._old[pin]
+
+
+_last: list[Subscriptions] = []
+"""The subscriptions of the micro-batch that this process worked on last: a cache."""
+
+
+def _subscriptions(path: str, now: Pin) -> Subscriptions:
+    if not _last or (_last[0]._path, _last[0]._now) != (path, now):
+        _last[:] = [Subscriptions(path, now)]
+    return _last[0]
+
+
+def _processor(path: str, rules: Rules, is_text: bool) -> Any:
+    """Return what `transformWithStateInPandas` runs; PySpark is imported when it is asked for."""
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class Buckets(StatefulProcessor):
+        """Steps each bucket on by a micro-batch."""
+
+        def init(self, handle: Any) -> None:
+            self._state = handle.getValueState("publications", "values binary")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            now = Pin(*worker.moment_of(worker.Source(path, None, None))[1:])
+            blobs = [bytes(blob) for frame in rows for blob in frame.iloc[:, -1] if len(blob)]
+            tables = [from_bytes(blob) for blob in blobs]
+            updates = pa.concat_tables(tables) if tables else None
+            held = self._state.get()
+            state = None if held is None else State.from_bytes(bytes(held[0]))
+            new, found = step(state, updates, now, rules, _subscriptions(path, now))
+            if new is None:
+                self._state.clear()
+            elif new is not state:
+                self._state.update((new.to_bytes(),))
+            worker.freeze()
+            table = found.to_table(is_text)
+            if table is not None:
+                yield pd.DataFrame({_BLOB: [to_bytes(table)]})
+
+        def close(self) -> None:
+            pass
+
+    return Buckets()

@@ -1,0 +1,189 @@
+"""The report: rows become tables and pages; the theory is computed as by hand."""
+
+from __future__ import annotations
+
+import csv
+import re
+from html.parser import HTMLParser
+
+import pytest
+from typer.testing import CliRunner
+
+from tocsin.bench.plot import Plot
+from tocsin.bench.report import adaptivity, aguilera, papers
+from tocsin.bench.report.outcome import (
+    PAPER_SIZE,
+    Experiment,
+    Figure,
+    Finding,
+    Outcome,
+    Paper,
+    Scale,
+    series,
+)
+from tocsin.bench.report.page import finding_rows, render_page, to_csv
+from tocsin.cli.app import app
+from tocsin.errors import ArgumentError
+
+ROWS = (
+    {"engine": "tree", "n": 10, "us": 1.5},
+    {"engine": "auto", "n": 10, "us": 1.0, "note": "a <b> & c"},
+    {"engine": "tree", "n": 20, "us": 2.5},
+)
+PLOT = Plot("Time", "n", "µs", series(ROWS, "n", "us", "engine"))
+FIGURE = Figure("000-time", "Time & <space>", "Some text.", ROWS, PLOT)
+FINDINGS = (
+    Finding("it is fast", "2 µs", True),
+    Finding("it is small", "9 GB", False, "it keeps everything"),
+    Finding("it is flat", "1.1 times", None),
+)
+
+
+def one_outcome(scale: Scale, progress: object) -> Outcome:
+    return Outcome((FIGURE,), FINDINGS)
+
+
+PAPER = Paper("000", "A paper", "Somebody", (Experiment("all", one_outcome),))
+SECTIONS = [(PAPER, [one_outcome(Scale(), None)])]
+
+
+class Reader(HTMLParser):
+    """Notes the tags that are open, the ids and the links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        facts = dict(attrs)
+        self.ids += [facts["id"]] if facts.get("id") else []  # type: ignore[list-item]
+        self.links += [v for k, v in attrs if k in ("href", "src") and v]
+        if tag not in ("meta", "br", "path", "circle", "polygon", "polyline"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("path", "circle", "polygon", "polyline"):
+            assert self.open.pop() == tag
+
+
+def test_lines_are_made_of_the_rows_of_each_name() -> None:
+    tree, auto = series(ROWS, "n", "us", "engine")
+    assert (tree.name, tree.points) == ("tree", ((10.0, 1.5), (20.0, 2.5)))
+    assert (auto.name, auto.points) == ("auto", ((10.0, 1.0),))
+
+
+def test_rows_become_csv_with_the_columns_of_all() -> None:
+    first, second, third = csv.DictReader(to_csv(ROWS).splitlines())
+    assert first == {"engine": "tree", "n": "10", "us": "1.5", "note": ""}
+    assert second["note"] == "a <b> & c"
+    assert third["n"] == "20"
+
+
+def test_the_page_is_whole_and_needs_nothing_but_the_tables_beside_it() -> None:
+    page = render_page(SECTIONS, "About <this>.", {"processor": "one"})
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert len(set(reader.ids)) == len(reader.ids)
+    for link in reader.links:
+        assert link == "000-time.csv" or link.removeprefix("#") in reader.ids
+    assert "<script" not in page
+    assert "<b>" not in page, "what is not ours to mark up is escaped"
+    assert page.count("<svg") == 1
+
+
+def test_the_page_says_what_holds_and_what_does_not() -> None:
+    page = render_page(SECTIONS, "", {})
+    verdicts = re.findall(r'class="verdict (\w+)">([\w ]+)<', page)
+    assert verdicts == [("yes", "holds"), ("no", "does not hold"), ("open", "not judged")]
+    assert "it keeps everything" in page
+    assert [row["verdict"] for row in finding_rows(SECTIONS)] == [v for _, v in verdicts]
+
+
+def test_sizes_keep_their_proportions() -> None:
+    assert Scale().sizes(1_000_000, PAPER_SIZE) == (1_000_000, PAPER_SIZE)
+    assert Scale(600_000).sizes(1_000_000, 100_000) == (10_000, 100_000)
+    assert not Scale(600_000).is_full
+    assert Scale.quick().size(1) == 50, "never none"
+
+
+def test_the_report_is_written_with_its_tables(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(papers, "PAPERS", (PAPER,))
+    result = papers.run(tmp_path / "deep" / "er", Scale.quick())
+    found = sorted(path.name for path in (tmp_path / "deep" / "er").iterdir())
+    assert (
+        found == result["files"] == ["000-time.csv", "000-time.svg", "findings.csv", "index.html"]
+    )
+    assert "it is small" in papers.render(result)
+    assert "does not hold" in papers.render(result)
+
+
+def test_an_unknown_paper_is_refused(tmp_path) -> None:
+    with pytest.raises(ArgumentError, match="no paper '999' in the report; choose 000, 001"):
+        papers.run(tmp_path, Scale.quick(), "999")
+    result = CliRunner().invoke(app, ["report", "papers", "--paper", "999", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "choose 000, 001" in result.output
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match="cannot write to"):
+        papers.run(tmp_path / "file", Scale.quick(), "000")
+
+
+# The theory of the matching tree.
+
+
+def test_the_bound_counts_nodes_from_the_root_on() -> None:
+    """One attribute of two values: a root and its don't-care child, and two children by a test."""
+    assert aguilera.bound(2, 1, 2) == 2.0
+    assert aguilera.bound(3, 1, 2) == 2.5
+    assert aguilera.bound(4, 1, 2) == 3.0
+    assert aguilera.bound(100, 1, 2) == 3.0, "there are no more nodes than that"
+
+
+def test_the_exponent_of_the_theorem_is_that_of_the_bound() -> None:
+    """For many values the number of nodes reached by j tests is near (K V)^j, up to a factor."""
+    assert aguilera.theorem(30, 5) == pytest.approx(0.679, abs=0.001)
+    assert aguilera.theorem(10, 10) == pytest.approx(0.5)
+    sizes = [10.0**k for k in (3, 4, 5, 6, 7)]
+    grown = aguilera.exponent(sizes, [aguilera.bound(int(n), 30, 5) for n in sizes])
+    assert grown < aguilera.theorem(30, 5)
+
+
+def test_the_exponent_of_a_power_law_is_found() -> None:
+    xs = [10.0, 100.0, 1000.0]
+    assert aguilera.exponent(xs, [3 * x**0.6 for x in xs]) == pytest.approx(0.6)
+    assert aguilera.exponent([10.0], [1.0]) != aguilera.exponent([10.0], [1.0]), "not a number"
+
+
+def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
+    rows = [
+        {"strategy": strategy, "replaced": at, "events_per_s": rate}
+        for strategy, rates in (("dynamic", (100, 40, 95)), ("no change", (100, 40, 20)))
+        for at, rate in zip((0.0, 0.5, 1.0), rates, strict=True)
+    ]
+    assert adaptivity._recovery(rows) == (0.95, 0.2)
+
+
+# All of it.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [paper.number for paper in papers.PAPERS])
+def test_every_experiment_runs_and_draws(number: str, tmp_path) -> None:
+    steps: list[tuple[str, int, int]] = []
+    scale = Scale(largest=3_000, seconds=0.001, repeats=1)
+    result = papers.run(tmp_path, scale, number, progress=lambda *step: steps.append(step))
+    (paper,) = papers.chosen_papers(number)
+    assert len({what.partition(":")[0] for what, _, _ in steps}) == len(paper.experiments)
+    assert all(done <= total for _, done, total in steps)
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("<svg") == sum(name.endswith(".svg") for name in result["files"])
+    assert {row["paper"] for row in result["findings"]} == {number}
+    for name in result["files"]:
+        if name.endswith(".csv"):
+            assert len((tmp_path / name).read_text().splitlines()) > 1

@@ -1,0 +1,100 @@
+"""The Python client and the command line, against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.servers import Running, running
+
+import tocsin
+from tocsin.errors import ArgumentError, RefusedError, UnavailableError
+
+
+def test_the_client_publishes_and_gets_notifications(broker: Running) -> None:
+    with tocsin.connect(broker.url) as client:
+        client.subscribe("c1", "c1 > :x", params={"x": 5}, durable=True)
+        receipt = client.publish([{"c1": 4}, {"c1": 6}, {"c1": 7}])
+        assert (receipt.accepted, receipt.matches) == (3, 2)
+        notes = client.notifications("c1")
+        assert [next(notes).event["c1"] for _ in range(2)] == [6, 7]
+        client.update("c1", params={"x": 100})
+        assert client.publish({"c1": 50}).matches == 0
+        client.unsubscribe("c1")
+        with pytest.raises(RefusedError) as refused:
+            client.subscription("c1")
+        assert refused.value.code == "unknown-id"
+
+
+def test_errors_of_the_broker_are_errors_of_the_client(broker: Running) -> None:
+    with tocsin.connect(broker.url) as client:
+        with pytest.raises(RefusedError) as refused:
+            client.subscribe("bad", "price <")
+        assert (refused.value.status, refused.value.code) == (400, "syntax")
+    with pytest.raises(ArgumentError):
+        tocsin.connect("stomp://x")
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        tocsin.connect("http://127.0.0.1:9", retry_seconds=0.1).publish({"a": 1})
+
+
+def test_the_asynchronous_client_does_the_same(broker: Running) -> None:
+    async def use() -> list[Any]:
+        async with tocsin.connect_async(broker.url) as client:
+            await client.subscribe("c2", "c2 = 1", durable=True)
+            await client.publish([{"c2": 1, "n": 1}, {"c2": 1, "n": 2}])
+            found = []
+            async for note in client.notifications("c2"):
+                found.append(note.event["n"])
+                if len(found) == 2:
+                    break
+            await client.acknowledge("c2", note.id)
+            await client.update("c2", where="c2 = 2")
+            pending = (await client.subscription("c2"))["pending"]
+            await client.unsubscribe("c2")
+            return [*found, pending]
+
+    assert asyncio.run(use()) == [1, 2, 0]
+
+
+def test_the_client_lives_through_a_restart(tmp_path: Path) -> None:
+    from tests.broker.processes import free_port
+
+    port = f"127.0.0.1:{free_port()}"
+    with running(tmp_path, http=port, stomp="") as first:
+        client = tocsin.connect(first.url, retry_seconds=60)
+        client.subscribe("r", "r = 1", durable=True)
+        client.publish([{"r": 1, "n": 1}, {"r": 1, "n": 2}])
+        notes = client.notifications("r")
+        assert next(notes).event["n"] == 1
+    with running(tmp_path, http=port, stomp=""):
+        client.publish({"r": 1, "n": 3})
+        # The first was handled but not acknowledged: it comes again and is left out.
+        assert [next(notes).event["n"] for _ in range(2)] == [2, 3]
+
+
+def tocsin_command(*args: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tocsin.cli", *args]
+    return subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_command_line_publishes_subscribes_and_looks(broker: Running) -> None:
+    with tocsin.connect(broker.url) as client:
+        client.subscribe("cli", "cli = 1", durable=True)
+    lines = '{"cli": 1, "n": 1}\n\n{"cli": 2}\n'
+    done = tocsin_command("publish", "--url", broker.url, "--json", given=lines)
+    assert json.loads(done.stdout) == {"accepted": 2, "matches": 1}
+    got = tocsin_command("subscribe", "--id", "cli", "--count", "1", "--url", broker.url)
+    assert json.loads(got.stdout)["event"] == {"cli": 1, "n": 1}
+    bad = tocsin_command("publish", "--url", broker.url, "[1]")
+    assert bad.returncode == 2
+    assert "JSON object" in bad.stderr
+    flags = ("--url", broker.url, "--count", "1", "--seconds", "0.2", "--json")
+    found = json.loads(tocsin_command("top", *flags).stdout)
+    assert found["subscriptions"] > 0

@@ -1,0 +1,179 @@
+"""Hostile input: whatever is sent, the broker answers rightly or closes, and others go on.
+
+`TOCSIN_FUZZ_CASES` sets how many cases each surface gets; the default keeps the suite short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import socket
+from pathlib import Path
+
+import pytest
+from tests.broker.servers import RawStomp, Running, running
+
+from tocsin.bench.machine import rss_mb
+from tocsin.broker.config import Limits
+from tocsin.broker.protocol.stomp import Parser
+
+CASES = int(os.environ.get("TOCSIN_FUZZ_CASES", "1500"))
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+STOMP = [
+    CONNECT,
+    b"SEND\ndestination:/events\nprice:5\n\nbody\0",
+    b'SEND\ndestination:/topic/Q\ncontent-type:application/json\n\n{"a":1}\0',
+    b"SUBSCRIBE\nid:1\ndestination:/events\nselector:a = 1 AND b < 'x'\nack:client\n\n\0",
+    b"SUBSCRIBE\nid:2\ndestination:/events\ndurable-subscription-name:fuzz\n\n\0",
+    b"UNSUBSCRIBE\nid:1\n\n\0",
+    b"ACK\nid:1-1\n\n\0",
+    b"NACK\nid:1-1\n\n\0",
+    b"BEGIN\ntransaction:t\n\n\0",
+    b"SEND\ndestination:/events\ntransaction:t\n\n{}\0",
+    b"COMMIT\ntransaction:t\n\n\0",
+    b"ABORT\ntransaction:t\nreceipt:1\n\n\0",
+    b"DISCONNECT\nreceipt:9\n\n\0",
+    b"\n\n\r\n",
+]
+EVENT = b'{"a":1,"b":"x","c":{"d":[1,2.5,null,true]}}'
+CLOUD = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":1}}'
+
+
+def request(
+    method: str, path: str, body: bytes = b"", kind: str = "application/json", more: str = ""
+) -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n{more}"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+HTTP = [
+    request("POST", "/events", EVENT),
+    request("POST", "/events?type=Q&valid_until=2030-01-01", b"[" + EVENT + b"]"),
+    request("POST", "/events", CLOUD, "application/cloudevents+json"),
+    request("POST", "/events", b"[" + CLOUD + b"]", "application/cloudevents-batch+json"),
+    request("POST", "/events", EVENT, more="ce-specversion: 1.0\r\nce-id: 1\r\nce-type: t\r\n"),
+    request("POST", "/subscriptions", b'{"id":"f","where":"a = :x","params":{"x":1}}'),
+    request("POST", "/subscriptions", b'{"filters":[{"any":[{"exact":{"type":"t"}}]}]}'),
+    request("POST", "/subscriptions", b'{"where":"a=1","webhook":{"url":"http://example.com/"}}'),
+    request("PATCH", "/subscriptions/f", b'{"params":{"x":2}}'),
+    request("POST", "/subscriptions/f/ack", b'{"upto":5}'),
+    request("DELETE", "/subscriptions/f"),
+    request("GET", "/subscriptions?search=a&limit=5&after=x"),
+    request("POST", "/conditions", b'{"where":"a BETWEEN 1 AND 2 OR b LIKE \'x%\'"}'),
+    request("GET", "/metrics"),
+    request("GET", "/openapi.json", more="Authorization: Bearer x.y\r\n"),
+]
+ODD = [
+    b"\0", b"\n", b"\r\n\r\n", b"\xff\xfe", b"\\", b":", b"{", b"}" * 9, b"[" * 500, b"9" * 400,
+    b"1e999", b'"\\ud800"', b"content-length:99999999999\n", b"Transfer-Encoding: chunked\r\n",
+    b"a:" + b"x" * 40_000, b"(" * 300, b" OR a=1" * 400, b"'", b"%00", b"../" * 20, b"-1", b"null",
+]  # fmt: skip
+
+
+def mutate(draw: random.Random, case: bytes) -> bytes:
+    """Change a message in a few places."""
+    for _ in range(draw.randrange(1, 4)):
+        at = draw.randrange(len(case) + 1)
+        what = draw.randrange(6)
+        if what == 0:
+            case = case[:at] + draw.choice(ODD) + case[at:]
+        elif what == 1:
+            case = case[:at] + case[at + draw.randrange(1, 12) :]
+        elif what == 2:
+            case = case[:at] + bytes([draw.randrange(256)]) + case[at + 1 :]
+        elif what == 3:
+            case = case[:at]
+        elif what == 4:
+            case = case[:at] + case[max(0, at - 20) : at] * draw.randrange(1, 5) + case[at:]
+        else:
+            case = case[:at] + draw.randbytes(draw.randrange(1, 30)) + case[at:]
+    return case
+
+
+def exchange(port: int, sent: bytes) -> bytes:
+    """Send bytes, end, and return all that comes back."""
+    got = b""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=60) as client,
+        contextlib.suppress(ConnectionError),
+    ):
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        while data := client.recv(65536):
+            got += data
+            if got.startswith(b"HTTP/1.1 200") and b"text/event-stream" in got[:400]:
+                break
+    return got
+
+
+class Watch(logging.Handler):
+    """Keeps what was logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(self.format(record))
+
+
+def check_others(broker: Running, bystander: RawStomp, n: int) -> None:
+    with broker.client() as http:
+        assert http.post("/events?type=Calm", json={"n": n}).json()["matches"] >= 1
+    while (frame := bystander.next()).body != b'{"n":%d}' % n:
+        assert frame.command == "MESSAGE"
+
+
+def check_stomp(got: bytes) -> None:
+    parser = Parser(max_body=1 << 24, max_header_bytes=1 << 20)
+    frames = parser.feed(got)
+    assert parser.error is None, got[:300]
+    assert {frame.command for frame in frames} <= {"CONNECTED", "RECEIPT", "MESSAGE", "ERROR"}
+    for frame in frames:
+        if frame.command == "ERROR":
+            assert frame is frames[-1]
+            assert frame.headers["message"]
+
+
+def check_http(got: bytes) -> None:
+    if got:
+        assert got.startswith(b"HTTP/1.1 "), got[:100]
+        assert not got.startswith(b"HTTP/1.1 5"), got[:500]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("surface", ["stomp", "http"])
+def test_whatever_is_sent_the_broker_goes_on(tmp_path: Path, surface: str) -> None:
+    limits = Limits(max_body=100_000, max_header_bytes=8_000, max_subscriptions=2_000)
+    watch = Watch()
+    logs = [logging.getLogger(name) for name in ("tocsin", "uvicorn.error", "asyncio")]
+    for log in logs:
+        log.addHandler(watch)
+    draw = random.Random(8)
+    try:
+        with (
+            running(tmp_path, limits=limits) as broker,
+            RawStomp(broker.stomp_port) as bystander,
+        ):
+            bystander.call("SUBSCRIBE", {"id": "calm", "destination": "/topic/Calm"})
+            check_others(broker, bystander, -1)
+            before = rss_mb()
+            for n in range(CASES):
+                if surface == "stomp":
+                    frames = [draw.choice(STOMP) for _ in range(draw.randrange(1, 5))]
+                    sent = CONNECT * (draw.random() < 0.9) + mutate(draw, b"".join(frames))
+                    check_stomp(exchange(broker.stomp_port, sent))
+                else:
+                    port = int(broker.url.rpartition(":")[2])
+                    check_http(exchange(port, mutate(draw, draw.choice(HTTP))))
+                if n % 250 == 0:
+                    check_others(broker, bystander, n)
+            check_others(broker, bystander, CASES)
+            assert rss_mb() - before < 200
+    finally:
+        for log in logs:
+            log.removeHandler(watch)
+    assert not watch.found, watch.found[:3]

@@ -1,0 +1,259 @@
+"""HTTP: publish, subscriptions, streams, acknowledgements, errors, figures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import httpx
+import pytest
+from tests.broker.servers import Running, read_messages, wait_for
+
+
+def subscribe(http: httpx.Client, id: str, where: str, **more: Any) -> dict[str, Any]:
+    answer = http.post("/subscriptions", json={"id": id, "where": where, **more})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_durable_subscriber_gets_what_was_published_while_it_was_away(http: httpx.Client) -> None:
+    subscribe(http, "away", "a1 > 5", durable=True)
+    answer = http.post("/events", json=[{"a1": 6, "n": 1}, {"a1": 5}, {"a1": 7, "n": 2}])
+    assert answer.json()["accepted"] == 3
+    assert answer.json()["matches"] == 2
+    with http.stream("GET", "/subscriptions/away/stream") as stream:
+        found = read_messages(stream, 2)
+    assert [each["event"]["n"] for each in found] == [1, 2]
+    assert not any("redelivered" in each for each in found)
+    with http.stream("GET", "/subscriptions/away/stream") as stream:
+        again = read_messages(stream, 2)
+    assert [each["id"] for each in again] == [each["id"] for each in found]
+    assert all(each["redelivered"] for each in again)
+    acked = http.post("/subscriptions/away/ack", json={"ids": [found[0]["id"]]})
+    assert acked.json() == {"acknowledged": 1}
+    with http.stream("GET", "/subscriptions/away/stream") as stream:
+        assert [each["event"]["n"] for each in read_messages(stream, 1)] == [2]
+    assert http.get("/subscriptions/away").json()["pending"] == 1
+
+
+def test_the_last_event_id_acknowledges_and_resumes(http: httpx.Client) -> None:
+    subscribe(http, "resume", "a2 = 1", durable=True)
+    for n in range(4):
+        http.post("/events", json={"a2": 1, "n": n})
+    with http.stream("GET", "/subscriptions/resume/stream") as stream:
+        first = read_messages(stream, 2)
+    last = {"last-event-id": str(first[-1]["id"])}
+    with http.stream("GET", "/subscriptions/resume/stream", headers=last) as stream:
+        assert [each["event"]["n"] for each in read_messages(stream, 2)] == [2, 3]
+    assert http.get("/subscriptions/resume").json()["pending"] == 2
+
+
+def test_a_transient_subscriber_gets_what_comes_while_it_listens(
+    http: httpx.Client, broker: Running
+) -> None:
+    subscribe(http, "live", "a3 = 1")
+    http.post("/events", json={"a3": 1, "n": 0})
+    with http.stream("GET", "/subscriptions/live/stream") as stream:
+        wait_for(lambda: broker.broker.registry.by_id["live"].listeners)
+        http.post("/events", json={"a3": 1, "n": 1})
+        assert [each["event"]["n"] for each in read_messages(stream, 1)] == [1]
+    wait_for(lambda: not broker.broker.registry.by_id["live"].listeners)
+
+
+def test_a_second_stream_of_a_durable_subscription_takes_it_over(http: httpx.Client) -> None:
+    subscribe(http, "mine", "a4 = 1", durable=True)
+    with http.stream("GET", "/subscriptions/mine/stream") as old:
+        with http.stream("GET", "/subscriptions/mine/stream") as new:
+            http.post("/events", json={"a4": 1})
+            assert len(read_messages(new, 1)) == 1
+        assert "replaced" in "".join(old.iter_text())
+
+
+def test_parameters_and_conditions_are_updated(http: httpx.Client) -> None:
+    subscribe(http, "par", "a5 < :limit", params={"limit": 10}, durable=True)
+    changed = http.patch("/subscriptions/par", json={"params": {"limit": 5}})
+    assert changed.json()["params"] == {"limit": 5}
+    assert http.post("/events", json={"a5": 7}).json()["matches"] == 0
+    http.patch("/subscriptions/par", json={"where": "a5 > :limit"})
+    assert http.post("/events", json={"a5": 7}).json()["matches"] == 1
+    assert http.delete("/subscriptions/par").status_code == 204
+    assert http.post("/events", json={"a5": 7}).json()["matches"] == 0
+    assert http.get("/subscriptions/par").status_code == 404
+
+
+def test_events_of_a_type_meet_subscriptions_of_the_type_and_of_all(http: httpx.Client) -> None:
+    subscribe(http, "quotes", "price < 10", type="Quote", durable=True)
+    subscribe(http, "others", "price < 10", type="Other", durable=True)
+    subscribe(http, "every", "price < 10 AND a6 IS NULL", durable=True)
+    answer = http.post("/events?type=Quote", json={"firm": "IBM", "price": 5})
+    assert answer.json()["matches"] == 2
+    refused = http.post("/events?type=Quote", json=[{"price": 5}, {"price": "cheap"}])
+    assert refused.status_code == 400
+    assert (refused.json()["row"], refused.json()["attribute"]) == (1, "price")
+    late = subscribe(http, "late", "at > TIMESTAMP '2026-01-01 00:00:00'", type="Quote")
+    assert late["type"] == "Quote"
+    when = {"at": "2026-07-01T00:00:00Z"}
+    assert http.post("/events?type=Quote", json=when).json()["matches"] == 1
+    for id in ("quotes", "others", "every", "late"):
+        http.delete(f"/subscriptions/{id}")
+
+
+def test_a_request_is_published_whole_or_not_at_all(http: httpx.Client) -> None:
+    subscribe(http, "whole", "a7 = 1", durable=True)
+    refused = http.post("/events", json=[{"a7": 1}, 5])
+    assert refused.status_code == 400
+    assert refused.json()["row"] == 1
+    assert http.get("/subscriptions/whole").json()["matched"] == 0
+    lines = b'{"a7":1}\n{"a7":1}\n'
+    answer = http.post("/events", content=lines, headers={"content-type": "application/x-ndjson"})
+    assert answer.json()["accepted"] == 2
+    assert http.post("/events", json=[]).json()["accepted"] == 0
+
+
+def test_requests_of_the_cloudevents_sdk_are_understood(http: httpx.Client) -> None:
+    from cloudevents.core.bindings.http import to_binary_event, to_structured_event
+    from cloudevents.core.v1.event import CloudEvent
+
+    subscribe(http, "cloud", "price = 5 AND ce.source = '/sdk'", durable=True)
+    event = CloudEvent(
+        {"id": "1", "type": "quote", "source": "/sdk", "specversion": "1.0",
+         "datacontenttype": "application/json"},
+        {"price": 5},
+    )  # fmt: skip
+    for write in (to_structured_event, to_binary_event):
+        message = write(event)
+        answer = http.post("/events", content=message.body, headers=message.headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["matches"] == 1
+    with http.stream("GET", "/subscriptions/cloud/stream") as stream:
+        found = read_messages(stream, 2)
+    assert all(each["event"]["ce"]["id"] == "1" for each in found)
+    assert all(each["type"] == "quote" for each in found)
+
+
+def test_the_cloudevents_shape_of_a_subscription_is_understood(http: httpx.Client) -> None:
+    wanted = {"id": "shape", "types": ["t.a"], "filters": [{"prefix": {"source": "/x"}}]}
+    made = http.post("/subscriptions", json=wanted)
+    assert made.status_code == 201, made.text
+    assert made.json()["filters"] == wanted["filters"]
+    event = {"specversion": "1.0", "id": "1", "type": "t.a", "source": "/x/1"}
+    kind = {"content-type": "application/cloudevents+json"}
+    assert http.post("/events", content=json.dumps(event), headers=kind).json()["matches"] == 1
+    event["source"] = "/y"
+    assert http.post("/events", content=json.dumps(event), headers=kind).json()["matches"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"id": "bad", "where": "price <"}, "syntax"),
+        ({"id": "bad", "where": "COUNT(x) > 1"}, "unsupported"),
+        ({"id": "bad", "where": "price < :x"}, "parameter"),
+        ({"id": "bad", "where": "firm = 5", "type": "Quote"}, "kind-clash"),
+        ({"id": "bad"}, "argument"),
+        ({"id": 5, "where": "TRUE"}, "argument"),
+        ({"id": "a\n", "where": "TRUE"}, "subscription"),
+        ({"id": "bad", "where": "TRUE", "colour": 1}, "argument"),
+        ({"id": "bad", "where": "TRUE", "mode": "transitions"}, "argument"),
+        ({"id": "bad", "where": "x = " + "1" * 20000}, "limit"),
+        ({"id": "bad", "where": "TRUE", "webhook": {"url": "http://127.0.0.1/x"}}, "argument"),
+        ([{"id": "bad", "where": "TRUE"}, {"id": "bad", "where": "TRUE"}], "duplicate-id"),
+        ([{"id": f"bad{n}", "where": "x = 1" if n else "x ="} for n in range(50)], "bad-rows"),
+        ("no", "argument"),
+    ],
+)
+def test_a_bad_subscription_is_refused_and_leaves_nothing(
+    http: httpx.Client, body: Any, code: str
+) -> None:
+    answer = http.post("/subscriptions", json=body)
+    assert answer.status_code in (400, 409, 429), answer.text
+    assert answer.json()["code"] == code
+    assert http.get("/subscriptions?search=bad").json()["found"] == 0
+
+
+def test_a_syntax_error_shows_its_place(http: httpx.Client) -> None:
+    found = http.post("/conditions", json={"where": "price < AND"}).json()
+    assert found["column"] == 9
+    assert found["highlight"] == "price < AND\n        ^"
+
+
+def test_a_condition_is_tried_on_recent_events(http: httpx.Client) -> None:
+    http.post("/events", json={"a8": 5, "n": "seen"})
+    found = http.post("/conditions", json={"where": "a8 = :x", "params": {"x": 5}}).json()
+    assert found["matched"] == 1
+    assert found["events"][0]["event"]["n"] == "seen"
+    assert found["normal_form"] == ["a8 = 5"]
+    assert http.post("/conditions", json={"where": "a8 = :x"}).json()["parameters"] == ["x"]
+
+
+def test_many_subscriptions_are_made_at_once_and_searched(http: httpx.Client) -> None:
+    rows = [{"id": f"many-{n:03}", "where": f"a9 = {n} OR a9 = -{n}"} for n in range(200)]
+    assert http.post("/subscriptions", json=rows).json() == {"made": 200}
+    assert http.post("/events", json={"a9": 7}).json()["matches"] == 1
+    page = http.get("/subscriptions?search=many-&limit=10&after=many-100").json()
+    assert page["subscriptions"][0]["id"] == "many-101"
+    assert page["found"] == 99
+    top = http.get("/subscriptions?order=matched&limit=1&search=many-").json()["subscriptions"]
+    assert top[0]["id"] == "many-007"
+
+
+def test_an_expired_subscription_is_gone(http: httpx.Client) -> None:
+    subscribe(http, "short", "a10 = 1", valid_until="2020-01-01T00:00:00Z")
+    assert http.post("/events", json={"a10": 1}).json()["matches"] == 0
+    wait_for(lambda: http.get("/subscriptions/short").status_code == 404)
+
+
+def test_an_event_that_has_expired_is_delivered_to_nobody(http: httpx.Client) -> None:
+    subscribe(http, "fresh", "a11 = 1", durable=True)
+    past = {"valid_until": "2020-01-01T00:00:00Z"}
+    assert http.post("/events", params=past, json={"a11": 1}).json()["matches"] == 0
+    assert http.get("/subscriptions/fresh").json()["pending"] == 0
+
+
+def test_the_broker_tells_about_itself(http: httpx.Client) -> None:
+    assert http.get("/healthz").text == "ok\n"
+    assert http.get("/readyz").text == "ready\n"
+    metrics = http.get("/metrics").text
+    assert "\ntocsin_events_total " in metrics
+    assert 'tocsin_publish_to_notify_seconds_bucket{le="+Inf"}' in metrics
+    assert http.get("/stats").json()["subscriptions"] > 0
+    document = http.get("/openapi.json").json()
+    for path, calls in document["paths"].items():
+        asked = path.replace("{id}", "nobody")
+        if path not in ("/ws", "/stream") and "get" in calls:
+            assert http.get(asked).status_code in (200, 404), path
+
+
+def test_many_subscriptions_share_a_stream(http: httpx.Client, broker: Running) -> None:
+    for n in range(3):
+        subscribe(http, f"group/{n}", f"g1 > {n}")
+    with http.stream("GET", "/stream?prefix=group/") as stream:
+        wait_for(lambda: broker.broker.registry.by_id["group/2"].listeners)
+        http.post("/events", json={"g1": 2})
+        found = read_messages(stream, 2)
+    assert sorted(each["subscription"] for each in found) == ["group/0", "group/1"]
+    assert http.get("/stream?prefix=nobody").status_code == 404
+
+
+def test_a_page_of_another_site_is_refused(http: httpx.Client) -> None:
+    for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+        assert http.post("/events", json={"a": 1}, headers=headers).status_code == 403
+    same = {"origin": str(http.base_url).rstrip("/")}
+    assert http.post("/events", json={"a": 1}, headers=same).status_code == 200
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_curl_publishes_subscribes_and_streams(broker: Running) -> None:
+    def curl(*args: str) -> str:
+        command = ["curl", "-sS", "--max-time", "10", *args]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    kind = "content-type: application/json"
+    body = '{"id":"curl","where":"a12 = 1","durable":true}'
+    assert '"curl"' in curl("-H", kind, "-d", body, f"{broker.url}/subscriptions")
+    assert '"matches":1' in curl("-d", '{"a12":1}', f"{broker.url}/events")
+    stream = curl("-N", "--max-time", "1", f"{broker.url}/subscriptions/curl/stream")
+    assert '"event":{"a12":1}' in stream

@@ -1,0 +1,149 @@
+"""kill -9 under load: nothing that was acknowledged is lost; what comes twice is marked."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.broker.processes import Process
+from tests.broker.servers import RawStomp, wait_for
+
+from tocsin.broker.client import Client
+from tocsin.errors import BrokerError
+
+KILLS = 20
+
+
+class Load:
+    """Publishers and durable subscribers over both protocols, which live through the kills."""
+
+    def __init__(self, broker: Process) -> None:
+        self.broker = broker
+        self.stopping = threading.Event()
+        self.lock = threading.Lock()
+        self.numbers = iter(range(10**9))
+        self.acknowledged: set[int] = set()
+        self.got: dict[str, Counter[int]] = {"http": Counter(), "stomp": Counter()}
+        self.unmarked: dict[str, Counter[int]] = {"http": Counter(), "stomp": Counter()}
+        jobs = (self.publish_http, self.publish_stomp, self.read_http, self.read_stomp)
+        self.threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+
+    def next(self) -> int:
+        with self.lock:
+            return next(self.numbers)
+
+    def publish_http(self) -> None:
+        with httpx.Client(base_url=self.broker.url, timeout=10) as client:
+            while not self.stopping.is_set():
+                several = [self.next() for _ in range(3)]
+                try:
+                    answer = client.post("/events", json=[{"k": 1, "n": n} for n in several])
+                except httpx.HTTPError:
+                    time.sleep(0.02)
+                    continue
+                if answer.status_code == 200:
+                    self.acknowledged.update(several)
+
+    def publish_stomp(self) -> None:
+        self.again_and_again(self.send_all)
+
+    def again_and_again(self, use: Callable[[RawStomp], None]) -> None:
+        while not self.stopping.is_set():
+            with (
+                contextlib.suppress(OSError, EOFError, AssertionError),
+                RawStomp(self.broker.stomp) as client,
+            ):
+                use(client)
+            time.sleep(0.02)
+
+    def send_all(self, client: RawStomp) -> None:
+        while not self.stopping.is_set():
+            n = self.next()
+            answer = client.call("SEND", {"destination": "/events"}, b'{"k":1,"n":%d}' % n)
+            assert answer.command == "RECEIPT"
+            self.acknowledged.add(n)
+
+    def take(self, by: str, n: int, marked: bool) -> None:
+        self.got[by][n] += 1
+        if not marked:
+            self.unmarked[by][n] += 1
+
+    def read_http(self) -> None:
+        while not self.stopping.is_set():
+            with contextlib.suppress(BrokerError):
+                client = Client(self.broker.url, retry_seconds=60)
+                for note in client.notifications("by-http"):
+                    self.take("http", note.event["n"], note.redelivered)
+                    if self.stopping.is_set():
+                        return
+
+    def read_stomp(self) -> None:
+        self.again_and_again(self.take_all)
+
+    def take_all(self, client: RawStomp) -> None:
+        headers = {
+            "id": "1", "destination": "/events", "selector": "k = 1", "ack": "client-individual",
+            "durable-subscription-name": "by-stomp",
+        }  # fmt: skip
+        client.socket.settimeout(1)
+        client.send("SUBSCRIBE", headers)
+        while not self.stopping.is_set():
+            frame = client.next()
+            assert frame.command == "MESSAGE"
+            self.take("stomp", json.loads(frame.body)["n"], "redelivered" in frame.headers)
+            client.send("ACK", {"id": frame.headers["ack"]})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_nothing_acknowledged_is_lost_however_often_the_broker_is_killed(tmp_path: Path) -> None:
+    with Process(tmp_path / "data") as broker:
+        with Client(broker.url, timeout=120) as client:
+            client.subscribe("by-http", "k = 1", durable=True)
+            client.subscribe("by-stomp", "k = 1", durable=True)
+        load = Load(broker)
+        for thread in load.threads:
+            thread.start()
+        for _ in range(KILLS):
+            before = len(load.acknowledged)
+            wait_for(lambda n=before: len(load.acknowledged) > n + 3, 60)  # type: ignore[misc]
+            time.sleep(random.uniform(0, 0.2))
+            broker.end()
+            broker.start()
+        wait_for(lambda: all(load.acknowledged <= set(got) for got in load.got.values()), 60)
+        load.stopping.set()
+    for by, got in load.got.items():
+        assert load.acknowledged <= set(got), f"lost over {by}"
+        twice = [n for n, times in got.items() if times > 1]
+        assert all(load.unmarked[by][n] <= 1 for n in twice), f"not marked over {by}"
+    assert len(load.acknowledged) > KILLS * 4
+
+
+@pytest.mark.slow
+def test_a_drained_broker_loses_nothing_and_ends_well(tmp_path: Path) -> None:
+    import signal
+
+    with Process(tmp_path / "data") as broker:
+        with Client(broker.url, timeout=120) as client:
+            client.subscribe("kept", "k = 1", durable=True)
+            client.subscribe("with", "k = :v", params={"v": 1}, durable=True)
+            first = client.publish([{"k": 1}] * 5)
+        assert broker.end(signal.SIGTERM) == 0
+        broker.start()
+        with Client(broker.url, timeout=120) as client:
+            assert client.subscription("kept")["pending"] == 5
+            assert client.subscription("with")["params"] == {"v": 1}
+            later = client.publish({"k": 1})
+            assert later.first > first.last
+            assert later.matches == 2
+            note = next(client.notifications("kept"))
+            assert note.redelivered
+            assert note.id == first.first

@@ -1,0 +1,245 @@
+"""STOMP: an unmodified client, and frames by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import socket
+from typing import Any
+
+import httpx
+import pytest
+import stomp
+from tests.broker.servers import RawStomp, Running, wait_for
+
+
+class Listener(stomp.ConnectionListener):  # type: ignore[misc]
+    """Keeps what comes."""
+
+    def __init__(self) -> None:
+        self.messages: queue.Queue[Any] = queue.Queue()
+        self.receipts: queue.Queue[str] = queue.Queue()
+        self.errors: list[Any] = []
+
+    def on_message(self, frame: Any) -> None:
+        self.messages.put(frame)
+
+    def on_receipt(self, frame: Any) -> None:
+        self.receipts.put(frame.headers["receipt-id"])
+
+    def on_error(self, frame: Any) -> None:
+        self.errors.append(frame)
+
+
+def connect(port: int, **more: Any) -> tuple[stomp.Connection12, Listener]:
+    client = stomp.Connection12([("127.0.0.1", port)], **more)
+    listener = Listener()
+    client.set_listener("", listener)
+    client.connect(wait=True)
+    return client, listener
+
+
+def sync(client: stomp.Connection12, listener: Listener) -> None:
+    """Wait until the broker has handled all frames so far."""
+    client.begin("sync")
+    client.abort("sync", receipt="synced")
+    while listener.receipts.get(timeout=20) != "synced":
+        pass
+
+
+def test_stomp_py_gets_what_its_selector_asks_for(broker: Running) -> None:
+    client, listener = connect(broker.stomp_port)
+    client.subscribe("/topic/S1", id="1", headers={"selector": "price > 5 AND firm = 'IBM'"})
+    sync(client, listener)
+    for price, firm in ((4, "IBM"), (6, "SAP"), (7, "IBM")):
+        client.send("/topic/S1", json.dumps({"price": price, "firm": firm}))
+    client.send("/topic/S1", "plain text", headers={"price": "8.5", "firm": "IBM"})
+    first, second = (listener.messages.get(timeout=20) for _ in range(2))
+    assert json.loads(first.body) == {"price": 7, "firm": "IBM"}
+    assert first.headers["destination"] == "/topic/S1"
+    assert second.body == "plain text"
+    assert second.headers["price"] == "8.5"
+    client.disconnect()
+    assert listener.messages.empty()
+    assert not listener.errors
+
+
+def test_a_number_in_a_header_compares_with_numbers_and_with_texts(broker: Running) -> None:
+    with RawStomp(broker.stomp_port) as client:
+        conditions = ["x > 5", "x = '10'", "x = 10 AND y = '7'", "x < 5", "x = 'a'", "x <> '11'"]
+        for id, selector in enumerate(conditions):
+            client.call(
+                "SUBSCRIBE", {"id": str(id), "destination": "/topic/N", "selector": selector}
+            )
+        client.call("SEND", {"destination": "/topic/N", "x": "10", "y": "7"})
+        client.call("DISCONNECT", {})
+        found = [frame.headers["subscription"] for frame in client.frames]
+    assert sorted(found) == ["0", "1", "2", "5"]
+
+
+def test_stomp_py_acknowledges_and_what_is_not_comes_again_marked(broker: Running) -> None:
+    headers = {"selector": "k = 1", "durable-subscription-name": "stomp-durable"}
+    client, listener = connect(broker.stomp_port)
+    client.subscribe("/topic/S2", id="d", ack="client-individual", headers=headers)
+    sync(client, listener)
+    for n in range(3):
+        client.send("/topic/S2", json.dumps({"k": 1, "n": n}), receipt=f"r{n}")
+    frames = [listener.messages.get(timeout=20) for _ in range(3)]
+    assert [listener.receipts.get(timeout=20) for _ in range(3)] == ["r0", "r1", "r2"]
+    client.ack(frames[1].headers["ack"])
+    sync(client, listener)
+    client.disconnect()
+    client, listener = connect(broker.stomp_port)
+    client.subscribe("/topic/S2", id="d", ack="client", headers=headers)
+    again = [listener.messages.get(timeout=20) for _ in range(2)]
+    assert [json.loads(frame.body)["n"] for frame in again] == [0, 2]
+    assert all(frame.headers["redelivered"] == "true" for frame in again)
+    client.ack(again[1].headers["ack"])  # and all before it
+    sync(client, listener)
+    client.disconnect()
+    wait_for(lambda: broker.broker.registry.by_id["stomp-durable"].pending == 0)
+
+
+def test_stomp_py_reconnects_and_resumes(broker: Running) -> None:
+    headers = {"selector": "k = 2", "durable-subscription-name": "stomp-again"}
+    client, listener = connect(broker.stomp_port)
+    client.subscribe("/topic/S3", id="d", ack="client-individual", headers=headers)
+    sync(client, listener)
+    client.transport.disconnect_socket()  # as if the network had failed
+    with httpx.Client(base_url=broker.url) as http:
+        assert http.post("/events?type=S3", json={"k": 2}).json()["matches"] == 1
+    client, listener = connect(broker.stomp_port)
+    client.subscribe("/topic/S3", id="d", ack="client-individual", headers=headers)
+    frame = listener.messages.get(timeout=20)
+    assert json.loads(frame.body) == {"k": 2}
+    assert "redelivered" not in frame.headers
+    client.disconnect()
+
+
+def test_a_refused_message_becomes_a_dead_letter(broker: Running, http: httpx.Client) -> None:
+    with RawStomp(broker.stomp_port) as client:
+        headers = {"id": "1", "destination": "/topic/S4", "durable-subscription-name": "nacked"}
+        client.call("SUBSCRIBE", {**headers, "ack": "client-individual"})
+        client.call("SEND", {"destination": "/topic/S4"}, b'{"n":1}')
+        message = client.next()
+        client.call("NACK", {"id": message.headers["ack"]})
+        wait_for(lambda: http.get("/subscriptions/nacked/dead").json()["dead"])
+        (letter,) = http.get("/subscriptions/nacked/dead").json()["dead"]
+        assert letter["event"] == {"n": 1}
+        assert http.post("/subscriptions/nacked/revive").json() == {"revived": 1}
+        again = client.next()
+        assert again.headers["redelivered"] == "true"
+        client.call("ACK", {"id": again.headers["ack"]})
+        gone = {"id": "1", "durable-subscription-name": "nacked"}
+        assert client.call("UNSUBSCRIBE", gone).command == "RECEIPT"
+    assert http.get("/subscriptions/nacked").status_code == 404
+
+
+def test_a_transaction_is_published_whole_or_not_at_all(broker: Running) -> None:
+    with RawStomp(broker.stomp_port) as client:
+        client.call("SUBSCRIBE", {"id": "1", "destination": "/topic/S5"})
+        for name, end in (("t1", "ABORT"), ("t2", "COMMIT")):
+            client.call("BEGIN", {"transaction": name})
+            for n in range(2):
+                sent = {"destination": "/topic/S5", "transaction": name}
+                client.call("SEND", sent, f'{{"t":"{name}{n}"}}'.encode())
+            client.call(end, {"transaction": name})
+        assert [client.next().body for _ in range(2)] == [b'{"t":"t20"}', b'{"t":"t21"}']
+        client.call("BEGIN", {"transaction": "t3"})
+        sent = {"destination": "/topic/S5", "transaction": "t3"}
+        client.call("SEND", sent, b'{"ok":1}')
+        client.call("SEND", {**sent, "destination": "/nowhere"}, b"{}")
+        error = client.call("COMMIT", {"transaction": "t3"})
+        assert error.command == "ERROR"
+        assert not client.frames
+
+
+def test_an_event_of_http_reaches_stomp_and_the_other_way_round(
+    broker: Running, http: httpx.Client
+) -> None:
+    http.post("/subscriptions", json={"id": "cross", "where": "c = 1", "durable": True})
+    with RawStomp(broker.stomp_port) as client:
+        client.call("SUBSCRIBE", {"id": "1", "destination": "/events", "selector": "c = 1"})
+        http.post("/events", json={"c": 1, "from": "http"})
+        assert json.loads(client.next().body) == {"c": 1, "from": "http"}
+        client.call("SEND", {"destination": "/events", "from": "stomp"}, b'{"c":1}')
+    from tests.broker.servers import read_messages
+
+    with http.stream("GET", "/subscriptions/cross/stream") as stream:
+        events = [each["event"] for each in read_messages(stream, 2)]
+    assert events == [{"c": 1, "from": "http"}, {"c": 1, "from": "stomp"}]
+
+
+def test_heart_beats_come_and_silence_ends_a_connection(broker: Running) -> None:
+    with RawStomp(broker.stomp_port, heart_beat="100,1000") as client:
+        beats = b""
+        with contextlib.suppress(ConnectionError):
+            while data := client.socket.recv(100):
+                beats += data
+        assert beats.strip() == b""
+        assert beats.count(b"\n") >= 1
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        ([("SEND", {"destination": "/events"})], "protocol"),
+        ([("CONNECT", {"accept-version": "1.0"})], None),
+        ([("CONNECT", {"accept-version": "1.2"})] * 2, "protocol"),
+        ([("CONNECT", {"accept-version": "1.2", "heart-beat": "x"})], "protocol"),
+    ],
+)
+def test_a_connection_that_begins_wrong_is_told_so(
+    broker: Running, frames: list[Any], code: str | None
+) -> None:
+    with RawStomp(broker.stomp_port, connect=False) as client:
+        for command, headers in frames:
+            client.send(command, headers)
+        while (frame := client.next()).command == "CONNECTED":
+            pass
+        assert frame.command == "ERROR"
+        assert frame.headers.get("code") == code
+        with pytest.raises(EOFError):
+            client.next()
+
+
+@pytest.mark.parametrize(
+    ("command", "headers", "body", "code"),
+    [
+        ("SEND", {}, b"", "protocol"),
+        ("SEND", {"destination": "/queue/x"}, b"", "protocol"),
+        ("SEND", {"destination": "/events", "content-type": "text/json"}, b"{bad", "event"),
+        ("SEND", {"destination": "/events", "valid-until": "noon"}, b"", "event"),
+        ("SEND", {"destination": "/topic/Quote"}, b'{"price":"x"}', "event"),
+        ("SEND", {"destination": "/events", "transaction": "none"}, b"", "protocol"),
+        ("SUBSCRIBE", {"destination": "/events"}, b"", "protocol"),
+        ("SUBSCRIBE", {"id": "1", "destination": "/events", "selector": "x <"}, b"", "syntax"),
+        ("SUBSCRIBE", {"id": "1", "destination": "/events", "ack": "maybe"}, b"", "protocol"),
+        ("UNSUBSCRIBE", {"id": "1"}, b"", "unknown-id"),
+        ("ACK", {"id": "x"}, b"", "protocol"),
+        ("ACK", {"id": "1-²"}, b"", "protocol"),
+        ("COMMIT", {"transaction": "none"}, b"", "protocol"),
+        ("MESSAGE", {}, b"", "protocol"),
+    ],
+)
+def test_a_frame_that_cannot_be_served_is_an_error_with_a_code(
+    broker: Running, command: str, headers: dict[str, str], body: bytes, code: str
+) -> None:
+    with RawStomp(broker.stomp_port) as client:
+        error = client.call(command, headers, body)
+        assert error.command == "ERROR"
+        assert error.headers["code"] == code
+        assert error.headers["receipt-id"] == "r"
+        with pytest.raises(EOFError):
+            client.next()
+
+
+def test_what_a_connection_subscribed_goes_with_it(broker: Running) -> None:
+    before = len(broker.broker.registry.by_id)
+    with RawStomp(broker.stomp_port) as client:
+        for n in range(5):
+            client.call("SUBSCRIBE", {"id": str(n), "destination": "/topic/S6"})
+        assert len(broker.broker.registry.by_id) == before + 5
+        client.socket.shutdown(socket.SHUT_RDWR)
+    wait_for(lambda: len(broker.broker.registry.by_id) == before)

@@ -1,0 +1,105 @@
+"""`tocsin subscriptions`: a store changed from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import tocsin
+from tocsin.cli.app import app
+
+
+def run(*args: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["subscriptions", *map(str, args)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def facts(*args: str, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(*args, "--json", code=code).splitlines()[-1])
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "alerts.store")
+
+
+def match(store: str, event: dict[str, Any]) -> list[Any]:
+    return sorted(tocsin.Matcher.open(store).match(event), key=str)
+
+
+def test_a_store_is_made_filled_changed_and_looked_at(store: str, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.jsonl"
+    rules.write_text(
+        '{"id": "a", "where": "price < 100"}\n'
+        '{"id": "b", "where": "price < :limit", "params": {"limit": 90}}\n'
+    )
+    assert facts("add", store, str(rules)) == {"version": 2, "added": 2, "bad_rows": 0}
+    assert facts("add", store, "--id", "c", "--where", "price = :p", "--param", "p=89.5") == {
+        "version": 3,
+        "added": 1,
+    }
+    assert match(store, {"price": 89.5}) == ["a", "b", "c"]
+    assert facts("update", store, "b", "--where", "price > 90") == {"version": 4, "updated": 1}
+    assert facts("update", store, "c", "--param", "p=91") == {"version": 5, "updated": 1}
+    assert facts("remove", store, "a") == {"version": 6, "removed": 1}
+    assert match(store, {"price": 91}) == ["b", "c"]
+    said = facts("stats", store)
+    assert (said["version"], said["subscriptions"], said["changes_since_base"]) == (6, 2, 5)
+    assert facts("stats", store, "--version", "3")["subscriptions"] == 3
+    compacted = facts("compact", store)
+    assert (compacted["version"], compacted["changes_folded"]) == (7, 5)
+    assert match(store, {"price": 91}) == ["b", "c"]
+    assert "subscriptions        2" in run("stats", store)
+
+
+def test_a_file_with_bad_rows_changes_nothing_unless_they_are_set_aside(
+    store: str, tmp_path: Path
+) -> None:
+    rules, aside = tmp_path / "rules.txt", tmp_path / "aside.jsonl"
+    rules.write_text("price < 100\nprice <\nprice > 5\n")
+    said = run("add", store, str(rules), code=2)
+    assert "1 bad rows; nothing was changed" in said
+    assert "line 2" in said
+    assert facts("stats", store)["version"] == 1
+    more = ["--on-error", "quarantine", "--quarantine", str(aside)]
+    found = facts("add", store, str(rules), *more, code=1)
+    assert found == {"version": 2, "added": 2, "bad_rows": 1}
+    assert json.loads(aside.read_text())["line"] == 2
+    assert match(store, {"price": 7}) == [1, 3]
+    assert facts("remove", store, "1", "--integers")["version"] == 3
+    ids = tmp_path / "ids.txt"
+    ids.write_text("3\n\n")
+    assert facts("remove", store, "--ids", str(ids), "--integers")["removed"] == 1
+    assert facts("stats", store)["subscriptions"] == 0
+
+
+def test_compile_builds_an_index_of_files_and_replaces_what_was_there(
+    store: str, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.csv"
+    rules.write_text("id,where\n1,x = 1\n2,x > 0\n")
+    assert facts("compile", store, str(rules), "--type", "x=integer")["subscriptions"] == 2
+    rules.write_text("id,where\n7,x = 1\n")
+    assert facts("compile", store, str(rules))["version"] == 2
+    assert match(store, {"x": 1}) == [7]
+    assert facts("stats", store)["changes_since_base"] == 0
+
+
+def test_what_makes_no_sense_is_refused(store: str, tmp_path: Path) -> None:
+    assert "there is no such folder" in run("stats", store, code=2)
+    assert "give files" in run("add", store, code=2)
+    assert "give files" in run("add", store, "--id", "a", code=2)
+    assert "^" in run("add", store, "--id", "a", "--where", "x <", code=2)
+    run("add", store, "--id", "a", "--where", "x = 1")
+    assert "'a'" in run("add", store, "--id", "a", "--where", "x = 1", code=2)
+    assert "nobody" in run("remove", store, "nobody", code=2)
+    assert "give ids" in run("remove", store, code=2)
+    assert "no 64-bit integer" in run("remove", store, "x", "--integers", code=2)
+    assert "needs where, params or both" in run("update", store, "a", code=2)
+    assert facts("stats", store)["version"] == 2

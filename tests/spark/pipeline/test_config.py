@@ -1,0 +1,149 @@
+"""CONFIG.toml: what is accepted, and that every error names its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tocsin.errors import ConfigError, PipelineError
+from tocsin.model import Kind
+from tocsin.spark.pipeline.config import from_mapping, load
+from tocsin.spark.pipeline.template import TEMPLATE
+
+
+def whole(**changes: Any) -> dict[str, Any]:
+    """Return a good configuration, with some of its tables replaced; None takes one away."""
+    values: dict[str, Any] = {
+        "pipeline": {"subscriptions": "store", "output": "out"},
+        "event": {"attributes": {"firm": "string", "price": "float"}},
+        "source": {"format": "json", "path": "events"},
+        **changes,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def test_the_template_is_a_good_configuration(tmp_path: Path) -> None:
+    place = tmp_path / "p.toml"
+    place.write_text(TEMPLATE)
+    config = load(place)
+    assert config.name == "quotes"
+    assert config.source.path == str(tmp_path / "events")
+    assert config.event_type is not None
+    assert config.event_type.attributes["volume"] is Kind.INTEGER
+
+
+def test_what_the_template_shows_as_a_comment_is_known_too(tmp_path: Path) -> None:
+    """Take the comment signs off the keys of the tables that are in use."""
+    lines = []
+    for line in TEMPLATE.split("# Kafka: the value")[0].splitlines():
+        is_key = line.startswith("# ") and " = " in line and line[2].islower()
+        lines.append(line[2:] if is_key and "csv" not in line else line)
+    place = tmp_path / "p.toml"
+    place.write_text("\n".join(lines))
+    config = load(place)
+    assert config.trigger == 2.0
+    assert config.required == ("firm",)
+
+
+def test_paths_are_taken_from_the_folder_of_the_file_and_urls_are_left_alone(
+    tmp_path: Path,
+) -> None:
+    pipeline = {"subscriptions": "hdfs://host/store", "output": "out"}
+    config = from_mapping(whole(pipeline=pipeline), tmp_path)
+    assert config.subscriptions == "hdfs://host/store"
+    assert config.output == str(tmp_path / "out")
+    assert config.checkpoint == str(tmp_path / "out" / "checkpoint")
+    assert config.sinks[0].path == str(tmp_path / "out" / "notifications")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2 seconds", 2.0), ("500ms", 0.5), ("1 minute", 60.0), ("1.5 hours", 5400.0), ("once", None)],
+)
+def test_triggers_are_times(text: str, seconds: float | None) -> None:
+    pipeline = {"subscriptions": "s", "trigger": text}
+    assert from_mapping(whole(pipeline=pipeline)).trigger == seconds
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("pipeline", {"pipeline": None}, "is missing"),
+    ("pipeline.subscriptions", {"pipeline": {"output": "x"}}, "is missing"),
+    ("pipeline.subscriptions", {"pipeline": {"subscriptions": 3}}, "must be a text"),
+    ("pipeline.subscriptions", {"pipeline": {"subscriptions": " "}}, "must not be empty"),
+    ("pipeline.triger", {"pipeline": {"subscriptions": "s", "triger": "x"}}, "'trigger'?"),
+    ("pipeline.trigger", {"pipeline": {"subscriptions": "s", "trigger": "soon"}}, "2 seconds"),
+    ("pipeline.retain", {"pipeline": {"subscriptions": "s", "retain": 0}}, "at least 1"),
+    ("source.format", {"source": {"format": "xml"}}, "choose json"),
+    ("source.path", {"source": {"format": "csv"}}, "is missing"),
+    (
+        "source.batch_files",
+        {"source": {"format": "csv", "path": "x", "batch_files": True}},
+        "whole",
+    ),
+    (
+        "source.delimiter",
+        {"source": {"format": "csv", "path": "x", "delimiter": "||"}},
+        "one ASCII",
+    ),
+    ("source.servers", {"source": {"format": "kafka", "topic": "t"}}, "is missing"),
+    (
+        "source.path",
+        {"source": {"format": "kafka", "servers": "s", "topic": "t", "path": "x"}},
+        "no key",
+    ),
+    ("source.workload", {"source": {"format": "generated", "workload": "Z"}}, "choose W0"),
+    (
+        "source.options.x",
+        {"source": {"format": "json", "path": "x", "options": {"x": [1]}}},
+        "text",
+    ),
+    ("event.attributes.price", {"event": {"attributes": {"price": "money"}}}, "not a kind"),
+    ("event.attributes", {"event": None}, "no types of its own"),
+    ("event.required", {"event": {"attributes": {"a": "string"}, "required": ["b"]}}, "'b'"),
+    ("match.keep", {"match": {"keep": ["nope"]}}, "'nope'"),
+    ("match.keep", {"match": {"keep": ["firm", "firm"]}}, "twice"),
+    ("match.unmatched", {"match": {"unmatched": "yes"}}, "true or false"),
+    ("match.unmatched", {"match": {"unmatched": True, "output": "arrays"}}, "rows"),
+    ("match.output", {"match": {"output": "lists"}}, "choose rows"),
+    ("sinks", {"sinks": {"kind": "parquet"}}, "[[sinks]]"),
+    ("sinks[0].kind", {"sinks": [{}]}, "is missing"),
+    ("sinks[1].name", {"sinks": [{"kind": "parquet"}, {"kind": "parquet"}]}, "two sinks"),
+    ("sinks[0].topic", {"sinks": [{"kind": "kafka", "servers": "s"}]}, "is missing"),
+    ("sinks[0].rows", {"sinks": [{"kind": "console", "rows": 0}]}, "at least 1"),
+    ("spark.conf.x", {"spark": {"conf": {"x": {}}}}, "text"),
+    ("statistics.every", {"statistics": {"every": "often"}}, "not a time"),
+    ("sink", {"sink": []}, "'sinks'?"),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "reason"), WRONG, ids=[f"{k}-{i}" for i, (k, _, _) in enumerate(WRONG)]
+)
+def test_every_error_names_its_key(key: str, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_mapping(whole(**changes), path="p.toml")
+    assert caught.value.key == key
+    assert reason in str(caught.value)
+    assert str(caught.value).startswith(f"p.toml: {key}: ")
+
+
+def test_files_that_are_no_configuration_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "nothing.toml")
+    (tmp_path / "bad.toml").write_text("[pipeline\n")
+    with pytest.raises(ConfigError, match=r"not TOML.*line 1"):
+        load(tmp_path / "bad.toml")
+    (tmp_path / "bad.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(tmp_path / "bad.toml")
+
+
+def test_a_template_never_replaces_a_file(tmp_path: Path) -> None:
+    from tocsin.spark.pipeline.run import write_template
+
+    place = write_template(tmp_path / "p.toml")
+    assert place.read_text() == TEMPLATE
+    with pytest.raises(PipelineError, match="exists already"):
+        write_template(place)

@@ -1,0 +1,111 @@
+"""Killed without warning, a pipeline loses nothing and doubles nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.spark.conftest import SOURCE
+from tests.spark.pipeline import servers
+
+from tocsin.bench import recovery, recovery_check
+from tocsin.bench.killing import descendants, kill
+from tocsin.bench.recovery import Recovery
+from tocsin.spark.pipeline.tables import read_table
+
+
+def test_after_kills_of_driver_and_workers_each_batch_equals_its_recomputation() -> None:
+    result = recovery.run(Recovery(kills=2, events=120, subscriptions=300, seed=3, clusters=0))
+    assert result["differences"] == []
+    assert result["verified"]
+    assert sum(result["killed"].values()) == 2
+    assert result["found"] > 0
+    assert result["versions"] > 1
+    assert "row for row" in recovery.render(result)
+
+
+def test_a_wrong_output_does_not_pass(tmp_path: Path) -> None:
+    """The check itself finds a row too many, one missing, and a batch that should not be there."""
+    differences: list[str] = []
+    recovery_check._compare(differences, 3, "rows", Counter("aab"), Counter("abc"))
+    assert differences == ["batch 3: rows: 1 missing, 1 too many"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    state = recovery.Run(Recovery(events=2_000, subscriptions=500), tmp_path, random.Random(0))
+    recovery._prepare(state)
+    recovery._write_file(state, 1)
+    return tmp_path
+
+
+def test_on_a_cluster_an_executor_killed_in_mid_batch_changes_nothing(folder: Path) -> None:
+    """A standalone master with two workers, started by PySpark's own scripts."""
+    with servers.cluster(folder) as (url, workers):
+        config = (folder / "cluster.toml").read_text().replace(recovery._CLUSTER, url)
+        (folder / "cluster.toml").write_text(config)
+        command = [sys.executable, "-m", "tocsin.cli", "pipeline", "run", "cluster.toml", "--once"]
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_LOCAL_IP": "127.0.0.1"}
+        with (folder / "driver.log").open("wb") as log:
+            driver = subprocess.Popen(
+                [*command, "--json"], cwd=folder, stdout=log, stderr=log, env=environment
+            )
+        try:
+            _await_pin(folder, driver)
+            executors = [
+                each.pid
+                for worker in workers
+                for each in descendants(worker)
+                if each.role == "executor"
+            ]
+            assert len(executors) == 2
+            kill(executors[:1])
+            assert driver.wait(200) == 1, "bad lines were set aside"
+        finally:
+            kill([driver.pid, *(each.pid for each in descendants(driver.pid))])
+            driver.wait()
+    result = recovery_check.check(folder)
+    assert result["verified"], result["differences"]
+    assert result["batches"] == 2
+    hosts = read_table(str(folder / "output" / "notifications"))
+    assert hosts.num_rows == result["found"] > 0
+
+
+def _await_pin(folder: Path, driver: subprocess.Popen[bytes]) -> None:
+    """Wait until the first batch has begun: its version is pinned then."""
+    end = time.monotonic() + 150
+    while not list((folder / "store" / "pins").glob("*/*.json")):
+        log = (folder / "driver.log").read_text(errors="replace")
+        assert driver.poll() is None, log[-3000:]
+        assert time.monotonic() < end, log[-3000:]
+        time.sleep(0.02)
+
+
+def test_status_tells_of_a_pipeline_that_was_killed(tmp_path: Path) -> None:
+    from tocsin.spark.pipeline.config import from_mapping
+    from tocsin.spark.pipeline.status import status
+
+    values = {
+        "pipeline": {"subscriptions": "s", "output": "out"},
+        "source": {"format": "frame"},
+    }
+    config = from_mapping(values, tmp_path)
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True
+    )
+    said = {"pid": int(gone.stdout), "host": os.uname().nodename, "since": 0.0}
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "running.json").write_text(json.dumps(said))
+    found = status(config)
+    assert not found.running
+    assert found.problem is not None
+    said["pid"] = os.getpid()
+    (tmp_path / "out" / "running.json").write_text(json.dumps(said))
+    assert status(config).running
