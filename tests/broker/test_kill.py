@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.broker.nursery import Child
 from tests.broker.processes import Process
 from tests.broker.servers import RawStomp, wait_for
 
@@ -25,7 +26,7 @@ KILLS = 20
 class Load:
     """Publishers and durable subscribers over both protocols, which live through the kills."""
 
-    def __init__(self, broker: Process) -> None:
+    def __init__(self, broker: Child) -> None:
         self.broker = broker
         self.stopping = threading.Event()
         self.lock = threading.Lock()
@@ -105,7 +106,7 @@ class Load:
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_nothing_acknowledged_is_lost_however_often_the_broker_is_killed(tmp_path: Path) -> None:
-    with Process(tmp_path / "data") as broker:
+    with Child(tmp_path / "data") as broker:
         with Client(broker.url, timeout=120) as client:
             client.subscribe("by-http", "k = 1", durable=True)
             client.subscribe("by-stomp", "k = 1", durable=True)
@@ -116,7 +117,7 @@ def test_nothing_acknowledged_is_lost_however_often_the_broker_is_killed(tmp_pat
             before = len(load.acknowledged)
             wait_for(lambda n=before: len(load.acknowledged) > n + 3, 60)  # type: ignore[misc]
             time.sleep(random.uniform(0, 0.2))
-            broker.end()
+            broker.kill()
             broker.start()
         wait_for(lambda: all(load.acknowledged <= set(got) for got in load.got.values()), 60)
         load.stopping.set()
