@@ -24,6 +24,8 @@ from tocsin.broker.storage import Storage
 from tocsin.broker.webhooks import check_address
 from tocsin.errors import ArgumentError, StoreError, UnavailableError
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_slow_transient_subscriber_loses_the_oldest_and_is_told(tmp_path: Path) -> None:
     with running(tmp_path, outbox_messages=50) as broker, broker.client() as http:

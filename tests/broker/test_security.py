@@ -23,6 +23,8 @@ from tocsin.broker.storage import open_folder
 from tocsin.broker.tokens import Bucket, Rights, create, listing, revoke
 from tocsin.errors import ArgumentError, LimitError
 
+pytestmark = pytest.mark.slow
+
 
 def make(data: Path, **rights: Any) -> str:
     with contextlib.closing(open_folder(data)) as connection:
