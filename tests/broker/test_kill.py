@@ -28,6 +28,7 @@ class Load:
 
     def __init__(self, broker: Child) -> None:
         self.broker = broker
+        self.quiet = threading.Event()  # no more publishing
         self.stopping = threading.Event()
         self.lock = threading.Lock()
         self.numbers = iter(range(10**9))
@@ -43,7 +44,7 @@ class Load:
 
     def publish_http(self) -> None:
         with httpx.Client(base_url=self.broker.url, timeout=10) as client:
-            while not self.stopping.is_set():
+            while not self.quiet.wait(0.005):
                 several = [self.next() for _ in range(3)]
                 try:
                     answer = client.post("/events", json=[{"k": 1, "n": n} for n in several])
@@ -57,7 +58,7 @@ class Load:
         self.again_and_again(self.send_all)
 
     def again_and_again(self, use: Callable[[RawStomp], None]) -> None:
-        while not self.stopping.is_set():
+        while not self.stopping.is_set() and not (self.quiet.is_set() and use == self.send_all):
             with (
                 contextlib.suppress(OSError, EOFError, AssertionError),
                 RawStomp(self.broker.stomp) as client,
@@ -66,7 +67,7 @@ class Load:
             time.sleep(0.02)
 
     def send_all(self, client: RawStomp) -> None:
-        while not self.stopping.is_set():
+        while not self.quiet.wait(0.005):
             n = self.next()
             answer = client.call("SEND", {"destination": "/events"}, b'{"k":1,"n":%d}' % n)
             assert answer.command == "RECEIPT"
@@ -119,7 +120,8 @@ def test_nothing_acknowledged_is_lost_however_often_the_broker_is_killed(tmp_pat
             time.sleep(random.uniform(0, 0.2))
             broker.kill()
             broker.start()
-        wait_for(lambda: all(load.acknowledged <= set(got) for got in load.got.values()), 60)
+        load.quiet.set()
+        wait_for(lambda: all(load.acknowledged <= set(got) for got in load.got.values()), 90)
         load.stopping.set()
     for by, got in load.got.items():
         assert load.acknowledged <= set(got), f"lost over {by}"
