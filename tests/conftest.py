@@ -67,6 +67,7 @@ _NEED_NO_KERNELS = (
     "tests/workloads/",
     "tests/test_structure",
     "tests/encode/test_readers",
+    "tests/broker/test_stomp_codec",
     "tests/engines/test_evaluate",
     "tests/cli/test_check",
     "tests/cli/test_subscription_files",
