@@ -164,7 +164,7 @@ def _growth_findings(scale: Scale, trees: list[Row]) -> tuple[Finding, ...]:
             "The tree's matching time grows with an exponent below 0.7",
             f"time N^{time:.2f}, nodes visited N^{visits:.2f}; "
             f"the theorem has N^{theorem():.2f} at the most",
-            time < _SUBLINEAR if scale.is_full else None,
+            time < _SUBLINEAR if scale.is_telling else None,
         ),
         Finding(
             "No tree costs more than the bound of the proof",
@@ -174,7 +174,7 @@ def _growth_findings(scale: Scale, trees: list[Row]) -> tuple[Finding, ...]:
         Finding(
             "Space is linear in the subscriptions",
             f"bytes N^{space:.2f}, edges N^{edges:.2f}",
-            _LINEAR[0] <= space <= _LINEAR[1] if scale.is_full else None,
+            _LINEAR[0] <= space <= _LINEAR[1] if scale.is_telling else None,
         ),
     )
 
