@@ -77,7 +77,7 @@ def growth(scale: Scale, progress: Progress | None = None) -> Outcome:
         held = filled(_G, engine, scale)
         for size in sizes:
             held.fill(size)
-            rows.append({"engine": engine, "subscriptions": size} | _grown(held, engine))
+            rows.append({"engine": engine, "subscriptions": size, **_grown(held, engine)})
             steps.finish()
         del held
     trees = [row for row in rows if row["engine"] == "tree"]
@@ -90,7 +90,7 @@ def _grown(held: Filled, engine: str) -> Row:
         "bytes": held.matcher.nbytes,
         "matches_per_event": round(held.matches_per_event(), 3),
     }
-    return found if engine != "tree" else found | _shape(held)
+    return found if engine != "tree" else {**found, **_shape(held)}
 
 
 def _shape(held: Filled) -> Row:
@@ -187,7 +187,7 @@ def switches(scale: Scale, progress: Progress | None = None) -> Outcome:
         steps.start(f"G, {name}")
         held = filled(_G, "tree", scale, **options)
         held.fill(scale.size(_SWITCHED))
-        rows.append({"optimisations": name} | _grown(held, "tree"))
+        rows.append({"optimisations": name, **_grown(held, "tree")})
         steps.finish()
     title = f"What the optimisations of the tree do, {scale.size(_SWITCHED):,} of G"
     text = (

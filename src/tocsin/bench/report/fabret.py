@@ -88,7 +88,7 @@ def scaling(scale: Scale, progress: Progress | None = None) -> Outcome:
             held.fill(size)
             rows += _measured(held, engine, size)
             if engine in _PROFILED:
-                profile.append({"engine": engine, "subscriptions": size} | _profile(held))
+                profile.append({"engine": engine, "subscriptions": size, **_profile(held)})
             if engine == "dynamic" and size == scale.size(_CHURN_SIZE):
                 churn = _churned(held, scale)
             steps.finish()
@@ -291,12 +291,12 @@ def variations(scale: Scale, progress: Progress | None = None) -> Outcome:
         steps.start(f"value domain, {engine}")
         for n in domains:
             chosen = Equalities("W0", equal=(0, 1), n_free=3, n_values=n)
-            of_domain.append({"engine": engine, "values": n} | _varied(chosen, engine, scale))
+            of_domain.append({"engine": engine, "values": n, **_varied(chosen, engine, scale)})
             steps.finish()
         steps.start(f"predicates, {engine}")
         for n in counts:
             chosen = Equalities("W0", equal=(0, 1), n_free=n - 2)
-            of_count.append({"engine": engine, "predicates": n} | _varied(chosen, engine, scale))
+            of_count.append({"engine": engine, "predicates": n, **_varied(chosen, engine, scale)})
             steps.finish()
     title = f"Matching time against the size of the value domain, {scale.size(_VARIED):,} of W0"
     lines = series(of_domain, "values", "us_per_event", "engine")
