@@ -101,3 +101,11 @@ class Storable(Protocol):
 
     def restore(self, state: Parts, segments: Sequence[Parts]) -> None:
         """Take over an index that was taken apart; the engine is new. Profiles come apart."""
+
+
+@runtime_checkable
+class Updatable(Protocol):
+    """What an engine can do besides, if a subscription can be changed where it is."""
+
+    def replace(self, old: int, new: int, table: ConjunctionTable) -> None:
+        """Put a subscription in the place of another; what both ask alike is left as it is."""

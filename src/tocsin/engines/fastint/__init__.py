@@ -112,13 +112,12 @@ class FastintEngine:
         """Put a subscription in the place of another, moving only the bounds that differ."""
         rows, sizes = self._attributes.rows_of(table)
         slots = self._slots_of(old)
-        if not self._fits(slots, rows, sizes) or len(table.pattern_condition):
+        is_spread = self._attributes.places.is_spread  # then the trees are built anew
+        if is_spread or len(table.pattern_condition) or not self._fits(slots, rows, sizes):
             self.delete(np.array([old]))
             self.insert(np.array([new]), table)
             return
         self._note(np.array([new]))
-        if self._index.is_due(self._n_live):  # new strings may have spread the marks
-            self._build()
         first = 0
         for slot, size in zip(slots, sizes.tolist(), strict=True):
             for i in range(size):
@@ -127,6 +126,8 @@ class FastintEngine:
         self._patterns.discard(slots)
         self._slots.owner[slots] = new
         self._first_of[new], self._first_of[old] = self._first_of[old], -1
+        if self._index.is_due(self._n_live):
+            self._build()
 
     def profile(self, events: EventBatch) -> None:
         """Do nothing: the sizes of the sets are known."""
@@ -170,7 +171,7 @@ class FastintEngine:
         number = self._attributes.places.number_of.get(attribute)
         if number is None or self._n_constrained[number] < self._n_live or not self._n_live:
             return None
-        rows = self._rows_in(np.flatnonzero(self._slots.owner[: self._n_slots] >= 0))
+        rows = self._rows_in(self._live())
         return audit.cover(rows, number, self._attributes.places)
 
     def explain(self, dense: int) -> str:
@@ -193,7 +194,7 @@ class FastintEngine:
 
     def check(self) -> None:
         """Verify every invariant."""
-        live = np.flatnonzero(self._slots.owner[: self._n_slots] >= 0)
+        live = self._live()
         assert len(live) == self._n_live, "a conjunction is lost"
         n_free = sum(len(slots) for slots in self._free.values())
         assert n_free + len(live) == self._n_slots, "a slot is lost"
@@ -235,8 +236,13 @@ class FastintEngine:
             self._out = grown(self._out, int(offsets[done]) + self._n_live)
         self._stamp += len(offsets) - 1
 
+    def _live(self) -> NDArray[np.int64]:
+        """Return the slots in use."""
+        return np.flatnonzero(self._slots.owner[: self._n_slots] >= 0)
+
     def _build(self) -> None:
-        live = np.flatnonzero(self._slots.owner[: self._n_slots] >= 0)
+        """Build the trees anew, without what is gone."""
+        live = self._live()
         self._attributes.drop_cuts(self._rows, self._row_places(live))
         self._index.build(self._rows, self._slots, live)
 
