@@ -14,13 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-RANGE = 0
-"""Kinds 0 to 3: an interval of a line (`normalize.lines.Line`)."""
 STRING = 1
+"""Kinds 0 to 3 are intervals of a line (`normalize.lines.Line`); this one is of strings."""
 ABSENT = 4
 PRESENT = 5
 POINT = 6
 """One string alone; its cut is the lower bound."""
+
+WHAT, LOW, HIGH, TAILS = range(4)
+"""Where a row that is held has its attribute and kind, its bounds, and the tails of these."""
+RUN, SEEN = range(2)
+"""Where a slot has the place of its rows, and the stamp of the event that last looked at it."""
+SIZE_BITS = 24
+"""A run is the place of the first row with the number of rows in its lowest bits."""
 
 ALWAYS_NODE = 0
 """Where conjunctions without conditions are."""
@@ -31,7 +37,7 @@ N_BLOCKS, N_ENTRIES, N_STALE = range(3)
 
 
 class Rows(NamedTuple):
-    """The intervals of all conjunctions."""
+    """Intervals of conjunctions by the column, as they come."""
 
     attribute: NDArray[np.int32]
     kind: NDArray[np.int8]
@@ -41,19 +47,30 @@ class Rows(NamedTuple):
     high_tail: NDArray[np.int16]
 
 
+def pack(rows: Rows) -> NDArray[np.int64]:
+    """Return rows as they are held: four numbers each."""
+    packed = np.empty((len(rows.kind), 4), np.int64)
+    packed[:, WHAT] = rows.attribute.astype(np.int64) << 8 | rows.kind
+    packed[:, LOW], packed[:, HIGH] = rows.low, rows.high
+    packed[:, TAILS] = rows.low_tail.astype(np.int64) << 16 | rows.high_tail
+    return packed
+
+
+def unpack(packed: NDArray[np.int64]) -> Rows:
+    """Undo `pack`."""
+    return Rows(
+        (packed[:, WHAT] >> 8).astype(np.int32),
+        (packed[:, WHAT] & 0xFF).astype(np.int8),
+        packed[:, LOW],
+        packed[:, HIGH],
+        (packed[:, TAILS] >> 16).astype(np.int16),
+        (packed[:, TAILS] & 0xFFFF).astype(np.int16),
+    )
+
+
 def take_rows(rows: Rows, chosen: NDArray[Any]) -> Rows:
     """Return some of the rows."""
     return Rows._make(array[chosen] for array in rows)
-
-
-class Slots(NamedTuple):
-    """Where the rows of each conjunction are, and how many entries of nodes name it."""
-
-    start: NDArray[np.int64]
-    size: NDArray[np.int32]
-    n_entries: NDArray[np.int32]
-    owner: NDArray[np.int64]
-    """The subscription, or -1 where the slot is free."""
 
 
 class Trees(NamedTuple):

@@ -14,6 +14,8 @@ these are too many, or when there are twice as many conjunctions as there were.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,16 +27,20 @@ from tocsin.engines.fastint.arrays import (
     N_ENTRIES,
     N_STALE,
     POINT,
+    RUN,
+    SIZE_BITS,
     STRING,
     Nodes,
     Rows,
-    Slots,
     Trees,
+    take_rows,
+    unpack,
 )
 from tocsin.engines.tree.growing import grown
 from tocsin.engines.tree.places import Places
 from tocsin.model import INT64_MAX, INT64_MIN
 
+SIZE_MASK = (1 << SIZE_BITS) - 1
 _ALL = 4096
 """Up to how many bounds of a line become bounds of leaves."""
 _PER_LEAF = 64
@@ -42,6 +48,25 @@ _PER_LEAF = 64
 _SPARE = 1024
 """So many entries may be stale, however few are not."""
 _NONE = np.empty(0, np.int64)
+
+
+class Held(NamedTuple):
+    """The rows of all conjunctions, their slots, and how many entries of nodes name each."""
+
+    rows: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    n_entries: NDArray[np.int32]
+
+    def sizes(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many rows conjunctions have."""
+        found: NDArray[np.int64] = self.slots[slots, RUN] & SIZE_MASK
+        return found
+
+    def places(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the rows of conjunctions are, one conjunction after another."""
+        sizes = self.sizes(slots)
+        start = (self.slots[slots, RUN] >> SIZE_BITS) - np.cumsum(sizes) + sizes
+        return np.repeat(start, sizes) + np.arange(sizes.sum())
 
 
 class SvTrees:
@@ -110,30 +135,19 @@ class SvTrees:
         self.trees.point_node[new] = self.n_nodes + np.arange(len(new))
         self._add_nodes(len(new))
 
-    def append(self, rows: Rows, slots: Slots, chosen: NDArray[np.int64]) -> None:
+    def append(self, held: Held, chosen: NDArray[np.int64]) -> None:
         """Enter conjunctions beside those that are there."""
         done = 0
         while True:
-            done = kernels.enter(
-                self.trees, self.nodes, rows, slots, chosen, done, kernels.APPEND, _NONE
-            )
+            done = kernels.enter(self.trees, self.nodes, *held, chosen, done, kernels.APPEND)
             if done == len(chosen):
                 return
-            self._make_blocks(130 * (int(slots.size[chosen[done]]) + 1))
+            self._make_blocks(130 * (int(held.slots[chosen[done], RUN] & SIZE_MASK) + 1))
 
-    def move(
-        self, rows: Rows, slots: Slots, slot: int, row: int, bounds: tuple[int, int, int, int]
-    ) -> None:
-        """Give an interval of a conjunction other bounds, in place."""
+    def move(self, held: Held, slot: int, row: int, bounds: tuple[int, int, int]) -> None:
+        """Give a row of a conjunction other bounds, in place."""
         self._make_blocks(130)
-        kernels.move_row(self.trees, self.nodes, rows, slots, slot, row, *bounds)
-
-    def move_point(
-        self, rows: Rows, slots: Slots, slot: int, row: int, low: int, high: int
-    ) -> None:
-        """Have a conjunction name another string, in place."""
-        self._make_blocks(1)
-        kernels.move_point(self.trees, self.nodes, rows, slots, slot, row, low, high)
+        kernels.move_row(self.trees, self.nodes, held.rows, held.n_entries, slot, row, *bounds)
 
     def _make_blocks(self, n: int) -> None:
         needed = int(self.nodes.state[N_BLOCKS]) + n
@@ -151,30 +165,27 @@ class SvTrees:
         stale, entries = int(self.nodes.state[N_STALE]), int(self.nodes.state[N_ENTRIES])
         return 2 * stale > entries + _SPARE or n_live >= 2 * max(self.n_built, 32)
 
-    def build(self, rows: Rows, slots: Slots, live: NDArray[np.int64]) -> None:
+    def build(self, held: Held, live: NDArray[np.int64]) -> None:
         """Build the trees for some conjunctions."""
         self._places.is_spread = False
         self._clear(len(self._places.attributes))
         self.n_built = len(live)
-        sizes = slots.size[live].astype(np.int64)
-        at = np.repeat(slots.start[live] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        kinds = rows.kind[at]
-        self._choose_bounds(rows, at[kinds < ABSENT])
-        self.name_points(rows.low[at[kinds == POINT]])
-        args = (rows, slots, live, 0)
-        kernels.enter(self.trees, self.nodes, *args, kernels.COUNT, _NONE)
+        rows = unpack(held.rows[held.places(live)])
+        self._choose_bounds(take_rows(rows, rows.kind < ABSENT))
+        self.name_points(rows.low[rows.kind == POINT])
+        kernels.enter(self.trees, self.nodes, *held, live, 0, kernels.COUNT)
         n_blocks = -(-self.nodes.total[: self.n_nodes].astype(np.int64) // BLOCK)
-        first = np.cumsum(n_blocks) - n_blocks
+        self.nodes.head[: self.n_nodes] = np.cumsum(n_blocks) - n_blocks
         self.nodes.total[:] = 0
         self._make_blocks(int(n_blocks.sum()) + 1)
         self.nodes.state[N_BLOCKS] = n_blocks.sum()
-        kernels.enter(self.trees, self.nodes, *args, kernels.FILL, first)
+        kernels.enter(self.trees, self.nodes, *held, live, 0, kernels.FILL)
 
-    def _choose_bounds(self, rows: Rows, at: NDArray[np.int64]) -> None:
+    def _choose_bounds(self, rows: Rows) -> None:
         """Choose the bounds between leaves, and lay out the trees."""
-        tree = rows.attribute[at].astype(np.int64) * 4 + rows.kind[at]
-        low, high = rows.low[at], rows.high[at]
-        named = rows.kind[at] == STRING
+        tree = rows.attribute.astype(np.int64) * 4 + rows.kind
+        low, high = rows.low, rows.high
+        named = rows.kind == STRING
         low[named], high[named] = self._places.mark[low[named]], self._places.mark[high[named]]
         tree, keys = np.concatenate([tree, tree]), np.concatenate([low, high])
         inner = (keys != INT64_MIN) & (keys != INT64_MAX)
