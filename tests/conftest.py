@@ -60,16 +60,25 @@ _NEED_NO_KERNELS = (
 
 _COMMON_ENGINES = {"auto", "oracle"}
 _FAST_FOR_EVERY_ENGINE = ("tests/engines/test_protocol.py",)
-_NEED_OTHER_ENGINES = ("tests/engines/clustering/",)
+_NEED_OTHER_ENGINES = (
+    "tests/engines/clustering/",
+    "tests/engines/fastint/",
+    "tests/engines/tama/",
+)
+_SLOW_TO_COMPILE = {"fastint", "tama"}
+
+
+def _asked(item: pytest.Item) -> set[str]:
+    """Return the names that a test runs with."""
+    given = getattr(item, "callspec", None)
+    return {v for v in given.params.values() if isinstance(v, str)} if given else set()
 
 
 def _asks_for_another_engine(item: pytest.Item) -> bool:
     """Whether a test is one that runs for each engine, and this is none of the common ones."""
     from tocsin.engines import names
 
-    given = getattr(item, "callspec", None)
-    asked = [v for v in given.params.values() if isinstance(v, str)] if given else []
-    return not {*names()}.difference(_COMMON_ENGINES).isdisjoint(asked)
+    return not {*names()}.difference(_COMMON_ENGINES).isdisjoint(_asked(item))
 
 
 def _place(item: pytest.Item) -> int:
@@ -83,7 +92,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order and mark the tests as said above, and compile meanwhile when many are to run."""
     items.sort(key=_place)
     for item in items:
-        if _asks_for_another_engine(item) and not item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE):
+        is_fast = item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE)
+        is_fast = is_fast and _SLOW_TO_COMPILE.isdisjoint(_asked(item))
+        if _asks_for_another_engine(item) and not is_fast:
             item.add_marker(pytest.mark.slow)
     if len(items) > 1000:
         compiling = subprocess.Popen([sys.executable, "-m", "tests.compile"])

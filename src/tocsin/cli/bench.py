@@ -76,6 +76,17 @@ def run_adapt(setting: Adapt, as_json: bool) -> int:
     return _run(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
 
 
+def run_update(subscriptions: int, updates: int, engine: str, seed: int, as_json: bool) -> int:
+    """Time parametric updates against new subscriptions."""
+    from tocsin.bench import update
+
+    return _run(
+        lambda show: update.run(subscriptions, updates, engine, seed, progress=show),
+        update.render,
+        as_json,
+    )
+
+
 def run_calibrate(repeats: int, as_json: bool) -> int:
     """Measure the planner's cost constants."""
     from tocsin.bench import calibrate

@@ -19,6 +19,8 @@ from tocsin.normalize import normalize
 from tocsin.normalize.condition import PRESENT
 from tocsin.normalize.table import ConjunctionTable, from_forms
 
+pytestmark = pytest.mark.slow
+
 TEMPLATES = [
     "x > :low AND x < :high",
     "x BETWEEN :low AND :high AND s = :name",

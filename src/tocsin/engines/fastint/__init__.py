@@ -21,97 +21,41 @@ is checked once. An absent value is a value like others. LIKE patterns are check
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.fastint import audit, kernels
-from tocsin.engines.fastint.arrays import (
+from tocsin.engines.fastint.arrays import N_ENTRIES
+from tocsin.engines.fastint.index import SvTrees
+from tocsin.engines.intervals.arrays import (
     ABSENT,
     LOW,
-    N_ENTRIES,
     POINT,
     PRESENT,
     RUN,
     SIZE_BITS,
     Events,
     Rows,
-    pack,
-    unpack,
 )
-from tocsin.engines.fastint.index import Held, SvTrees
-from tocsin.engines.fastint.rows import Attributes
-from tocsin.engines.patterns import PatternChecks
-from tocsin.engines.protocol import Found
-from tocsin.engines.tree import id_kernels
+from tocsin.engines.intervals.engine import IntervalEngine
 from tocsin.engines.tree.growing import grown
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.table import ConjunctionTable
 
-_CHUNK_CELLS = 1 << 19
-"""How many values are encoded at a time."""
 _MOST_WAYS = 70
 """More nodes than lie on the way from a leaf to the root."""
 
 
-class FastintEngine:
-    """Conjunctions in slots, their rows, and the trees that find them."""
+class FastintEngine(IntervalEngine):
+    """Conjunctions in slots, and the trees that find them."""
 
     def __init__(self) -> None:
-        self._attributes = Attributes()
+        super().__init__()
         self._index = SvTrees(self._attributes.places)
-        self._patterns = PatternChecks()
-        self._held = Held(
-            np.empty((64, 4), np.int64), np.full((64, 2), -1, np.int64), np.zeros(64, np.int32)
-        )
-        self._owner = np.full(64, -1, np.int64)
-        self._group = np.empty(64, np.int32)
-        self._seen = np.full(64, -1, np.int64)
-        self._first_of = np.full(64, -1, np.int64)
-        self._next_of = np.full(64, -1, np.int64)
-        self._n_rows = self._n_slots = self._n_live = 0
-        self._free: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self._n_constrained = np.zeros(0, np.int64)
-        self._stamp = 0
-        self._out = np.empty(256, np.int32)
 
     # The protocol.
-
-    def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions."""
-        rows, sizes = self._attributes.rows_of(table)
-        self._note(ids)
-        slots = self._place(rows, sizes)
-        self._own(slots, table.subscription)
-        self._patterns.add(table, slots)
-        self._count(rows, sizes, 1)
-        self._index.name_points(rows.low[rows.kind == POINT])
-        if self._index.is_due(self._n_live):
-            self._build()
-        else:
-            self._index.append(self._held, slots)
-
-    def delete(self, ids: NDArray[np.int64]) -> None:
-        """Forget subscriptions."""
-        gone = [slot for dense in ids.tolist() for slot in self._slots_of(dense)]
-        if not gone:
-            return
-        slots = np.array(gone, np.int64)
-        sizes = self._held.sizes(slots)
-        self._count(self._rows_in(slots), sizes, -1)
-        runs = self._held.slots[slots, RUN].tolist()
-        self._owner[slots] = self._held.slots[slots, RUN] = -1
-        self._first_of[ids] = -1
-        self._patterns.discard(gone)
-        self._n_live -= len(gone)
-        self._index.note_stale(int(self._held.n_entries[slots].sum()))
-        for slot, size, run in zip(gone, sizes.tolist(), runs, strict=True):
-            self._free[size].append((slot, run))
-        if self._index.is_due(self._n_live):
-            self._build()
 
     def replace(self, old: int, new: int, table: ConjunctionTable) -> None:
         """Put a subscription in the place of another, moving only the bounds that differ."""
@@ -123,6 +67,7 @@ class FastintEngine:
             self.insert(np.array([new]), table)
             return
         self._note(np.array([new]))
+        self._make_room()
         first = 0
         for slot, size in zip(slots, sizes.tolist(), strict=True):
             start = int(self._held.slots[slot, RUN]) >> SIZE_BITS
@@ -132,42 +77,14 @@ class FastintEngine:
         self._patterns.discard(slots)
         self._owner[slots] = new
         self._first_of[new], self._first_of[old] = self._first_of[old], -1
-        if self._index.is_due(self._n_live):
-            self._build()
+        self._settle()
 
     def profile(self, events: EventBatch) -> None:
         """Do nothing: the sizes of the sets are known."""
 
-    def reader(self) -> None:
-        """Say that matches have to wait for changes."""
-
     def merge(self) -> None:
         """Build the trees anew."""
         self._build()
-
-    def match_batch(self, events: EventBatch) -> Found:
-        """Match a batch, chunk by chunk."""
-        n = len(events)
-        offsets = np.zeros(n + 1, np.int64)
-        size = max(_CHUNK_CELLS // max(len(self._attributes), 1), 16)
-        for first in range(0, n, size):
-            part = offsets[first : min(first + size, n) + 1]
-            self._find(self._attributes.encode(events, first, len(part) - 1), part)
-        found = self._out[: offsets[-1]]
-        if len(self._patterns):
-            offsets, found = self._patterns.keep(events, offsets, found)
-        ids, ends = np.empty(len(found), np.int32), np.empty(n, np.int64)
-        seen = (self._seen, self._stamp)
-        id_kernels.to_ids(offsets, found, self._owner, self._group, *seen, ids, ends)
-        self._stamp += n
-        return Found(np.append(np.int64(0), ends), ids[: ends[-1] if n else 0])
-
-    def match_one(self, event: Mapping[str, object]) -> list[int]:
-        """Match one event."""
-        offsets = np.zeros(2, np.int64)
-        self._find(self._attributes.encode_one(event), offsets)
-        found = self._patterns.keep_one(event, self._out[: offsets[-1]])
-        return list(dict.fromkeys(self._owner[found].tolist()))
 
     def lub(self, attribute: str) -> Condition | None:
         """Return the least interval on each line that covers all conditions on an attribute.
@@ -200,10 +117,8 @@ class FastintEngine:
 
     def check(self) -> None:
         """Verify every invariant."""
+        super().check()
         live = self._live()
-        assert len(live) == self._n_live, "a conjunction is lost"
-        n_free = sum(len(slots) for slots in self._free.values())
-        assert n_free + len(live) == self._n_slots, "a slot is lost"
         counted = self._n_constrained.copy()
         self._count(self._rows_in(live), self._held.sizes(live), -1)
         assert not self._n_constrained.any(), "conditions are miscounted"
@@ -213,8 +128,7 @@ class FastintEngine:
     @property
     def nbytes(self) -> int:
         """Bytes held by rows, slots and trees."""
-        own = (*self._held, self._owner, self._group, self._seen, self._first_of, self._next_of)
-        return sum(array.nbytes for array in own) + self._index.nbytes
+        return super().nbytes + self._index.nbytes
 
     # Inside.
 
@@ -247,81 +161,35 @@ class FastintEngine:
             self._out = grown(self._out, int(offsets[done]) + self._n_live)
         self._stamp += len(offsets) - 1
 
-    def _live(self) -> NDArray[np.int64]:
-        """Return the slots in use."""
-        return np.flatnonzero(self._owner[: self._n_slots] >= 0)
-
     def _build(self) -> None:
         """Build the trees anew, without what is gone."""
         live = self._live()
         self._attributes.drop_cuts(self._held.rows, self._held.places(live))
         self._index.build(self._held, live)
 
-    def _note(self, ids: NDArray[np.int64]) -> None:
-        """Make room for new dense ids and attributes."""
-        if len(ids) and ids[-1] >= len(self._first_of):
-            first = len(self._first_of)
-            self._first_of = grown(self._first_of, int(ids[-1]) + 1)
-            self._first_of[first:] = -1
+    def _add(self, slots: NDArray[np.int64], rows: Rows, sizes: NDArray[np.int64]) -> None:
+        self._make_room()
+        self._count(rows, sizes, 1)
+        self._index.name_points(rows.low[rows.kind == POINT])
+        if self._index.is_due(self._n_live):
+            self._build()
+        else:
+            self._index.append(self._held, slots)
+
+    def _remove(self, slots: NDArray[np.int64]) -> None:
+        self._count(self._rows_in(slots), self._held.sizes(slots), -1)
+        self._index.note_stale(int(self._held.n_entries[slots].sum()))
+
+    def _settle(self) -> None:
+        if self._index.is_due(self._n_live):
+            self._build()
+
+    def _make_room(self) -> None:
+        """Make room for new attributes."""
         n = len(self._attributes)
         more = n - len(self._n_constrained)
         self._n_constrained = np.append(self._n_constrained, np.zeros(more, np.int64))
         self._index.make_room(n)
-
-    def _place(self, rows: Rows, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give conjunctions slots, and write their rows; return the slots."""
-        slots, runs = np.empty((2, len(sizes)), np.int64)
-        fresh = np.ones(len(sizes), np.bool_)
-        if self._free:
-            for i, size in enumerate(sizes.tolist()):
-                if self._free[size]:
-                    (slots[i], runs[i]), fresh[i] = self._free[size].pop(), False
-        n_fresh, new_sizes = int(np.count_nonzero(fresh)), sizes[fresh]
-        slots[fresh] = self._n_slots + np.arange(n_fresh)
-        start = self._n_rows + np.cumsum(new_sizes) - new_sizes
-        runs[fresh] = start << SIZE_BITS | new_sizes
-        self._n_slots += n_fresh
-        self._n_rows += int(new_sizes.sum())
-        self._grow()
-        self._held.slots[slots, RUN] = runs
-        self._held.rows[self._held.places(slots)] = pack(rows)
-        self._n_live += len(slots)
-        return slots
-
-    def _grow(self) -> None:
-        """Make room for the rows and slots that there are by now."""
-        held, n = self._held, self._n_slots
-        self._held = held._replace(rows=grown(held.rows, self._n_rows))
-        first = len(self._seen)
-        if n > first:
-            more = {name: grown(getattr(held, name), n) for name in ("slots", "n_entries")}
-            self._held = self._held._replace(**more)
-            self._held.slots[first:] = -1
-            for name in ("_owner", "_group", "_seen", "_next_of"):
-                setattr(self, name, grown(getattr(self, name), n))
-            self._owner[first:] = self._seen[first:] = -1
-
-    def _own(self, slots: NDArray[np.int64], subscription: NDArray[np.int64]) -> None:
-        """Note the subscription of each conjunction, and which ones belong together."""
-        is_first = np.diff(subscription, prepend=-1) != 0
-        begin = np.flatnonzero(is_first)
-        group = np.cumsum(is_first) - 1
-        alone = np.diff(begin, append=len(subscription)) == 1
-        self._owner[slots] = subscription
-        self._group[slots] = np.where(alone[group], -1, slots[begin][group])
-        self._next_of[slots] = np.where(np.append(is_first[1:], True), -1, np.append(slots[1:], -1))
-        self._first_of[subscription[begin]] = slots[begin]
-
-    def _slots_of(self, dense: int) -> list[int]:
-        slots = []
-        slot = int(self._first_of[dense]) if dense < len(self._first_of) else -1
-        while slot >= 0:
-            slots.append(slot)
-            slot = int(self._next_of[slot])
-        return slots
-
-    def _rows_in(self, slots: NDArray[np.int64]) -> Rows:
-        return unpack(self._held.rows[self._held.places(slots)])
 
     def _count(self, rows: Rows, sizes: NDArray[np.int64], sign: int) -> None:
         """Count the conjunctions that constrain each attribute."""

@@ -9,21 +9,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.fastint.arrays import (
+from tocsin.engines.fastint.arrays import ALWAYS_NODE, BLOCK, N_ENTRIES, Nodes, Trees
+from tocsin.engines.fastint.index import SvTrees
+from tocsin.engines.intervals.arrays import (
     ABSENT,
-    ALWAYS_NODE,
-    BLOCK,
-    N_ENTRIES,
     POINT,
     PRESENT,
     STRING,
-    Nodes,
+    Held,
     Rows,
-    Trees,
     take_rows,
     unpack,
 )
-from tocsin.engines.fastint.index import Held, SvTrees
 from tocsin.engines.tree.places import FIRST_LINE, Places, StringCuts
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.keys import unflatten_cut

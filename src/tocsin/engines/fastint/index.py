@@ -14,25 +14,19 @@ these are too many, or when there are twice as many conjunctions as there were.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.fastint import kernels
-from tocsin.engines.fastint.arrays import (
+from tocsin.engines.fastint.arrays import BLOCK, N_BLOCKS, N_ENTRIES, N_STALE, Nodes, Trees
+from tocsin.engines.intervals.arrays import (
     ABSENT,
-    BLOCK,
-    N_BLOCKS,
-    N_ENTRIES,
-    N_STALE,
     POINT,
     RUN,
-    SIZE_BITS,
+    SIZE_MASK,
     STRING,
-    Nodes,
+    Held,
     Rows,
-    Trees,
     take_rows,
     unpack,
 )
@@ -40,7 +34,6 @@ from tocsin.engines.tree.growing import grown
 from tocsin.engines.tree.places import Places
 from tocsin.model import INT64_MAX, INT64_MIN
 
-SIZE_MASK = (1 << SIZE_BITS) - 1
 _ALL = 4096
 """Up to how many bounds of a line become bounds of leaves."""
 _PER_LEAF = 64
@@ -48,25 +41,6 @@ _PER_LEAF = 64
 _SPARE = 1024
 """So many entries may be stale, however few are not."""
 _NONE = np.empty(0, np.int64)
-
-
-class Held(NamedTuple):
-    """The rows of all conjunctions, their slots, and how many entries of nodes name each."""
-
-    rows: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    n_entries: NDArray[np.int32]
-
-    def sizes(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many rows conjunctions have."""
-        found: NDArray[np.int64] = self.slots[slots, RUN] & SIZE_MASK
-        return found
-
-    def places(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the rows of conjunctions are, one conjunction after another."""
-        sizes = self.sizes(slots)
-        start = (self.slots[slots, RUN] >> SIZE_BITS) - np.cumsum(sizes) + sizes
-        return np.repeat(start, sizes) + np.arange(sizes.sum())
 
 
 class SvTrees:
@@ -212,4 +186,4 @@ class SvTrees:
     def nbytes(self) -> int:
         """Bytes held."""
         own = (*self.nodes, *self.trees)
-        return sum(array.nbytes for array in own) - self.trees.mark.nbytes + self._places.nbytes
+        return sum(array.nbytes for array in own) - self.trees.mark.nbytes

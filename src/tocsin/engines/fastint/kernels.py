@@ -11,14 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.fastint.arrays import (
-    ABSENT,
     ALWAYS_NODE,
     BLOCK,
-    HIGH,
-    LOW,
     N_BLOCKS,
     N_ENTRIES,
     N_STALE,
+    Nodes,
+    Trees,
+)
+from tocsin.engines.intervals.arrays import (
+    ABSENT,
+    HIGH,
+    LOW,
     POINT,
     PRESENT,
     RUN,
@@ -28,8 +32,6 @@ from tocsin.engines.fastint.arrays import (
     TAILS,
     WHAT,
     Events,
-    Nodes,
-    Trees,
 )
 from tocsin.jit import inlined, kernel, prefetch_row
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import Column, EventBatch, Part, read_value
-from tocsin.engines.fastint.arrays import (
+from tocsin.engines.intervals.arrays import (
     ABSENT,
     HIGH,
     LOW,
