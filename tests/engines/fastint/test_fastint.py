@@ -173,3 +173,12 @@ def test_an_update_to_what_can_never_match_and_back() -> None:
     matcher.update("a", params={"high": 9})
     assert matcher.match({"x": 9}) == ["a"]
     matcher.check()
+
+
+def test_a_search_for_unknown_strings_disturbs_nothing() -> None:
+    engine = engine_of(*(f"s > 'n{i:03}'" for i in range(300)))
+    for i in range(200):
+        assert engine.same(table_of(f"s > 'n1{'0' * i}1x'")) == []
+    assert engine.same(table_of("s > 'n007'")) == [7]
+    engine.check()
+    assert sorted(engine.match_one({"s": "n1000"})) == list(range(101))

@@ -191,6 +191,14 @@ def test_a_profile_separates_anew_and_changes_no_answer() -> None:
     assert sorted(engine.match_one({"x": 500})) == before == list(range(495, 501))
 
 
+def test_a_search_for_unknown_strings_disturbs_nothing() -> None:
+    engine = engine_of(*(f"s > 'n{i:03}'" for i in range(300)))
+    for i in range(200):
+        assert engine.same(table_of(f"s > 'n1{'0' * i}1x'")) == []
+    engine.check()
+    assert sorted(engine.match_one({"s": "n1000"})) == list(range(101))
+
+
 # Interfaces and coding.
 
 
@@ -212,6 +220,8 @@ def test_ranges_are_coded_as_they_are_entered() -> None:
     engine = engine_of(*(f"x BETWEEN {i} AND {i + 5} AND y = 2" for i in range(300)), levels=9)
     ((name, coded),) = engine.coded(17)
     assert name == "x"
+    with pytest.raises(ArgumentError, match="needs an interface"):
+        engine.match_interfaces(to_batch([{}]), np.zeros(5, np.int32))
     assert len(decode_range(coded)) + 1 == engine._held.n_entries[17]
 
 

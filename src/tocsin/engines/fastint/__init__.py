@@ -67,7 +67,7 @@ class FastintEngine(IntervalEngine):
             self.insert(np.array([new]), table)
             return
         self._note(np.array([new]))
-        self._make_room()
+        self._follow()
         first = 0
         for slot, size in zip(slots, sizes.tolist(), strict=True):
             start = int(self._held.slots[slot, RUN]) >> SIZE_BITS
@@ -168,7 +168,7 @@ class FastintEngine(IntervalEngine):
         self._index.build(self._held, live)
 
     def _add(self, slots: NDArray[np.int64], rows: Rows, sizes: NDArray[np.int64]) -> None:
-        self._make_room()
+        self._follow()
         self._count(rows, sizes, 1)
         self._index.name_points(rows.low[rows.kind == POINT])
         if self._index.is_due(self._n_live):
@@ -184,8 +184,7 @@ class FastintEngine(IntervalEngine):
         if self._index.is_due(self._n_live):
             self._build()
 
-    def _make_room(self) -> None:
-        """Make room for new attributes."""
+    def _follow(self) -> None:
         n = len(self._attributes)
         more = n - len(self._n_constrained)
         self._n_constrained = np.append(self._n_constrained, np.zeros(more, np.int64))

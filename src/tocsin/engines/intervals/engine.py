@@ -76,6 +76,9 @@ class IntervalEngine(ABC):
     def _settle(self) -> None:  # noqa: B027 - not every engine has something to do
         """Do what is left to do after a change or before a match."""
 
+    def _follow(self) -> None:  # noqa: B027 - not every engine has something to do
+        """Take note of new attributes and cuts."""
+
     # The protocol.
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
@@ -106,10 +109,16 @@ class IntervalEngine(ABC):
     def same(self, table: ConjunctionTable) -> list[int]:
         """Return the subscriptions that have just the conjunctions of a table, in its order."""
         rows, sizes = self._attributes.rows_of(table)
-        if not len(sizes) or len(table.pattern_condition):
+        self._follow()
+        found = self._equal_to(pack(rows), sizes) if not len(table.pattern_condition) else []
+        self._settle()  # strings that were not known may have spread the marks
+        return found
+
+    def _equal_to(self, asked: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[int]:
+        if not len(sizes):
             return []
         live = self._live()
-        asked, n_first = pack(rows), int(sizes[0])
+        n_first = int(sizes[0])
         alike = live[self._held.sizes(live) == n_first]
         for i in range(n_first):
             row = (self._held.slots[alike, RUN] >> SIZE_BITS) + i

@@ -154,6 +154,8 @@ class TamaEngine(IntervalEngine):
         once one of its subscriptions is found: deeper levels are not looked at for it (section
         III-E.3). Approximate, whether the engine is exact or not; patterns count as their prefixes.
         """
+        if len(interface_of) <= self._owner.max(initial=-1):
+            raise ArgumentError("every subscription needs an interface")
         if self._recent:
             self._flush()
         n_interfaces = int(interface_of.max(initial=-1)) + 1
