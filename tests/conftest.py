@@ -88,16 +88,25 @@ _TOGETHER = ("tests/spark/",)
 _LONG = ("tests/spark/", "tests/engines/test_kernels.py::test_no_kernel_reads")
 _COMMON_ENGINES = {"auto", "oracle"}
 _FAST_FOR_EVERY_ENGINE = ("tests/engines/test_protocol.py",)
-_NEED_OTHER_ENGINES = ("tests/engines/clustering/",)
+_NEED_OTHER_ENGINES = (
+    "tests/engines/clustering/",
+    "tests/engines/fastint/",
+    "tests/engines/tama/",
+)
+_SLOW_TO_COMPILE = {"fastint", "tama"}
+
+
+def _asked(item: pytest.Item) -> set[str]:
+    """Return the names that a test runs with."""
+    given = getattr(item, "callspec", None)
+    return {v for v in given.params.values() if isinstance(v, str)} if given else set()
 
 
 def _asks_for_another_engine(item: pytest.Item) -> bool:
     """Whether a test is one that runs for each engine, and this is none of the common ones."""
     from tocsin.engines import names
 
-    given = getattr(item, "callspec", None)
-    asked = [v for v in given.params.values() if isinstance(v, str)] if given else []
-    return not {*names()}.difference(_COMMON_ENGINES).isdisjoint(asked)
+    return not {*names()}.difference(_COMMON_ENGINES).isdisjoint(_asked(item))
 
 
 def _place(item: pytest.Item) -> int:
@@ -119,7 +128,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(_TOGETHER):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.split("/")[1]))
-        if _asks_for_another_engine(item) and not item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE):
+        is_fast = item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE)
+        is_fast = is_fast and _SLOW_TO_COMPILE.isdisjoint(_asked(item))
+        if _asks_for_another_engine(item) and not is_fast:
             item.add_marker(pytest.mark.slow)
     is_first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
     if len(items) > 1000 and is_first:

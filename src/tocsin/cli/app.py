@@ -269,6 +269,21 @@ def bench_recovery(
     return run_recovery(Recovery(kills, events, subscriptions, seed), as_json)
 
 
+@bench_app.command("update", epilog=EXIT_CODES)
+@guarded
+def bench_update(
+    subscriptions: Subscriptions = 100_000,
+    updates: Annotated[int, typer.Option(min=1, help="How many updates.")] = 200,
+    engine: Engine = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Time parametric updates against unsubscribing and subscribing again."""
+    from tocsin.cli.bench import run_update
+
+    return run_update(subscriptions, updates, engine, seed, as_json)
+
+
 @bench_app.command("calibrate", epilog=EXIT_CODES)
 @guarded
 def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:

@@ -94,6 +94,17 @@ def run_recovery(setting: Recovery, as_json: bool) -> int:
     return OK if found[0]["verified"] else BAD_ROWS
 
 
+def run_update(subscriptions: int, updates: int, engine: str, seed: int, as_json: bool) -> int:
+    """Time parametric updates against new subscriptions."""
+    from tocsin.bench import update
+
+    return measured(
+        lambda show: update.run(subscriptions, updates, engine, seed, progress=show),
+        update.render,
+        as_json,
+    )
+
+
 def run_calibrate(repeats: int, as_json: bool) -> int:
     """Measure the planner's cost constants."""
     from tocsin.bench import calibrate
