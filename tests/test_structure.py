@@ -176,6 +176,7 @@ def test_these_names_are_exported_and_no_others() -> None:
         "LoadReport",
         "Matcher",
         "Matches",
+        "SubjectSpace",
         "__version__",
         "covers",
         "errors",

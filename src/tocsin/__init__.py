@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
     from tocsin.normalize import covers
+    from tocsin.subjects.space import SubjectSpace
     from tocsin.warm import warm_up
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ _HOMES = {
     "LoadReport": "tocsin.matcher",
     "Matcher": "tocsin.matcher",
     "Matches": "tocsin.matches",
+    "SubjectSpace": "tocsin.subjects.space",
     "covers": "tocsin.normalize",
     "warm_up": "tocsin.warm",
 }
@@ -34,6 +36,7 @@ __all__ = [
     "LoadReport",
     "Matcher",
     "Matches",
+    "SubjectSpace",
     "__version__",
     "covers",
     "errors",

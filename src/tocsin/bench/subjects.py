@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import thread_time_ns
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,7 @@ class Setting:
     publications: Sequence[int] = (10, 100, 1_000, 10_000, 100_000)
     subscriptions: Sequence[int] = (10, 100, 1_000, 10_000, 100_000)
     scale: Sequence[int] = (10_000, 100_000, 1_000_000)
-    missing: Literal["absent", "any"] = "absent"
+    missing: str = "absent"
     seed: int = 0
     plots: str | None = None
 

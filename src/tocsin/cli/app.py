@@ -57,6 +57,20 @@ class Scenario(StrEnum):
     SKEW = "skew"
 
 
+class Missing(StrEnum):
+    """What a missing attribute is."""
+
+    ABSENT = "absent"
+    ANY = "any"
+
+
+class DemoName(StrEnum):
+    """What is shown."""
+
+    MARKET = "market"
+    FLEET = "fleet"
+
+
 class LoadForm(StrEnum):
     """The form in which subscriptions are loaded."""
 
@@ -166,13 +180,25 @@ def match(
 @app.command(epilog=_EXIT_CODES)
 @guarded
 def demo(
+    name: Annotated[
+        DemoName, typer.Argument(help="market: quotes and watchers; fleet: vehicles and zones.")
+    ] = DemoName.MARKET,
     subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
     events: Annotated[int, typer.Option(min=1, help="How many events.")] = 30_000,
     seed: Seed = 0,
     engine: Engine = "auto",
+    vehicles: Annotated[int, typer.Option(min=1, help="fleet: how many vehicles.")] = 300,
+    steps: Annotated[int, typer.Option(min=1, help="fleet: how many moves of each.")] = 120,
+    picture: Annotated[
+        Path | None, typer.Option(help="fleet: write the picture at the end to this SVG file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Match a generated market: people watch prices, quotes come in."""
+    """Show what it does: a market whose quotes people watch, or a fleet that crosses zones."""
+    if name is DemoName.FLEET:
+        from tocsin.cli.fleet import run as run_fleet
+
+        return run_fleet(vehicles, steps, seed, picture, as_json)
     from tocsin.cli.demo import run
 
     return run(subscriptions, events, seed, engine, as_json)
@@ -301,6 +327,47 @@ def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
     from tocsin.cli.bench import run_calibrate
 
     return run_calibrate(repeats, as_json)
+
+
+@bench_app.command("subjects", epilog=_EXIT_CODES)
+@guarded
+def bench_subjects(
+    publications: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Numbers of publications.")
+    ] = "10,100,1000,10000,100000",
+    subscriptions: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Numbers of subscriptions.")
+    ] = "10,100,1000,10000,100000",
+    scale: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N,...",
+            help="Numbers of subscriptions for the curve with as many bounds crossed.",
+        ),
+    ] = "10000,100000,1000000",
+    missing: Annotated[
+        Missing,
+        typer.Option(help="What an attribute is that a publication lacks; in the paper, any."),
+    ] = Missing.ABSENT,
+    plots: Annotated[
+        Path | None, typer.Option(help="Write the paper's figures into this folder, as SVG.")
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Time inserts and updates of publications that stay, after Leung and Jacobsen."""
+    from tocsin.bench.subjects import Setting
+    from tocsin.cli.bench import run_subjects, to_numbers
+
+    setting = Setting(
+        publications=to_numbers(publications, "--publications"),
+        subscriptions=to_numbers(subscriptions, "--subscriptions"),
+        scale=to_numbers(scale, "--scale"),
+        missing=missing.value,
+        seed=seed,
+        plots=None if plots is None else str(plots),
+    )
+    return run_subjects(setting, as_json)
 
 
 @bench_app.command("adapt", epilog=_EXIT_CODES)

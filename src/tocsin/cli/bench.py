@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tocsin.bench.adapt import Adapt
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
+    from tocsin.bench.subjects import Setting as Subjects
 
 Show = Callable[[str, int, int], None]
 Result = dict[str, Any]
@@ -74,6 +75,23 @@ def run_adapt(setting: Adapt, as_json: bool) -> int:
     from tocsin.bench import adapt
 
     return _run(lambda show: adapt.run(setting, progress=show), adapt.render, as_json)
+
+
+def run_subjects(setting: Subjects, as_json: bool) -> int:
+    """Time inserts and updates of publications."""
+    from tocsin.bench import subjects
+
+    return _run(lambda show: subjects.run(setting, progress=show), subjects.render, as_json)
+
+
+def to_numbers(given: str, option: str) -> list[int]:
+    """Return the numbers of an option, which stand between commas; there may be none."""
+    try:
+        return [int(number) for number in given.split(",") if number.strip()]
+    except ValueError:
+        raise ArgumentError(
+            f"{option} takes numbers with commas between them, not {given!r}"
+        ) from None
 
 
 def run_calibrate(repeats: int, as_json: bool) -> int:

@@ -95,6 +95,7 @@ class Axes:
         self.axes = [Axis(SPACE, -1, "")]
         self._number: dict[tuple[int, str], int] = {}
         self._pattern: dict[tuple[int, Pattern], int] = {}
+        self._dims: dict[int, tuple[int, list[int]]] = {}
         self._number_of_space = {space.name: at for at, space in enumerate(spaces)}
         self.relabelled: Relabelled = lambda dim, old, new: None
         if len(self._number_of_space) < len(spaces):
@@ -137,7 +138,11 @@ class Axes:
 
     def dims_of(self, space: int) -> list[int]:
         """Return the dimensions of a space, those of patterns among them."""
-        return [axis.number for axis in self.axes if axis.space == space]
+        n, known = self._dims.get(space, (0, []))
+        if n != len(self.axes):
+            known = [axis.number for axis in self.axes if axis.space == space]
+            self._dims[space] = len(self.axes), known
+        return known
 
     # Strings.
 
@@ -188,8 +193,9 @@ class Axes:
         given = self.flatten(space, values)
         checked = {dim: self._check(dim, value) for dim, value in given.items()}
         for dim, value in checked.items():
-            ends = (value.low, value.high) if isinstance(value, Range) else (value,)
-            self.learn(dim, [text for text in ends if isinstance(text, str)])
+            if isinstance(value, str | Range):
+                ends = (value.low, value.high) if isinstance(value, Range) else (value,)
+                self.learn(dim, [text for text in ends if isinstance(text, str)])
         cells: dict[int, Cell] = {}
         for dim, value in checked.items():
             cells[dim] = self._cell(dim, value)
@@ -199,6 +205,8 @@ class Axes:
 
     def _check(self, dim: int, value: Any) -> Any:
         axis = self.axes[dim]
+        if type(value) is float and axis.declared is Kind.FLOAT:
+            return value  # as most are
         if value is _STRUCT:
             if axis.declared is not None:
                 raise EventError("an object where a value is declared", attribute=axis.attribute)

@@ -7,9 +7,10 @@ waits for the next one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,6 @@ from tocsin.subjects.model import Publication, Subscription, to_json, value_to_j
 from tocsin.subjects.records import Log, Record
 from tocsin.subjects.state import Changes, chosen
 from tocsin.subjects.transitions import Part, PublicationKey, Transitions
-
-if TYPE_CHECKING:
-    from tocsin.subjects.core import Core
 
 
 class Journal:
@@ -42,10 +40,22 @@ class Journal:
         return self.now
 
 
+class Changing(Protocol):
+    """What a call needs of a space."""
+
+    _lock: threading.RLock
+    _clock: Callable[[], float]
+    _journal: Journal
+
+    def _end_due(self, now: int) -> list[Part]: ...
+
+    def _part(self, changes: Changes, keys: Sequence[PublicationKey]) -> Part: ...
+
+
 class Change:
     """A call, from its lock to its transitions."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Changing) -> None:
         self._core = core
         self._journal = core._journal
         self._parts: list[Part] = []

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Core:
         self,
         *spaces: EventType,
         clock: Callable[[], float] = time.time,
-        missing: Literal["absent", "any"] = "absent",
+        missing: str = "absent",
     ) -> None:
         for space in spaces:
             if not isinstance(space, EventType):

@@ -49,6 +49,8 @@ class Objects:
         self.dirty = np.zeros((0, 16), np.uint8)
         self._orders: dict[int, _Order] = {}
         self._looked: dict[int, int] = {}
+        self._default: dict[int, Words] = {}
+        self._n_known = 0
         self.fit()
 
     @property
@@ -109,6 +111,14 @@ class Objects:
 
     def default_row(self, space: int) -> Words:
         """Return a row of a space that says nothing yet."""
+        known = self._default.get(space)
+        if known is None or len(known) != self.cells.shape[1] or self._n_known != self.n_dims:
+            self._default = {} if self._n_known != self.n_dims else self._default
+            self._n_known = self.n_dims
+            self._default[space] = self._make_default_row(space)
+        return self._default[space].copy()
+
+    def _make_default_row(self, space: int) -> Words:
         row = np.empty((self.cells.shape[1], 3), np.uint64)
         row[:] = np.array(ABSENT, np.uint64)
         if self.axes.missing != ABSENT:

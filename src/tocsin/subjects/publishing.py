@@ -59,8 +59,8 @@ class Publishing(Core):
         cells = self._axes.encode(0, values)
         self._state.objects.fit()
         row = self._state.objects.default_row(0)
-        for dim, words in cells.items():
-            row[dim] = words
+        if cells:
+            row[list(cells)] = np.array(list(cells.values()), np.uint64)
         old = self._publications.row_of.get(name)
         if old is not None and old not in self._state.several:
             dims = self._axes.dims_of(0)

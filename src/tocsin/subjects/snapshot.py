@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,11 +38,10 @@ from tocsin.subjects.state import Several
 from tocsin.subjects.transitions import Part, Transitions
 from tocsin.subscriptions import SubscriptionBook
 
-if TYPE_CHECKING:
-    from tocsin.subjects.space import SubjectSpace
-
 _PIECE = 1 << 25
-_Space = TypeVar("_Space", bound="SubjectSpace")
+_Space = TypeVar("_Space")
+SubjectSpace = Any
+"""The class is above this module."""
 _END = "state"
 """The record that says that all of the state was said."""
 
@@ -193,17 +192,19 @@ def read(make: type[_Space], log: Log, clock: Callable[[], float]) -> _Space:
         else:
             raise ValueError("it ends before the space does")
         space = _restored(make, found, clock)
-        space.recovered = tuple(_again(space, record) for record in records)
+        whole: SubjectSpace = space
+        whole.recovered = tuple(_again(whole, record) for record in records)
     except (KeyError, ValueError, TypeError, IndexError, zlib.error, pa.ArrowException) as error:
         raise DamagedStoreError(str(log.path), f"it makes no sense: {error}") from error
-    space._clock = clock
+    whole._clock = clock
     return space
 
 
 def _restored(make: type[_Space], found: _Read, clock: Callable[[], float]) -> _Space:
     head = found.head
     spaces = [EventType(name, attributes) for name, attributes in head["spaces"]]
-    space = make(*spaces, clock=clock, missing=head["missing"])
+    made: Any = make
+    space: SubjectSpace = made(*spaces, clock=clock, missing=head["missing"])
     journal = space._journal
     journal.sequence, journal.now = head["sequence"], head["now"]
     if head["pending"]:
@@ -225,7 +226,7 @@ def _restored(make: type[_Space], found: _Read, clock: Callable[[], float]) -> _
     space._subscribing.book = SubscriptionBook.from_parts(parts)
     _restore_interests(space, found)
     _restore_objects(space, found)
-    return space
+    return space  # type: ignore[no-any-return]
 
 
 def _restore_interests(space: SubjectSpace, found: _Read) -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from tocsin.errors import ArgumentError
 from tocsin.model import EventType, SubscriptionId
@@ -129,7 +129,7 @@ class SubjectSpace(PublishingMany, Asking):
         path: str | os.PathLike[str],
         *spaces: EventType,
         clock: Callable[[], float] = time.time,
-        missing: Literal["absent", "any"] = "absent",
+        missing: str = "absent",
         sync: bool = True,
     ) -> SubjectSpace:
         """Return the space that is kept in a folder; make one where there is none.
