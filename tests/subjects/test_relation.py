@@ -13,7 +13,8 @@ from tests.subjects import worlds
 from tests.subjects.brute import Brute, difference
 
 from tocsin.errors import EventError
-from tocsin.subjects import SubjectSpace, interests, objects
+from tocsin.subjects import Range, SubjectSpace, interests, objects
+from tocsin.subjects.reference import Reference
 
 pytestmark = pytest.mark.slow
 
@@ -145,3 +146,30 @@ def test_long_lives_stay_exact(seed: int) -> None:
             both.step(r)
             if at % 50 == 49:
                 both.check_queries()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_papers_algorithms_say_the_same(seed: int) -> None:
+    """Points and intervals of one region each, where what is not constrained may be anything."""
+    r = Random(seed)
+    space = SubjectSpace(missing="any")
+    reference = Reference()
+    for number in range(120):
+        dims = r.sample("xyz", r.randrange(1, 4))
+        ends = {d: tuple(sorted((r.randrange(9), r.randrange(9)))) for d in dims}
+        region = {d: ((low, 0), (high, 1)) for d, (low, high) in ends.items()}
+        values = {d: Range(low, high) for d, (low, high) in ends.items()}
+        action = r.randrange(3)
+        if action == 0:
+            where = " AND ".join(f"{d} BETWEEN {a} AND {b}" for d, (a, b) in ends.items())
+            found = {t.key for t in space.subscribe(number, where)}
+            assert found == reference.subscribe(number, [region])
+        elif action == 1 or len(space) == 0:
+            found = {t.subscription for t in space.publish(number, values)}
+            assert found == reference.publish(number, [region])
+        else:
+            key = r.choice(list(space._publications.row_of))
+            told = space.publish(key, values)
+            entered, left = reference.update(key, 0, region)
+            assert {t.subscription for t in told if t.kind.value == "ENTER"} == entered
+            assert {t.subscription for t in told if t.kind.value == "LEAVE"} == left

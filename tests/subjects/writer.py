@@ -32,8 +32,8 @@ def main(folder: str, seed: int) -> None:
         elif action < 0.65 and key in space:
             found = space.retract(key)
         elif action < 0.7:
-            rows = [{"key": k, "x": float(r.randrange(20))} for k in range(30, 36)]
-            found = space.publish_many(rows_of(rows))
+            x = [float(r.randrange(20)) for _ in range(6)]
+            found = space.publish_many({"key": range(30, 36), "x": x})
         elif action < 0.72:
             space.compact()
             continue
@@ -44,11 +44,6 @@ def main(folder: str, seed: int) -> None:
             found = space.subscribe(id, f"x < {r.randrange(20)} OR s = '{r.choice('abc')}'")
         told = [(t.kind.value, t.key, t.subscription) for t in found]
         os.write(out, (json.dumps([found.sequence, told]) + "\n").encode())
-
-
-def rows_of(rows: list[dict[str, object]]) -> dict[str, list[object]]:
-    """Return rows as columns."""
-    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 if __name__ == "__main__":

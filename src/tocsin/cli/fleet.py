@@ -97,8 +97,9 @@ def make_space() -> SubjectSpace:
     for zone in ZONES:
         space.subscribe(zone[0], _condition(zone))
     space.subscribe("cold chain", f"cold AND ({_condition(ZONES[0])} OR {_condition(ZONES[4])})")
-    zone = {name: InterestRegion(_condition(of)) for name, of in (("a", ZONES[2]), ("b", ZONES[3]))}
-    space.subscribe("old town, not the market", Subscription(zone, "a AND NOT b"))
+    town, market = InterestRegion(_condition(ZONES[2])), InterestRegion(_condition(ZONES[3]))
+    ring = Subscription({"town": town, "market": market}, "town AND NOT market")
+    space.subscribe("old town, not the market", ring)
     return space
 
 

@@ -298,7 +298,8 @@ def _values(given: dict[str, Any]) -> dict[str, Any]:
 def _publish(space: SubjectSpace, said: dict[str, Any]) -> Transitions:
     given = said.pop("values")
     values = from_json(said.pop("whole")) if given is None else _values(given)
-    return space.publish(said["key"], values, said["ttl"])  # type: ignore[arg-type]
+    found: Transitions = space.publish(said["key"], values, said["ttl"])
+    return found
 
 
 def _where(said: dict[str, Any]) -> dict[str, Any]:
@@ -311,7 +312,8 @@ def _where(said: dict[str, Any]) -> dict[str, Any]:
 
 def _subscribe(space: SubjectSpace, said: dict[str, Any]) -> Transitions:
     until = said.pop("until")
-    return space.subscribe(**_where(said), valid_until=until)
+    found: Transitions = space.subscribe(**_where(said), valid_until=until)
+    return found
 
 
 _CALLS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
