@@ -72,6 +72,7 @@ _NEED_NO_KERNELS = (
     "tests/cli/test_check",
     "tests/cli/test_subscription_files",
     "tests/bench/test_machine",
+    "tests/bench/test_plot",
     "tests/bench/test_probes",
     "tests/bench/test_timing",
     "tests/normalize/test_normal",
@@ -80,6 +81,9 @@ _NEED_NO_KERNELS = (
     "tests/normalize/test_keys",
     "tests/normalize/test_patterns",
     "tests/property/test_engines_equal_duckdb.py::test_the_",
+    "tests/subjects/test_model",
+    "tests/subjects/test_records",
+    "tests/subjects/test_reference",
 )
 
 

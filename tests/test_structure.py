@@ -183,6 +183,7 @@ def test_these_names_are_exported_and_no_others() -> None:
         "LoadReport",
         "Matcher",
         "Matches",
+        "SubjectSpace",
         "SubscriptionStore",
         "__version__",
         "connect",
