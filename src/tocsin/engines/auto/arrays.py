@@ -154,3 +154,15 @@ class Clusters(NamedTuple):
     start: Integers
     end: Integers
     member: Integers
+
+
+class Block(NamedTuple):
+    """Some events of a batch: as bits which attributes they have, and cells by attribute.
+
+    `begin` and `end` say where their values stand, by attribute, among those that are present.
+    """
+
+    bits: Numbers
+    cells: Cells
+    begin: Integers
+    end: Integers

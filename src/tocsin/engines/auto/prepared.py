@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.encode.cells import CellSpace
+from tocsin.encode.cells import CellSpace, Present
 from tocsin.encode.events import EventBatch
 from tocsin.engines.auto import row_kernels
 from tocsin.engines.auto.arrays import Coding, Keys
@@ -48,6 +48,19 @@ class Prepared:
     def cells(self) -> NDArray[np.int32]:
         """The cells of the batch: a row per attribute, a column per event."""
         return self._space.encode(self.events)
+
+    @cached_property
+    def present(self) -> Present:
+        """The cells of the values that are there, by attribute."""
+        return self._space.encode_present(self.events)
+
+    def rows_of(self, events: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the cells of some events, in order and without repetition, by row."""
+        row_of = np.full(len(self.events), -1, np.int32)
+        row_of[events] = np.arange(len(events), dtype=np.int32)
+        rows = np.zeros((len(events), len(self._space.attributes)), np.int32)
+        row_kernels.fill_rows(*self.present, row_of, rows)
+        return rows
 
     def rows(self, coding: Coding, needs_cells: bool) -> Rows:
         """Return the batch by event."""

@@ -59,6 +59,19 @@ def to_rows(coding: Coding, cells: Cells, place: Cells, codes: Codes, rows: Cell
 
 
 @kernel
+def fill_rows(start: Integers, event: Cells, cell: Cells, row_of: Cells, rows: Cells) -> None:
+    """Write the cells of some events by row; `row_of[e]` is the row of event e, or -1.
+
+    The values that are present are given by attribute; the rows are of zeros.
+    """
+    for a in range(len(start) - 1):
+        for i in range(start[a], start[a + 1]):
+            row = row_of[event[i]]
+            if row >= 0:
+                rows[row, a] = cell[i]
+
+
+@kernel
 def to_bands(n_cells: Integers, cells: Cells, bands: NDArray[np.uint8]) -> None:
     """Turn cells into bands."""
     n_attributes, n_events = cells.shape
