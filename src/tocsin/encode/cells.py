@@ -205,9 +205,12 @@ class CellSpace:
         self.range_start = np.zeros(1, np.int64)
         self.range_low = self.range_high = np.empty(0, np.int32)
 
-    def encode(self, events: EventBatch) -> NDArray[np.int32]:
-        """Return the cells of a batch: a row per attribute, a column per event."""
-        cells = np.empty((len(self.attributes), len(events)), np.int32)
+    def encode(
+        self, events: EventBatch, cells: NDArray[np.int32] | None = None
+    ) -> NDArray[np.int32]:
+        """Return the cells of a batch, in a given matrix: an attribute's in a row."""
+        if cells is None:
+            cells = np.empty((len(self.attributes), len(events)), np.int32)
         for at, name in enumerate(self.attributes):
             self._encode_column(at, events.column(name), cells[at])
         return cells

@@ -21,12 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.auto.arrays import (
+    IN_BLOCK,
     IS_OPEN,
     MANY,
     NUMBER,
     OPEN_AT_ENDS,
     OPEN_AT_ENDS2,
     Cells,
+    Chains,
     Clusters,
     Codes,
     Coding,
@@ -571,6 +573,94 @@ def match_groups(
             at += 1
         if n < 0:
             return -1
+    return n
+
+
+@inlined
+def _scan_chain(
+    stream: Stream,
+    chains: Chains,
+    block: Scalar,
+    limit: Scalar,
+    below: Words,
+    codes: Codes,
+    rows: Cells,
+    row: Cells,
+    order: Cells,
+    at: Scalar,
+    pairs: Any,
+    n: Scalar,
+) -> Scalar:
+    """Decide the entries of a chain for up to 64 events, from the one at `at` on.
+
+    Returns where the next pair goes, or -1 when there is no room.
+    """
+    _, following, bounds, numbers = chains
+    pair_event, pair_number = pairs
+    while block >= 0:
+        for i in range(np.uint64(block * IN_BLOCK), np.uint64((block + 1) * IN_BLOCK)):
+            first = np.uint64(4) * i
+            mask = below[bounds[first + np.uint64(1)]] ^ below[bounds[first]]
+            mask &= below[bounds[first + np.uint64(3)]] ^ below[bounds[first + np.uint64(2)]]
+            if mask == 0:
+                continue
+            number = numbers[i] & NUMBER
+            if number >= limit:
+                continue
+            is_open = numbers[i] > NUMBER
+            while mask:
+                event = at + lowest_bit(mask)
+                mask &= mask - np.uint64(1)
+                holds = True
+                if is_open:
+                    _fill_row(codes, rows, event, row)
+                    holds = _holds(stream.words, np.int64(stream.start[number]), row)
+                if n == len(pair_event):
+                    return np.int64(-1)
+                pair_event[n] = order[event]
+                pair_number[n] = number
+                n += holds
+        block = np.int64(following[block])
+    return n
+
+
+@kernel
+def match_chains(
+    stream: Stream,
+    chains: Chains,
+    limit: int,
+    code_start: Numbers,
+    codes: Codes,
+    rows: Cells,
+    order: Cells,
+    prefix_of: Integers,
+    pair_event: Cells,
+    pair_number: Numbers,
+) -> Any:
+    """Write pairs for what is recent, numbers below a limit; return how many, -1 if too many.
+
+    Events are ordered by prefix as for `match_groups`; the codes of attribute a start at
+    `code_start[a]`.
+    """
+    pairs = (pair_event, pair_number)
+    n_codes = np.int64(code_start[len(code_start) - 1])
+    masks = (np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64))
+    row = np.empty(codes.shape[1], np.int32)
+    n, at = np.int64(0), np.int64(0)
+    while at < len(order):
+        prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
+        block = np.int64(chains.head[prefix]) if prefix >= 0 else np.int64(-1)
+        if block < 0:
+            at = end
+        while at < end:
+            stop = min(at + 64, end)
+            _fill_masks(codes, at, stop, code_start, masks)
+            n = _scan_chain(
+                stream, chains, block, limit, masks[1], codes, rows, row, order, at, pairs, n
+            )
+            if n < 0:
+                return -1
+            at = stop
     return n
 
 

@@ -20,7 +20,7 @@ from tocsin.encode.events import EventBatch
 from tocsin.encode.shares import guessed_shares, measured_shares
 from tocsin.engines.auto import bitmap_kernels, member_kernels, row_kernels
 from tocsin.engines.auto import match_kernels as kernels
-from tocsin.engines.auto.arrays import IS_OPEN, NUMBER, Coding
+from tocsin.engines.auto.arrays import IS_OPEN, NUMBER, Coding, Stream
 from tocsin.engines.auto.content import Content, PatternTable
 from tocsin.engines.auto.layout import Layout, lay_out, read_stream
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
@@ -140,6 +140,16 @@ class Segment:
         return -1
 
     @property
+    def stream(self) -> Stream:
+        """The conditions, by conjunction."""
+        return self.layout.stream
+
+    @property
+    def needs_cells(self) -> bool:
+        """Whether codes say less of an event than its cells do."""
+        return self._needs_cells
+
+    @property
     def is_patterned(self) -> bool:
         """Whether some conjunction has LIKE patterns."""
         return len(self.patterns.conjunction) > 0
@@ -238,7 +248,7 @@ class Segment:
                 *pairs,
             )
             if n_pairs >= 0:
-                return _spread(pairs, n_pairs, n, base)
+                return spread(pairs, n_pairs, n, base)
             room *= 4
 
     @cached_property
@@ -268,7 +278,7 @@ class Segment:
                 break
             room *= 4
         event, number = self._close(batch, pairs[0][:n_pairs], pairs[1][:n_pairs])
-        return _spread((event, number), len(event), n, base)
+        return spread((event, number), len(event), n, base)
 
     def _close(
         self, batch: Prepared, event: NDArray[np.int32], number: NDArray[np.uint32]
@@ -370,9 +380,10 @@ def join(a: Candidates, b: Candidates) -> Candidates:
     return Candidates(offsets, found)
 
 
-def _spread(
+def spread(
     pairs: tuple[NDArray[np.int32], NDArray[np.uint32]], n_pairs: int, n_events: int, base: int
 ) -> Candidates:
+    """Put pairs in the order of events, each number plus a base."""
     offsets = np.zeros(n_events + 1, np.int64)
     out = np.empty(n_pairs, np.uint32)
     row_kernels.spread(*pairs, n_pairs, 0, n_events, base, offsets, out)
