@@ -44,6 +44,8 @@ from tocsin.engines.auto.arrays import (
 )
 from tocsin.jit import LANES, emit_block, inlined, inner, kernel, lowest_bit, prefetch_row
 
+_BLOCKS_AHEAD = 6
+"""So many blocks of a chain are fetched ahead."""
 SCAN_FROM = 8
 """From how many entries on a cluster is scanned by itself."""
 
@@ -597,7 +599,17 @@ def _scan_chain(
     """
     _, following, bounds, numbers = chains
     pair_event, pair_number = pairs
+    ahead = block
+    for _ in range(_BLOCKS_AHEAD):
+        if ahead >= 0:
+            ahead = np.int64(following[ahead])
+            prefetch_row(bounds, 4 * IN_BLOCK * ahead)
+            prefetch_row(bounds, 4 * IN_BLOCK * ahead + 2 * IN_BLOCK)
     while block >= 0:
+        if ahead >= 0:
+            ahead = np.int64(following[ahead])
+            prefetch_row(bounds, 4 * IN_BLOCK * ahead)
+            prefetch_row(bounds, 4 * IN_BLOCK * ahead + 2 * IN_BLOCK)
         for i in range(np.uint64(block * IN_BLOCK), np.uint64((block + 1) * IN_BLOCK)):
             first = np.uint64(4) * i
             mask = below[bounds[first + np.uint64(1)]] ^ below[bounds[first]]

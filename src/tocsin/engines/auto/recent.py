@@ -150,13 +150,7 @@ class Recent:
         ids[self._n : self._n + n] = segment.ids
         start[self._n : self._n + n] = stream.start + np.uint32(self._n_words)
         words[self._n_words : self._n_words + len(stream.words)] = stream.words
-        following, used = self._chains.following, self._n_blocks
-        self._chains = Chains(
-            self._chains.head,
-            _with_room(following, used, len(entries), -1),
-            _with_room(self._chains.bounds, 4 * IN_BLOCK * used, 4 * IN_BLOCK * len(entries), 0),
-            _with_room(self._chains.number, IN_BLOCK * used, IN_BLOCK * len(entries), NO_NUMBER),
-        )
+        self._chains = _with_blocks(self._chains, self._n_blocks, len(entries))
         self._n_blocks = build_kernels.add_to_chains(
             segment.layout.keys.start,
             entries,
@@ -177,6 +171,22 @@ class Recent:
         """Bytes held."""
         arrays = (self._ids, self._tail, self._used, *self._stream, *self._chains)
         return sum(array.nbytes for array in arrays)
+
+
+def _with_blocks(chains: Chains, used: int, more: int) -> Chains:
+    """Return chains with room for more blocks: themselves, or larger ones.
+
+    The heads of larger ones are their own: those of views must not lead to blocks that these lack.
+    """
+    head, following, bounds, number = chains
+    if used + more <= len(following):
+        return chains
+    return Chains(
+        head.copy(),
+        _with_room(following, used, more, -1),
+        _with_room(bounds, 4 * IN_BLOCK * used, 4 * IN_BLOCK * more, 0),
+        _with_room(number, IN_BLOCK * used, IN_BLOCK * more, NO_NUMBER),
+    )
 
 
 def _with_room(array: NDArray[Any], used: int, more: int, filled: Any = None) -> NDArray[Any]:
