@@ -67,10 +67,12 @@ _NEED_NO_KERNELS = (
     "tests/workloads/",
     "tests/test_structure",
     "tests/encode/test_readers",
+    "tests/broker/test_stomp_codec",
     "tests/engines/test_evaluate",
     "tests/cli/test_check",
     "tests/cli/test_subscription_files",
     "tests/bench/test_machine",
+    "tests/bench/test_plot",
     "tests/bench/test_probes",
     "tests/bench/test_timing",
     "tests/normalize/test_normal",
@@ -79,6 +81,9 @@ _NEED_NO_KERNELS = (
     "tests/normalize/test_keys",
     "tests/normalize/test_patterns",
     "tests/property/test_engines_equal_duckdb.py::test_the_",
+    "tests/subjects/test_model",
+    "tests/subjects/test_records",
+    "tests/subjects/test_reference",
 )
 
 
@@ -87,16 +92,25 @@ _TOGETHER = ("tests/spark/",)
 _LONG = ("tests/spark/", "tests/engines/test_kernels.py::test_no_kernel_reads")
 _COMMON_ENGINES = {"auto", "oracle"}
 _FAST_FOR_EVERY_ENGINE = ("tests/engines/test_protocol.py",)
-_NEED_OTHER_ENGINES = ("tests/engines/clustering/",)
+_NEED_OTHER_ENGINES = (
+    "tests/engines/clustering/",
+    "tests/engines/fastint/",
+    "tests/engines/tama/",
+)
+_SLOW_TO_COMPILE = {"fastint", "tama"}
+
+
+def _asked(item: pytest.Item) -> set[str]:
+    """Return the names that a test runs with."""
+    given = getattr(item, "callspec", None)
+    return {v for v in given.params.values() if isinstance(v, str)} if given else set()
 
 
 def _asks_for_another_engine(item: pytest.Item) -> bool:
     """Whether a test is one that runs for each engine, and this is none of the common ones."""
     from tocsin.engines import names
 
-    given = getattr(item, "callspec", None)
-    asked = [v for v in given.params.values() if isinstance(v, str)] if given else []
-    return not {*names()}.difference(_COMMON_ENGINES).isdisjoint(asked)
+    return not {*names()}.difference(_COMMON_ENGINES).isdisjoint(_asked(item))
 
 
 def _place(item: pytest.Item) -> int:
@@ -118,7 +132,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(_TOGETHER):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.split("/")[1]))
-        if _asks_for_another_engine(item) and not item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE):
+        is_fast = item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE)
+        is_fast = is_fast and _SLOW_TO_COMPILE.isdisjoint(_asked(item))
+        if _asks_for_another_engine(item) and not is_fast:
             item.add_marker(pytest.mark.slow)
     is_first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
     if len(items) > 1000 and is_first:

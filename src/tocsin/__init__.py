@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
     from tocsin.normalize import covers
+    from tocsin.subjects.space import SubjectSpace
     from tocsin.subscription_store import SubscriptionStore
     from tocsin.warm import warm_up
 
@@ -29,6 +30,7 @@ _HOMES = {
     "SubscriptionStore": "tocsin.subscription_store",
     "connect": "tocsin.broker.client",
     "connect_async": "tocsin.broker.client",
+    "SubjectSpace": "tocsin.subjects.space",
     "covers": "tocsin.normalize",
     "warm_up": "tocsin.warm",
 }
@@ -39,6 +41,7 @@ __all__ = [
     "LoadReport",
     "Matcher",
     "Matches",
+    "SubjectSpace",
     "SubscriptionStore",
     "__version__",
     "connect",

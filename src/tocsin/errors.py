@@ -15,6 +15,7 @@ attributes and a stable ``code`` for programs. The hierarchy::
     │   ├── ParameterError           parameters missing, unknown or of no kind we know
     │   └── BadRowsError             a bulk load found bad rows (all of them listed)
     ├── EventError                   an event cannot be accepted (row and attribute named)
+    ├── UnknownPublicationError      no publication has this key
     ├── FileFormatError              a file is missing, ill-formed or of an unknown format
     ├── StoreError                   a subscription store cannot be written or read
     │   ├── NoStoreError             there is none at this path
@@ -236,6 +237,19 @@ class EventError(TocsinError):
         if self.attribute is not None:
             place.append(f"attribute {self.attribute!r}")
         return f"{', '.join(place)}: {self.message}" if place else self.message
+
+
+class UnknownPublicationError(TocsinError):
+    """No publication has this key."""
+
+    code = "unknown-key"
+
+    def __init__(self, key: str | int) -> None:
+        self.key = key
+        super().__init__(key)
+
+    def __str__(self) -> str:
+        return f"there is no publication with key {self.key!r}"
 
 
 class FileFormatError(TocsinError):

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from llvmlite import binding, ir  # type: ignore[import-untyped]
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+LANES = 16
+"""How many places `emit_block` and `count_below` look at."""
 
 
 def kernel(function: _Function) -> _Function:
@@ -75,6 +78,121 @@ lowest_bit: Any = intrinsic(_lowest_bit)
 """`lowest_bit(mask)` is the place of the lowest bit of a 64-bit mask, which must not be zero."""
 
 
+def _count_below(typing_context: Any, numbers: Any, at: Any, n: Any, value: Any) -> Any:
+    number = ir.IntType(16)
+    lanes = ir.VectorType(number, LANES)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = builder.bitcast(builder.gep(array.data, [arguments[1]]), lanes.as_pointer())
+        found = builder.load(place)
+        found.align = 2
+        nothing = ir.Constant(lanes, ir.Undefined)
+        one = builder.insert_element(nothing, arguments[3], ir.Constant(ir.IntType(32), 0))
+        kind = ir.VectorType(ir.IntType(32), LANES)
+        limit = builder.shuffle_vector(one, nothing, ir.Constant(kind, [0] * LANES))
+        below = builder.bitcast(builder.icmp_unsigned("<", found, limit), number)
+        bits, first = builder.zext(below, ir.IntType(64)), ir.Constant(ir.IntType(64), 1)
+        wanted = builder.sub(builder.shl(first, arguments[2]), first)
+        return builder.ctpop(builder.and_(bits, wanted))
+
+    return types.int64(numbers, types.int64, types.int64, types.uint16), generate
+
+
+count_below: Any = intrinsic(_count_below)
+"""`count_below(numbers, at, n, value)`: how many of n numbers from `at` on are below a value.
+
+They are unsigned numbers of 16 bits, and at most `LANES`; so many are read, whatever n is.
+"""
+
+
+def _has_wide_vectors() -> bool:
+    """Whether kernels are compiled for a processor that permutes vectors of 512 bits."""
+    chosen: Any = config
+    is_chosen = chosen.CPU_NAME is not None or chosen.CPU_FEATURES is not None
+    return not is_chosen and bool(binding.get_host_cpu_features().get("avx512f"))
+
+
+def _gather(context: Any, builder: Any, row: Any, which: Any) -> Any:
+    """Return 32-bit words of a row, those that a vector says."""
+    number, wide, tools = ir.IntType(32), ir.IntType(64), cgutils
+    lanes, flags = ir.VectorType(number, LANES), ir.VectorType(ir.IntType(1), LANES)
+    addresses, places = ir.VectorType(number.as_pointer(), LANES), ir.VectorType(wide, LANES)
+    nothing, zeros = ir.Constant(places, ir.Undefined), ir.Constant(lanes, [0] * LANES)
+    start = builder.insert_element(nothing, builder.ptrtoint(row, wide), ir.Constant(number, 0))
+    steps = builder.shl(builder.zext(which, places), ir.Constant(places, [2] * LANES))
+    place = builder.add(builder.shuffle_vector(start, nothing, zeros), steps)
+    kind = ir.FunctionType(lanes, [addresses, number, flags, lanes])
+    name = f"llvm.masked.gather.v{LANES}i32.v{LANES}p0"
+    gather = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    everywhere = ir.Constant(flags, [1] * LANES)
+    found = builder.inttoptr(place, addresses)
+    return builder.call(gather, [found, ir.Constant(number, 4), everywhere, zeros])
+
+
+def _permute(context: Any, builder: Any, row: Any, which: Any) -> Any:
+    """Return the same where a row has 32 words: they fit into two vectors."""
+    number, tools = ir.IntType(32), cgutils
+    lanes = ir.VectorType(number, LANES)
+    halves = []
+    for half in range(2):
+        place = builder.gep(row, [ir.Constant(number, half * LANES)])
+        halves.append(builder.load(builder.bitcast(place, lanes.as_pointer())))
+        halves[half].align = 4
+    kind = ir.FunctionType(lanes, [lanes, lanes, lanes])
+    name = "llvm.x86.avx512.vpermi2var.d.512"
+    permute = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    return builder.call(permute, [halves[0], which, halves[1]])
+
+
+def _pair_finder(is_short: bool) -> Any:
+    def find(typing_context: Any, pairs: Any, at: Any, n: Any, bits: Any, first: Any) -> Any:
+        number, wide = ir.IntType(32), ir.IntType(64)
+        lanes, flags = ir.VectorType(number, LANES), ir.VectorType(ir.IntType(1), LANES)
+        take = _permute if is_short and _has_wide_vectors() else _gather
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            def address(which: int, place: Any) -> Any:
+                array = context.make_array(signature.args[which])
+                return builder.gep(array(context, builder, arguments[which]).data, [place])
+
+            def same(value: int) -> Any:
+                return ir.Constant(lanes, [value] * LANES)
+
+            def has_bit(which: Any) -> Any:
+                words = take(context, builder, row, builder.lshr(which, same(5)))
+                return builder.lshr(words, builder.and_(which, same(31)))
+
+            row = address(3, arguments[4])
+            asked = builder.load(builder.bitcast(address(0, arguments[1]), lanes.as_pointer()))
+            asked.align = 4
+            one, other = builder.and_(asked, same(0xFFFF)), builder.lshr(asked, same(16))
+            is_found = builder.trunc(builder.and_(has_bit(one), has_bit(other)), flags)
+            found = builder.zext(builder.bitcast(is_found, ir.IntType(LANES)), wide)
+            least = ir.Constant(wide, 1)
+            wanted = builder.sub(builder.shl(least, arguments[2]), least)
+            is_few = builder.icmp_signed("<", arguments[2], ir.Constant(wide, LANES))
+            return builder.and_(found, builder.select(is_few, wanted, ir.Constant(wide, -1)))
+
+        return types.uint64(pairs, types.int64, types.int64, bits, types.int64), generate
+
+    return find
+
+
+find_pairs: Any = intrinsic(_pair_finder(is_short=False))
+"""Which of n pairs of numbers are both among those that a row of bits has, as bits.
+
+`find_pairs(pairs, at, n, bits, first)`: a pair is a 32-bit word, 16 bits for each number; the row
+begins at the word `bits[first]`, of 32 bits. At most `LANES` pairs are looked at, and so many are
+read, whatever n is.
+"""
+
+find_pairs_in_short: Any = intrinsic(_pair_finder(is_short=True))
+"""The same where a row has just `SHORT` words."""
+
+SHORT = 2 * LANES
+
+
 def _all_within(
     typing_context: Any,
     values: Any,
@@ -125,9 +243,6 @@ all_within: Any = intrinsic(_all_within)
 `start + chosen[first + i]` less `low[at + i]` are at most `width[at + i]`, for each i below
 `RANGES`; all are unsigned numbers of 32 bits.
 """
-
-LANES = 16
-"""How many places `emit_block` looks at."""
 
 
 def _emit_block(

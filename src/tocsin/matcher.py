@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tocsin import engines
 from tocsin.book.sources import OneSource
 from tocsin.encode.events import check_event, to_batch
-from tocsin.engines.protocol import Storable
+from tocsin.engines.protocol import Storable, Updatable
 from tocsin.errors import (
     ArgumentError,
     BadRow,
@@ -129,12 +129,18 @@ class Matcher:
         replaced: int | None = None,
     ) -> None:
         form = normalize(bind(expression, source.params), self.event_type)
+        changes = self._engine if isinstance(self._engine, Updatable) else None
         if replaced is not None:
-            self._remove(np.array([replaced]))
+            self._book.remove(np.array([replaced]))
+            if changes is None:
+                self._engine.delete(np.array([replaced]))
         dense = self._book.add(name, source, moment)
         table = from_forms([form])
         table = replace(table, subscription=table.subscription + dense)
-        self._engine.insert(np.array([dense]), table)
+        if replaced is not None and changes is not None:
+            changes.replace(replaced, dense, table)
+        else:
+            self._engine.insert(np.array([dense]), table)
 
     def subscribe_many(
         self,

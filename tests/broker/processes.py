@@ -32,13 +32,12 @@ class Process:
             sys.executable, "-m", "tocsin.cli", "serve", "--data", str(self.data), "--no-warm",
             "--http", f"127.0.0.1:{self.http}", "--stomp", f"127.0.0.1:{self.stomp}", *self.flags,
         ]  # fmt: skip
-        log = (self.data.parent / "log").open("a")
-        self.running = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, env=dict(os.environ)
-        )
+        with (self.data.parent / "log").open("a") as log:
+            self.running = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=dict(os.environ)
+            )
         assert self.running.stdout is not None
         line = self.running.stdout.readline()
-        log.close()
         assert line, (self.data.parent / "log").read_text()
         assert json.loads(line)["ready"]
 

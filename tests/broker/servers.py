@@ -97,8 +97,12 @@ class RawStomp:
         self.frames: list[Any] = []
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if connect:
-            self.send("CONNECT", {"accept-version": "1.2", "host": "x", **named})
-            assert self.next().command == "CONNECTED"
+            try:
+                self.send("CONNECT", {"accept-version": "1.2", "host": "x", **named})
+                assert self.next().command == "CONNECTED"
+            except BaseException:
+                self.socket.close()
+                raise
 
     def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
         from tocsin.broker.protocol.stomp import encode

@@ -15,6 +15,8 @@ from tests.broker.servers import Running, running
 import tocsin
 from tocsin.errors import ArgumentError, RefusedError, UnavailableError
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_client_publishes_and_gets_notifications(broker: Running) -> None:
     with tocsin.connect(broker.url) as client:

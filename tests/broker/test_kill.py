@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.broker.nursery import Child
 from tests.broker.processes import Process
 from tests.broker.servers import RawStomp, wait_for
 
@@ -25,8 +26,9 @@ KILLS = 20
 class Load:
     """Publishers and durable subscribers over both protocols, which live through the kills."""
 
-    def __init__(self, broker: Process) -> None:
+    def __init__(self, broker: Child) -> None:
         self.broker = broker
+        self.quiet = threading.Event()  # no more publishing
         self.stopping = threading.Event()
         self.lock = threading.Lock()
         self.numbers = iter(range(10**9))
@@ -42,7 +44,7 @@ class Load:
 
     def publish_http(self) -> None:
         with httpx.Client(base_url=self.broker.url, timeout=10) as client:
-            while not self.stopping.is_set():
+            while not self.quiet.wait(0.005):
                 several = [self.next() for _ in range(3)]
                 try:
                     answer = client.post("/events", json=[{"k": 1, "n": n} for n in several])
@@ -56,7 +58,7 @@ class Load:
         self.again_and_again(self.send_all)
 
     def again_and_again(self, use: Callable[[RawStomp], None]) -> None:
-        while not self.stopping.is_set():
+        while not self.stopping.is_set() and not (self.quiet.is_set() and use == self.send_all):
             with (
                 contextlib.suppress(OSError, EOFError, AssertionError),
                 RawStomp(self.broker.stomp) as client,
@@ -65,7 +67,7 @@ class Load:
             time.sleep(0.02)
 
     def send_all(self, client: RawStomp) -> None:
-        while not self.stopping.is_set():
+        while not self.quiet.wait(0.005):
             n = self.next()
             answer = client.call("SEND", {"destination": "/events"}, b'{"k":1,"n":%d}' % n)
             assert answer.command == "RECEIPT"
@@ -105,7 +107,7 @@ class Load:
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_nothing_acknowledged_is_lost_however_often_the_broker_is_killed(tmp_path: Path) -> None:
-    with Process(tmp_path / "data") as broker:
+    with Child(tmp_path / "data") as broker:
         with Client(broker.url, timeout=120) as client:
             client.subscribe("by-http", "k = 1", durable=True)
             client.subscribe("by-stomp", "k = 1", durable=True)
@@ -116,9 +118,10 @@ def test_nothing_acknowledged_is_lost_however_often_the_broker_is_killed(tmp_pat
             before = len(load.acknowledged)
             wait_for(lambda n=before: len(load.acknowledged) > n + 3, 60)  # type: ignore[misc]
             time.sleep(random.uniform(0, 0.2))
-            broker.end()
+            broker.kill()
             broker.start()
-        wait_for(lambda: all(load.acknowledged <= set(got) for got in load.got.values()), 60)
+        load.quiet.set()
+        wait_for(lambda: all(load.acknowledged <= set(got) for got in load.got.values()), 90)
         load.stopping.set()
     for by, got in load.got.items():
         assert load.acknowledged <= set(got), f"lost over {by}"

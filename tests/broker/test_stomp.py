@@ -171,6 +171,7 @@ def test_an_event_of_http_reaches_stomp_and_the_other_way_round(
     assert events == [{"c": 1, "from": "http"}, {"c": 1, "from": "stomp"}]
 
 
+@pytest.mark.slow
 def test_heart_beats_come_and_silence_ends_a_connection(broker: Running) -> None:
     with RawStomp(broker.stomp_port, heart_beat="100,1000") as client:
         beats = b""

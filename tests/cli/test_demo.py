@@ -13,14 +13,14 @@ run = CliRunner().invoke
 
 
 def test_the_demo_tells_what_it_did() -> None:
-    result = run(app, ["demo", "--subscriptions", "2000", "--events", "500"])
+    result = run(app, ["demo", "match", "--subscriptions", "2000", "--events", "500"])
     assert result.exit_code == 0
     for words in ("2,000", "500", "matched at", "Most matches", "One notification", "in words"):
         assert words in result.stdout
 
 
 def test_the_demo_is_the_same_for_the_same_seed_and_any_engine() -> None:
-    size = ["demo", "--subscriptions", "300", "--events", "200", "--seed", "7", "--json"]
+    size = ["demo", "match", "--subscriptions", "300", "--events", "200", "--seed", "7", "--json"]
     found = [json.loads(run(app, [*size, "--engine", e]).stdout) for e in ("auto", "oracle")]
     for figures in found:
         assert (figures["subscriptions"], figures["events"]) == (300, 200)

@@ -291,6 +291,38 @@ def test_absent_values_and_values_of_no_line_have_cells_of_their_own() -> None:
     assert nan == listed == text == 1
 
 
+def test_values_that_are_present_have_the_cells_that_they_have_in_the_matrix() -> None:
+    random = np.random.default_rng(7)
+    texts = [f"f < {b} OR i >= {round(b * 50)}" for b in random.random(300).round(3).tolist()]
+    texts += [f"i = {10**9 * k} OR f = 1e300 OR s = 'x{k}' OR b" for k in range(9)]
+    space = CellSpace(table_of([parse(text) for text in texts]))
+    n = 997
+    floats = np.where(random.random(n) < 0.5, random.random(n).round(3), random.normal(size=n))
+    floats[:6] = math.nan, math.inf, -math.inf, 1e300, -0.0, 5e-324
+    integers = random.integers(-10, 60, n)
+    integers[:4] = INT64_MIN, INT64_MAX, 10**9, 10**9 - 1
+    absent = random.random((2, n)) < 0.7
+    columns = {
+        "f": pa.array(floats, mask=absent[0]),
+        "i": pa.array(integers, mask=absent[1]),
+        "s": pa.array([f"x{k % 12}" for k in range(n)]),
+        "b": pa.array([None, True, False, None] * 249 + [True]),
+    }
+    whole = pa.table(columns)
+    swapped = pa.table({"f": columns["i"], "i": columns["f"]})
+    full = pa.table({"f": floats, "i": integers})
+    chunks = pa.concat_tables([whole.slice(0, 100), whole.slice(100)])
+    slices = [whole.slice(start, 130) for start in (0, 1, 7, 8, 63, 867)]
+    for events in (whole, swapped, full, chunks, whole.slice(0, 0), *slices):
+        batch = to_batch(events)
+        start, event, cell = space.encode_present(batch)
+        cells = np.zeros((len(space.attributes), len(batch)), np.int32)
+        for a in range(len(space.attributes)):
+            cells[a, event[start[a] : start[a + 1]]] = cell[start[a] : start[a + 1]]
+        assert np.array_equal(cells, space.encode(batch))
+        assert np.all(cell > 0)
+
+
 def test_an_attribute_without_bounds_has_two_cells() -> None:
     space = CellSpace(table_of([parse("x IS NOT NULL")]))
     assert cells_of(space, [None, 1, "a", 2.5]) == [0, 1, 1, 1]

@@ -16,7 +16,10 @@ from tocsin.normalize import fold_kernels
 
 ROOT = Path(__file__).parents[2]
 
-SEVERAL = {"tocsin.encode.cell_kernels.search_numbers": 2}
+SEVERAL = {
+    f"tocsin.encode.cell_kernels.{name}": 2
+    for name in ("fill_marks", "search_numbers", "search_present")
+}
 """Kernels that are compiled more than once on purpose: for integers and for floats."""
 
 

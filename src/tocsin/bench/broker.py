@@ -3,7 +3,8 @@
 Enters: a setting. Leaves: rates, latencies, memory. The broker is a process of its own; publishers
 and subscribers are coroutines of this one, so on two cores the load costs one of them. Each event
 has a key that a few subscriptions ask for, each with a threshold of its own; expected are
-`FAN_OUT` notifications for an event. Latency is measured from before an event is sent until its
+`FAN_OUT` notifications for an event. Where other work disturbs the machine, the processor time for
+an event says more than the rate. Latency is measured from before an event is sent until its
 notification has been read by the subscriber, for one notification of each chunk that is read.
 """
 
@@ -89,9 +90,9 @@ def run(load: Load, progress: Show = lambda *_: None) -> dict[str, Any]:
             progress("subscriptions", 0, 3)
             _subscribe(load, ports["http"])
             progress("full load", 1, 3)
-            full = asyncio.run(_measure(load, load.rate, ports))
+            full = asyncio.run(_measure(load, load.rate, ports, process.pid))
             progress("half load", 2, 3)
-            half = asyncio.run(_measure(load, load.rate // 2, ports))
+            half = asyncio.run(_measure(load, load.rate // 2, ports, process.pid))
             memory = _rss_mb(process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -143,7 +144,7 @@ def _subscribe(load: Load, port: int) -> None:
             answer.read()
 
 
-async def _measure(load: Load, rate: int, ports: Mapping[str, int]) -> dict[str, Any]:
+async def _measure(load: Load, rate: int, ports: Mapping[str, int], broker: int) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     readers = []
     for number in range(load.subscribers):
@@ -157,12 +158,13 @@ async def _measure(load: Load, rate: int, ports: Mapping[str, int]) -> dict[str,
     await asyncio.gather(*(reader.ready for reader in readers))
     publish = _publish_http if load.protocol == "http" else _publish_stomp
     port = ports["http" if load.protocol == "http" else "stomp"]
-    began = time.perf_counter()
+    began, used, own = time.perf_counter(), _cpu_seconds(broker), time.process_time()
     counts = await asyncio.gather(
         *(publish(load, rate / load.publishers, port, n) for n in range(load.publishers))
     )
     seconds = time.perf_counter() - began
     await _settle(readers)
+    used, own = _cpu_seconds(broker) - used, time.process_time() - own
     events, expected = (sum(column) for column in zip(*counts, strict=True))
     got = sum(reader.n for reader in readers)
     latencies = np.array([each for reader in readers for each in reader.latencies]) * 1000
@@ -180,6 +182,8 @@ async def _measure(load: Load, rate: int, ports: Mapping[str, int]) -> dict[str,
         if len(latencies)
         else None,
         "seconds": round(seconds, 1),
+        "broker_cpu_us_per_event": round(used / max(1, events) * 1e6, 1),
+        "load_cpu_us_per_event": round(own / max(1, events) * 1e6, 1),
     }
 
 
@@ -257,6 +261,15 @@ async def _publish_stomp(load: Load, rate: float, port: int, number: int) -> tup
     return sent, events.expected
 
 
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used; 0 where the system does not tell."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return 0.0
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _rss_mb(pid: int) -> float | None:
     status = Path(f"/proc/{pid}/status")
     if not status.exists():
@@ -282,7 +295,9 @@ def render(result: Mapping[str, Any]) -> str:
             f"{name}: asked {found['asked_per_second']:,}/s, "
             f"{found['events_per_second']:,} events/s, "
             f"{found['notifications_per_second']:,} notifications/s, "
-            f"{found['delivered_share']:.2%} delivered; {shown}"
+            f"{found['delivered_share']:.2%} delivered; {shown}; "
+            f"processor {found['broker_cpu_us_per_event']} µs an event in the broker, "
+            f"{found['load_cpu_us_per_event']} µs in the load"
         )
     lines.append(f"broker memory: {result['broker_rss_mb']} MB")
     return "\n".join(lines)

@@ -30,7 +30,7 @@ class Process:
             return "executor"
         if "org.apache.spark.deploy.SparkSubmit" in self.command:
             return "jvm"
-        if "pyspark.daemon" in self.command or "pyspark/daemon" in self.command:
+        if "spark.daemon" in self.command:
             return "worker"
         return "driver" if "tocsin" in self.command else "other"
 

@@ -19,7 +19,7 @@ from tocsin.workloads import Workload
 Load = Literal["rows", "texts"]
 
 _FEW_SUBSCRIPTIONS, _FEW_EVENTS = 1000, 200
-_DEFAULT_EVENTS = {"W0": 200_000, "W1": 200_000, "W2": 200_000, "T": 10_000, "TW": 10_000}
+_DEFAULT_EVENTS = {"W0": 200_000, "W1": 200_000, "W2": 200_000, "T": 40_000, "TW": 10_000}
 _OTHER_EVENTS = 20_000
 
 

@@ -35,7 +35,7 @@ from tocsin.workloads import workload
 
 Show = Callable[[str, int, int], None]
 _BACKLOG = 4
-_PATIENCE = 240.0
+_PATIENCE = 600.0
 _CLUSTER = "local-cluster[2,1,1024]"
 
 
@@ -346,7 +346,7 @@ def render(result: Mapping[str, Any]) -> str:
         f"killed        {killed}",
         f"sessions      {result['sessions']} of the driver, {result['seconds']} s in all",
         f"changes       {result['changes']} versions made; batches used {result['versions']}",
-        f"batches       {result['batches']}; {result['repeated']} of them were cut off and done again",
+        f"batches       {result['batches']}; {result['repeated']} were cut off and done again",
         f"events        {result['events_in']:,}, {result['quarantined']:,} of them set aside",
         f"notifications {result['notifications']:,} expected and {result['found']:,} found",
         "verified      each batch equals its recomputation, row for row"

@@ -29,11 +29,11 @@ Notifications of a subscription come in the order of their ids, which are event 
 come again, not even after a crash.
 
 **Slow consumers.** An outbox is bounded by messages and bytes. A transient subscriber that does not
-keep up loses the oldest that waits, and is told how many (`missed`); or, where configured so, its
-connection is closed. A durable one loses nothing: when its outbox or its window of unacknowledged
-notifications is full, delivery stops and is resumed from disk. Its backlog on disk is bounded too
-(`max_backlog`): beyond, the oldest is dropped and counted as missed, or, where the subscription
-says `"overflow": "refuse"`, the publish is refused.
+keep up loses the oldest that waits, and is told how many so far (`missed`); or, where configured
+so, its connection is closed. A durable one loses nothing: when its outbox or its window of
+unacknowledged notifications is full, delivery stops and is resumed from disk. Its backlog on disk
+is bounded too (`max_backlog`): beyond, the oldest is dropped and counted as missed, or, where the
+subscription says `"overflow": "refuse"`, the publish is refused.
 
 **Storage.** SQLite in WAL mode: one file that is copied, inspected and repaired with tools that
 everybody has, transactions across tables, and a C implementation that does not hold Python's lock

@@ -14,7 +14,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -90,6 +90,16 @@ def _answer(response: httpx.Response) -> Any:
     return json_text.read(response.content) if response.content else None
 
 
+def _to_notification(found: Mapping[str, Any]) -> Notification:
+    """Return a notification; what newer brokers may add is left out."""
+    known = {each.name for each in fields(Notification)}
+    return Notification(**{name: value for name, value in found.items() if name in known})
+
+
+def _to_receipt(found: Mapping[str, Any]) -> Receipt:
+    return Receipt(*(int(found[name]) for name in Receipt._fields))
+
+
 class _Tries:
     """How often and how long a call or a stream is tried again."""
 
@@ -121,7 +131,7 @@ class _Stream:
             if message.event == "closed":
                 self.ended = str(json_text.read(message.data.encode())["reason"])
             elif message.event == "notification":
-                note = Notification(**json_text.read(message.data.encode()))
+                note = _to_notification(json_text.read(message.data.encode()))
                 if note.id not in self.handled:
                     found.append(note)
         return found
@@ -189,7 +199,7 @@ class Client:
         valid_until: object = None,
     ) -> Receipt:
         """Publish one event or several (all or none); durable notifications are then on disk."""
-        return Receipt(**self._do(_publish(events, type, valid_until)))
+        return _to_receipt(self._do(_publish(events, type, valid_until)))
 
     def subscribe(self, id: str | None, where: str, **options: object) -> str:
         """Make a subscription and return its id.
@@ -300,7 +310,7 @@ class AsyncClient:
         valid_until: object = None,
     ) -> Receipt:
         """Publish one event or several (all or none); durable notifications are then on disk."""
-        return Receipt(**await self._do(_publish(events, type, valid_until)))
+        return _to_receipt(await self._do(_publish(events, type, valid_until)))
 
     async def subscribe(self, id: str | None, where: str, **options: object) -> str:
         """Make a subscription and return its id; options as for `Client.subscribe`."""

@@ -286,13 +286,11 @@ class Broker:
 
     def _notify(self, session: Session, found: Subscription, event: Event) -> None:
         """Put a transient notification into an outbox."""
-        missed = session.n_unreported
-        session.n_unreported = 0
-        n_dropped = session.outbox.put(session.render(found, event, False, missed), True)
+        outbox = session.outbox
+        n_dropped = outbox.put(session.render(found, event, False, outbox.n_dropped), True)
         self.metrics.notifications += 1
         if n_dropped:
             self.metrics.dropped += n_dropped
-            session.n_unreported += n_dropped + missed
             if self.config.slow_consumer == "disconnect":
                 session.close_slow()
         if not session.is_dirty:

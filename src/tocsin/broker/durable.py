@@ -111,8 +111,8 @@ class Consumer:
         again = event.seq <= found.high_sent
         found.high_sent = max(found.high_sent, event.seq)
         self._cursor = event.seq
-        missed, found.reported = found.missed - found.reported, found.missed
-        self.session.outbox.put(self.session.render(found, event, again, missed), False)
+        message = self.session.render(found, event, again, found.missed)
+        self.session.outbox.put(message, False)
         self.in_flight[event.seq] = None
         self.broker.metrics.notifications += 1
         self.broker.metrics.redelivered += again

@@ -74,7 +74,7 @@ class Registry:
             else:
                 plain.setdefault(row.type, []).append((row.no, row.condition, row.valid_until))
             found = Subscription(row.no, wanted, row.created)
-            found.missed = found.reported = row.missed
+            found.missed = row.missed
             self._take_in(found)
         for type, conditions in plain.items():
             self._topics.load(type, conditions)

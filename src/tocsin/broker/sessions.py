@@ -33,7 +33,6 @@ class StreamSession:
 
     def __init__(self, max_messages: int, max_bytes: int, as_sse: bool) -> None:
         self.outbox = Outbox(max_messages, max_bytes)
-        self.n_unreported = 0
         self.is_dirty = False
         self.closed: str | None = None
         self.on_taken: Callable[[], None] | None = None

@@ -21,7 +21,6 @@ class Session(Protocol):
     """What the core needs of a connection."""
 
     outbox: Outbox
-    n_unreported: int
     is_dirty: bool
 
     def render(
@@ -75,7 +74,7 @@ class Subscription:
 
     __slots__ = (
         "consumer", "created", "high_sent", "id", "json_id", "last_seq", "listeners", "missed",
-        "n_matched", "no", "pending", "reported", "stomp_head", "wanted",
+        "n_matched", "no", "pending", "stomp_head", "wanted",
     )  # fmt: skip
 
     def __init__(self, no: int, wanted: Wanted, created: int) -> None:
@@ -90,7 +89,6 @@ class Subscription:
         self.last_seq = 0
         self.high_sent = 0
         self.missed = 0
-        self.reported = 0
         self.n_matched = 0
         self.stomp_head = b""
 

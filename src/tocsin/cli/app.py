@@ -20,6 +20,7 @@ from tocsin.cli.shared import (
     Engine,
     EventsOrNone,
     LoadForm,
+    Missing,
     OnError,
     Repeats,
     Scenario,
@@ -269,6 +270,21 @@ def bench_recovery(
     return run_recovery(Recovery(kills, events, subscriptions, seed), as_json)
 
 
+@bench_app.command("update", epilog=EXIT_CODES)
+@guarded
+def bench_update(
+    subscriptions: Subscriptions = 100_000,
+    updates: Annotated[int, typer.Option(min=1, help="How many updates.")] = 200,
+    engine: Engine = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Time parametric updates against unsubscribing and subscribing again."""
+    from tocsin.cli.bench import run_update
+
+    return run_update(subscriptions, updates, engine, seed, as_json)
+
+
 @bench_app.command("calibrate", epilog=EXIT_CODES)
 @guarded
 def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
@@ -276,6 +292,47 @@ def bench_calibrate(repeats: Repeats = 20, as_json: AsJson = False) -> int:
     from tocsin.cli.bench import run_calibrate
 
     return run_calibrate(repeats, as_json)
+
+
+@bench_app.command("subjects", epilog=EXIT_CODES)
+@guarded
+def bench_subjects(
+    publications: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Numbers of publications.")
+    ] = "10,100,1000,10000,100000",
+    subscriptions: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Numbers of subscriptions.")
+    ] = "10,100,1000,10000,100000",
+    scale: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N,...",
+            help="Numbers of subscriptions for the curve with as many bounds crossed.",
+        ),
+    ] = "10000,100000,1000000",
+    missing: Annotated[
+        Missing,
+        typer.Option(help="What an attribute is that a publication lacks; in the paper, any."),
+    ] = Missing.ABSENT,
+    plots: Annotated[
+        Path | None, typer.Option(help="Write the paper's figures into this folder, as SVG.")
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Time inserts and updates of publications that stay, after Leung and Jacobsen."""
+    from tocsin.bench.subjects import Setting
+    from tocsin.cli.bench import run_subjects, to_numbers
+
+    setting = Setting(
+        publications=to_numbers(publications, "--publications"),
+        subscriptions=to_numbers(subscriptions, "--subscriptions"),
+        scale=to_numbers(scale, "--scale"),
+        missing=missing.value,
+        seed=seed,
+        plots=None if plots is None else str(plots),
+    )
+    return run_subjects(setting, as_json)
 
 
 @bench_app.command("adapt", epilog=EXIT_CODES)

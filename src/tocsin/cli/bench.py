@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tocsin.bench.load import Setting
     from tocsin.bench.recovery import Recovery
     from tocsin.bench.spark import SparkSetting
+    from tocsin.bench.subjects import Setting as Subjects
     from tocsin.bench.transitions import TransitionsSetting
 
 Show = Callable[[str, int, int], None]
@@ -92,6 +93,34 @@ def run_recovery(setting: Recovery, as_json: bool) -> int:
 
     measured(measure, recovery.render, as_json)
     return OK if found[0]["verified"] else BAD_ROWS
+
+
+def run_update(subscriptions: int, updates: int, engine: str, seed: int, as_json: bool) -> int:
+    """Time parametric updates against new subscriptions."""
+    from tocsin.bench import update
+
+    return measured(
+        lambda show: update.run(subscriptions, updates, engine, seed, progress=show),
+        update.render,
+        as_json,
+    )
+
+
+def run_subjects(setting: Subjects, as_json: bool) -> int:
+    """Time inserts and updates of publications."""
+    from tocsin.bench import subjects
+
+    return measured(lambda show: subjects.run(setting, progress=show), subjects.render, as_json)
+
+
+def to_numbers(given: str, option: str) -> list[int]:
+    """Return the numbers of an option, which stand between commas; there may be none."""
+    try:
+        return [int(number) for number in given.split(",") if number.strip()]
+    except ValueError:
+        raise ArgumentError(
+            f"{option} takes numbers with commas between them, not {given!r}"
+        ) from None
 
 
 def run_calibrate(repeats: int, as_json: bool) -> int:

@@ -53,3 +53,20 @@ def match(
     from tocsin.cli.demo import run
 
     return run(subscriptions, events, seed, engine, as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def fleet(
+    vehicles: Annotated[int, typer.Option(min=1, help="How many vehicles.")] = 300,
+    steps: Annotated[int, typer.Option(min=1, help="How many moves of each.")] = 120,
+    seed: Seed = 0,
+    picture: Annotated[
+        Path | None, typer.Option(help="Write the picture at the end to this SVG file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Vehicles that cross zones on a road grid: only entering and leaving is told."""
+    from tocsin.cli.fleet import run
+
+    return run(vehicles, steps, seed, picture, as_json)

@@ -36,6 +36,13 @@ class Scenario(StrEnum):
     SKEW = "skew"
 
 
+class Missing(StrEnum):
+    """What a missing attribute is."""
+
+    ABSENT = "absent"
+    ANY = "any"
+
+
 class LoadForm(StrEnum):
     """The form in which subscriptions are loaded."""
 

@@ -2,7 +2,9 @@
 
 Enters: the values of a column, and the bounds of an attribute. Leaves: their cells, written into a
 column of the batch's matrix. Integers within a small span are looked up in a table; other numbers
-are searched between two marks of an even grid. UTF-8 bytes are ordered as code points are.
+are searched between two marks of an even grid, by how far they are on the way from one to the next,
+in 16 bits; only where that is equal are the numbers themselves compared. UTF-8 bytes are ordered as
+code points are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import inlined, inner, kernel, prefetch_row
+from tocsin.jit import LANES, count_below, inlined, inner, kernel, lowest_bit, prefetch_row
 
 _AHEAD = 64
 """How many values are searched for at a time."""
@@ -88,15 +90,71 @@ def look_up_integers(
 
 
 @inlined
-def _count_before(bounds: Any, value: Any, low: Any, high: Any) -> Any:
-    """Return how many bounds are at or before a value; they are between low and high."""
-    while low < high:
-        middle = (low + high) >> 1
-        if bounds[middle] <= value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _mark_of(value: Any, least: Any, scale: Any, n_marks: Any) -> Any:
+    """Return the last mark at or before a value, and how far it is on the way to the next.
+
+    Neither ever falls while values rise, the way within a mark. Where `scale` is zero they say
+    nothing.
+    """
+    place = (np.float64(value) - least) * scale
+    mark, way = np.int64(0), np.uint16(0)
+    if place >= n_marks:
+        mark, way = np.int64(n_marks - 1), np.uint16(0xFFFF)
+    elif place > 0.0:
+        mark = np.int64(place)
+        way = np.uint16((place - mark) * 65536.0)
+    return mark, way
+
+
+@kernel
+def fill_marks(
+    bounds: NDArray[Any],
+    least: float,
+    scale: float,
+    grid: NDArray[np.int32],
+    ways: NDArray[np.uint16],
+) -> None:
+    """Write how many bounds lie before each mark, and how far each is on the way to the next.
+
+    `ways` has `LANES` places to spare.
+    """
+    n_marks = len(grid) - 1
+    for i in range(len(bounds)):
+        mark, way = _mark_of(bounds[i], least, scale, n_marks)
+        ways[i] = way
+        grid[mark + 1] += 1
+    for mark in range(n_marks):
+        grid[mark + 1] += grid[mark]
+
+
+@inlined
+def _count_chosen(
+    values: Any, chosen: Any, marks: Any, n: Any, bounds: Any, grid: Any, ways: Any, counts: Any
+) -> None:
+    """Write how many bounds are at or before each of n chosen values; their marks are given."""
+    at_mark, found = marks
+    for k in range(n):
+        prefetch_row(ways, np.int64(grid[at_mark[k]]))
+    for k in range(n):
+        mark, way = at_mark[k], found[k]
+        low, end = np.int64(grid[mark]), np.int64(grid[mark + 1])
+        high = end
+        while high - low > LANES:
+            middle = (low + high) >> 1
+            if ways[middle] < way:
+                low = middle + 1
+            else:
+                high = middle
+        low += count_below(ways, low, high - low, way)
+        if low < end and ways[low] == way:
+            value, high = values[chosen[k]], end
+            while low < high:
+                middle = (low + high) >> 1
+                if bounds[middle] <= value:
+                    low = middle + 1
+                else:
+                    high = middle
+        counts[k] = low
 
 
 @kernel
@@ -107,37 +165,107 @@ def search_numbers(
     least: float,
     scale: float,
     grid: NDArray[np.int32],
+    ways: NDArray[np.uint16],
     base: int,
     cells: NDArray[np.int32],
 ) -> None:
-    """Write the cells of numbers; `grid[g]` is how many bounds lie before the g-th mark.
+    """Write the cells of numbers, see `fill_marks`.
 
     Those that `here` does not mark are left; where it is empty, all count. Some values are taken at
-    a time, so that what they need of the grid and the bounds is on its way.
+    a time, so that what they need of the marks is on its way.
     """
-    last = len(grid) - 2
-    chosen, mark = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64)
+    n_marks = len(grid) - 1
+    chosen, counts = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64)
+    marks = (np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.uint16))
+    at_mark, found = marks
     i = np.int64(0)
     while i < len(values):
         n = np.int64(0)
         while i < len(values) and n < _AHEAD:
-            value = values[i]
             if len(here) == 0 or here[i]:
-                place = (np.float64(value) - least) * scale
-                g = np.int64(0)
-                if place >= 1.0:
-                    g = np.int64(last) if place >= last else np.int64(place)
-                chosen[n], mark[n] = i, g
-                prefetch_row(grid, g)
+                mark, way = _mark_of(values[i], least, scale, n_marks)
+                chosen[n], at_mark[n], found[n] = i, mark, way
+                prefetch_row(grid, mark)
                 n += 1
             i += 1
+        _count_chosen(values, chosen, marks, n, bounds, grid, ways, counts)
         for k in range(n):
-            prefetch_row(bounds, np.int64(grid[mark[k]]))
+            cells[chosen[k]] = base + counts[k]
+
+
+@kernel
+def search_present(
+    values: NDArray[Any],
+    bits: NDArray[np.uint8],
+    offset: int,
+    bounds: NDArray[Any],
+    least: float,
+    scale: float,
+    grid: NDArray[np.int32],
+    ways: NDArray[np.uint16],
+    base: int,
+    other: int,
+    n_found: int,
+    events: NDArray[np.int32],
+    cells: NDArray[np.int32],
+) -> Any:
+    """Write rows and cells of the numbers that are there, from `n_found` on; return where it ends.
+
+    Value i is there where bit `offset + i` is set, or where there are no bits. The cell of a NaN is
+    `other`. See `search_numbers`.
+    """
+    n_marks = len(grid) - 1
+    chosen, counts = np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.int64)
+    marks = (np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.uint16))
+    at_mark, found = marks
+    n_values = np.int64(len(values))
+    i = np.int64(-(offset & 7))
+    n_out = np.int64(n_found)
+    while i < n_values:
+        n = np.int64(0)
+        while i < n_values and n < _AHEAD:
+            first, word = (offset + i) >> 3, ~np.uint64(0)
+            if len(bits) > 0:
+                word = np.uint64(0)
+                n_bytes: Any = min(len(bits) - first, 8)
+                for b in range(n_bytes):
+                    word |= np.uint64(bits[first + b]) << np.uint64(8 * b)
+            if n_values - i < 64:
+                word &= (np.uint64(1) << np.uint64(n_values - i)) - np.uint64(1)
+            if i < 0:
+                word &= ~np.uint64(0) << np.uint64(-i)
+            while word:
+                at = i + lowest_bit(word)
+                word &= word - np.uint64(1)
+                mark, way = _mark_of(values[at], least, scale, n_marks)
+                chosen[n], at_mark[n], found[n] = at, mark, way
+                prefetch_row(grid, mark)
+                n += 1
+            i += 64
+        _count_chosen(values, chosen, marks, n, bounds, grid, ways, counts)
         for k in range(n):
-            g = mark[k]
-            low = np.int64(grid[g - 1]) if g > 0 else np.int64(0)
-            high = np.int64(grid[g + 2]) if g + 2 < len(grid) else np.int64(len(bounds))
-            cells[chosen[k]] = base + _count_before(bounds, values[chosen[k]], low, high)
+            value = values[chosen[k]]
+            events[n_out] = chosen[k]
+            cells[n_out] = base + counts[k] if value == value else other
+            n_out += 1
+    return n_out
+
+
+@kernel
+def keep_present(
+    row: NDArray[np.int32],
+    n_found: int,
+    events: NDArray[np.int32],
+    cells: NDArray[np.int32],
+) -> Any:
+    """Write events and cells of those in a row that are not absent; return where it ends."""
+    n = np.int64(n_found)
+    for event in range(len(row)):
+        if row[event] > 0:
+            events[n] = event
+            cells[n] = row[event]
+            n += 1
+    return n
 
 
 @inlined

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from tocsin.encode import cell_kernels as kernels
 from tocsin.encode.events import Column, EventBatch, Part, read_value
+from tocsin.encode.plain import Plain
+from tocsin.jit import LANES
 from tocsin.model import INT64_MAX, INT64_MIN
 from tocsin.normalize import lines
 from tocsin.normalize.condition import line_of
@@ -31,6 +33,8 @@ from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 _MAX_TABLE = 1 << 16
+_PER_MARK = 4
+"""About so many bounds lie between two marks."""
 ABSENT_CELL = 0
 OTHER_CELL = 1
 FIRST_CELL = 2
@@ -39,6 +43,30 @@ _REMEMBERED = frozenset({int, float, str})
 _MAX_REMEMBERED = 4096
 ALL_HERE = np.empty(0, np.bool_)
 """Says that all values count."""
+
+
+class Marks(NamedTuple):
+    """An even grid over sorted bounds, see `cell_kernels.fill_marks`."""
+
+    least: float
+    scale: float
+    grid: NDArray[np.int32]
+    ways: NDArray[np.uint16]
+
+
+def mark(bounds: NDArray[Any]) -> Marks:
+    """Lay marks over sorted bounds, so that a value has few of them to be compared with."""
+    finite = bounds[np.isfinite(bounds)] if bounds.dtype.kind == "f" else bounds
+    least, scale, n_marks = 0.0, 0.0, 1
+    if len(finite) > 1:
+        first, span = float(finite[0]), float(finite[-1]) - float(finite[0])
+        if 1e-290 < span < 1e300:
+            n_marks = int(np.clip(len(bounds) // _PER_MARK, 1, 1 << 16))
+            least, scale = first, n_marks / span
+    grid = np.zeros(n_marks + 1, np.int32)
+    ways = np.zeros(len(bounds) + LANES, np.uint16)
+    kernels.fill_marks(bounds, least, scale, grid, ways)
+    return Marks(least, scale, grid, ways)
 
 
 @dataclass(frozen=True)
@@ -89,21 +117,6 @@ class LineCells:
         places = np.searchsorted(bounds, values, side="right")
         return least, (places + self.base).astype(np.int32)
 
-    def grid(self, bounds: NDArray[Any]) -> tuple[float, float, NDArray[np.int32]]:
-        """Return an even grid over sorted bounds: its least value, scale and counts of bounds."""
-        nothing = 0.0, 0.0, np.array([0, len(bounds)], np.int32)
-        finite = bounds[np.isfinite(bounds)] if bounds.dtype.kind == "f" else bounds
-        if len(finite) < 2:
-            return nothing
-        least, most = float(finite[0]), float(finite[-1])
-        span = most - least
-        if not max(abs(least) * 2.0**-20, abs(most) * 2.0**-20, 1e-290) < span < 1e300:
-            return nothing  # too narrow for the marks to be told apart, or too wide
-        n = int(np.clip(len(bounds), 1, 1 << 16))
-        marks = least + np.arange(n + 1) * (span / n)
-        before = np.searchsorted(bounds.astype(np.float64), marks, side="left")
-        return least, n / span, before.astype(np.int32)
-
     def bounds_for(self, line: Line, key: object) -> list[Any]:
         """Return the bounds that a key is compared with, as Python numbers."""
         if line is not Line.NUMBER:
@@ -123,14 +136,14 @@ class LineCells:
         return [float(bound) for bound in self.floats]
 
     @cached_property
-    def float_grid(self) -> tuple[float, float, NDArray[np.int32]]:
-        """The grid over the bounds of floats."""
-        return self.grid(self.floats)
+    def float_marks(self) -> Marks:
+        """The marks over the bounds of floats."""
+        return mark(self.floats)
 
     @cached_property
-    def integer_grid(self) -> tuple[float, float, NDArray[np.int32]]:
-        """The grid over the bounds of integers."""
-        return self.grid(self.integers)
+    def integer_marks(self) -> Marks:
+        """The marks over the bounds of integers."""
+        return mark(self.integers)
 
 
 class Ranges(NamedTuple):
@@ -140,6 +153,17 @@ class Ranges(NamedTuple):
     start: NDArray[np.int64]
     low: NDArray[np.int32]
     high: NDArray[np.int32]
+
+
+class Present(NamedTuple):
+    """The values of a batch that are not absent, by attribute: their events and cells.
+
+    Those of attribute a are `start[a] : start[a + 1]`, in the order of events.
+    """
+
+    start: NDArray[np.int64]
+    event: NDArray[np.int32]
+    cell: NDArray[np.int32]
 
 
 class CellSpace:
@@ -181,12 +205,33 @@ class CellSpace:
         self.range_start = np.zeros(1, np.int64)
         self.range_low = self.range_high = np.empty(0, np.int32)
 
-    def encode(self, events: EventBatch) -> NDArray[np.int32]:
-        """Return the cells of a batch: a row per attribute, a column per event."""
-        cells = np.empty((len(self.attributes), len(events)), np.int32)
+    def encode(
+        self, events: EventBatch, cells: NDArray[np.int32] | None = None
+    ) -> NDArray[np.int32]:
+        """Return the cells of a batch, in a given matrix: an attribute's in a row."""
+        if cells is None:
+            cells = np.empty((len(self.attributes), len(events)), np.int32)
         for at, name in enumerate(self.attributes):
             self._encode_column(at, events.column(name), cells[at])
         return cells
+
+    def encode_present(self, events: EventBatch) -> Present:
+        """Return the cells of the values that are there, by attribute."""
+        columns = [events.plain(name) for name in self.attributes]
+        n = sum(len(events) if plain is None else plain.n_here for plain in columns)
+        rows, cells = np.empty(n, np.int32), np.empty(n, np.int32)
+        start = np.zeros(len(columns) + 1, np.int64)
+        n_found = 0
+        for at, plain in enumerate(columns):
+            space = self.lines[at].get(Line.NUMBER)
+            if plain is None or space is None:
+                row = np.empty(len(events), np.int32)
+                self._encode_column(at, events.column(self.attributes[at]), row)
+                n_found = kernels.keep_present(row, n_found, rows, cells)
+            elif plain.n_here:
+                n_found = search_present(space, plain, n_found, rows, cells)
+            start[at + 1] = n_found
+        return Present(start, rows[:n_found], cells[:n_found])
 
     def _encode_column(self, at: int, column: Column, cells: NDArray[np.int32]) -> None:
         if not column.parts or column.parts[0].here is not None:
@@ -348,11 +393,27 @@ def encode_numbers(
     values = given.view()
     values.flags.writeable = False  # whatever they were: a kernel is compiled for either
     if values.dtype == np.float64:
-        kernels.search_numbers(values, here, space.floats, *space.float_grid, space.base, cells)
+        kernels.search_numbers(values, here, space.floats, *space.float_marks, space.base, cells)
     elif space.integer_table is not None:
         kernels.look_up_integers(values, here, *space.integer_table, cells)
     else:
-        kernels.search_numbers(values, here, space.integers, *space.integer_grid, space.base, cells)
+        kernels.search_numbers(
+            values, here, space.integers, *space.integer_marks, space.base, cells
+        )
+
+
+def search_present(
+    space: LineCells, plain: Plain, n: int, rows: NDArray[np.int32], cells: NDArray[np.int32]
+) -> int:
+    """Write rows and cells of the numbers there are, from the n-th on; return where it ends."""
+    is_float = plain.values.dtype == np.float64
+    marks = space.float_marks if is_float else space.integer_marks
+    bounds = space.floats if is_float else space.integers
+    values, bits, offset = plain[:3]
+    end: int = kernels.search_present(
+        values, bits, offset, bounds, *marks, space.base, OTHER_CELL, n, rows, cells
+    )
+    return end
 
 
 def _string_buffers(strings: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import INT64, STRING, kind_of_type, to_array, to_canonical
+from tocsin.encode.plain import Plain, plain_numbers
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import (
     INT64_MAX,
@@ -61,9 +62,11 @@ class EventBatch:
         self._source = source
         self._event_type = event_type
         self._columns: dict[str, Column] = {}
+        self._plain: dict[str, Plain | None] = {}
         if event_type is not None:
             for name in event_type.attributes:
-                self.column(name)
+                if self.plain(name) is None:
+                    self.column(name)
 
     def __len__(self) -> int:
         return self._source.n
@@ -76,6 +79,13 @@ class EventBatch:
             found = self._source.column(attribute, declared)
             self._columns[attribute] = found
         return found
+
+    def plain(self, attribute: str) -> Plain | None:
+        """Return the values of an attribute as they lie in memory, where they are such numbers."""
+        if attribute not in self._plain:
+            declared = self._event_type.kind_of(attribute) if self._event_type else None
+            self._plain[attribute] = self._source.plain(attribute, declared)
+        return self._plain[attribute]
 
     def events(self) -> Iterator[Mapping[str, object]]:
         """Yield the events as mappings, for the engines that take one at a time."""
@@ -99,6 +109,8 @@ class _Source(Protocol):
     n: int
 
     def column(self, attribute: str, declared: Kind | None) -> Column: ...
+
+    def plain(self, attribute: str, declared: Kind | None) -> Plain | None: ...
 
     def events(self) -> Iterator[Mapping[str, object]]: ...
 
@@ -141,7 +153,14 @@ class _ArrowSource:
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self.n = table.num_rows
-        self.names = set(table.column_names)
+        self.names = {name: at for at, name in enumerate(table.column_names)}
+        self._all = table.columns
+
+    def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
+        at = self.names.get(attribute)
+        if at is None or len(self.names) < len(self._all):
+            return None  # no such column, or several of one name
+        return plain_numbers(self._all[at], declared)
 
     def column(self, attribute: str, declared: Kind | None) -> Column:
         found = self._find(attribute)
@@ -350,6 +369,9 @@ class _MappingSource:
                 raise EventError(f"an event must be a mapping, not {event!r}", row=row)
         self.mappings: Sequence[Mapping[str, object]] = events  # type: ignore[assignment]
         self.n = len(events)
+
+    def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
+        return None
 
     def column(self, attribute: str, declared: Kind | None) -> Column:
         values: dict[Line, list[tuple[int, Any, Kind]]] = {}

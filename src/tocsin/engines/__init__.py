@@ -35,6 +35,9 @@ _ENGINES = {
         {"bm_max": float, "b_min": int, "rp_min": int, "s_min": float},
     ),
     "tree": _Entry("tree", "make_tree", None),
+    "tama": _Entry(
+        "tama", "TamaEngine", {"false_positive_rate": float, "levels": int, "exact": bool}
+    ),
     "fastint": _Entry("fastint", "FastintEngine"),
 }
 _KINDS = {int: "a whole number, at least 0", float: "a number, at least 0", bool: "True or False"}

@@ -57,6 +57,10 @@ class PatternChecks:
                 self._of.pop(number, None)
             self._numbers = None
 
+    def have(self, numbers: Iterable[int]) -> bool:
+        """Whether any of some conjunctions has a pattern."""
+        return bool(self._of) and any(number in self._of for number in numbers)
+
     def renumber(self, new_number: NDArray[np.int64]) -> None:
         """Give conjunctions other numbers."""
         self._of = {int(new_number[old]): checks for old, checks in self._of.items()}

@@ -106,3 +106,11 @@ class Storable(Protocol):
 
         Several states are of engines whose dense ids lie one after the other.
         """
+
+
+@runtime_checkable
+class Updatable(Protocol):
+    """What an engine can do besides, if a subscription can be changed where it is."""
+
+    def replace(self, old: int, new: int, table: ConjunctionTable) -> None:
+        """Put a subscription in the place of another; what both ask alike is left as it is."""

@@ -113,7 +113,7 @@ def _spaces(matcher: Matcher) -> Iterator[tuple[CellSpace, Any]]:
     """Yield the cell spaces of the index, each with a function that reads what is in it."""
     engine = matcher._engine
     if isinstance(engine, AutoEngine):
-        for segment, _ in engine.reader().segments:
+        for segment in engine.segments():
             everything = np.arange(len(segment.ids), dtype=np.uint32)
             stream = segment.layout.stream
             yield (

@@ -148,9 +148,7 @@ def of_batches(
     before, after = to_table(old), to_table(new)
     n = before.num_rows
     if after.num_rows != n:
-        raise ArgumentError(
-            f"{n} rows before and {after.num_rows} after; row i is the same in both"
-        )
+        raise ArgumentError(f"{n} rows before, {after.num_rows} after; row i is the same in both")
     both = pa.concat_tables([before, after], promote_options="permissive")
     found = matcher.match_batch(both)
     offsets, dense = found.offsets, found._dense_ids

@@ -18,6 +18,7 @@ from tocsin.bench.report.outcome import (
     Finding,
     Outcome,
     Paper,
+    Row,
     Scale,
     series,
 )
@@ -25,7 +26,7 @@ from tocsin.bench.report.page import finding_rows, render_page, to_csv
 from tocsin.cli.app import app
 from tocsin.errors import ArgumentError
 
-ROWS = (
+ROWS: tuple[Row, ...] = (
     {"engine": "tree", "n": 10, "us": 1.5},
     {"engine": "auto", "n": 10, "us": 1.0, "note": "a <b> & c"},
     {"engine": "tree", "n": 20, "us": 2.5},
@@ -161,7 +162,7 @@ def test_the_exponent_of_a_power_law_is_found() -> None:
 
 
 def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
-    rows = [
+    rows: list[Row] = [
         {"strategy": strategy, "replaced": at, "events_per_s": rate}
         for strategy, rates in (("dynamic", (100, 40, 95)), ("no change", (100, 40, 20)))
         for at, rate in zip((0.0, 0.5, 1.0), rates, strict=True)

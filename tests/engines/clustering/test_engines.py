@@ -10,7 +10,7 @@ from tests.engines.test_protocol import Bench
 
 import tocsin
 from tocsin.encode.events import to_batch
-from tocsin.engines.clustering.cluster_kernels import COUNT, N_LEFT
+from tocsin.engines.clustering.arrays import BLOCK, COUNT, N_LEFT, STRIPE
 from tocsin.engines.clustering.clusters import ClusterEngine
 from tocsin.engines.clustering.counting import CountingEngine
 from tocsin.errors import ArgumentError
@@ -26,6 +26,27 @@ def clusters(engine: Any) -> dict[tuple[int, int], int]:
             key = int(row[N_LEFT]), int(row[COUNT])
             found[key] = found.get(key, 0) + 1
     return found
+
+
+@pytest.mark.parametrize("engine", ["propagation", "propagation-prefetch"])
+def test_clusters_of_several_stripes_are_checked_to_the_last_entry(engine: str) -> None:
+    """What passes in one stripe is followed up after the next one, where that is prefetched."""
+    bench = Bench(engine)
+    n = STRIPE + 17
+    bench.insert(0, *(f"k = 1 AND x > {i} AND y > {i % 7}" for i in range(n)))
+    bench.check([{"k": 1, "x": x, "y": y} for x, y in ((0, 9), (STRIPE, 3), (n, 9))])
+
+
+def test_events_that_find_no_room_in_the_midst_of_a_block_are_matched_again() -> None:
+    bench = Bench("dynamic", bm_max=0.1, b_min=1, rp_min=10, s_min=0)
+    texts = [f"a = {i % 3} AND b = {i // 3 % 3} AND x > {i}" for i in range(900)]
+    bench.insert(0, *texts)
+    engine = cast(ClusterEngine, bench.engine)
+    assert engine.tables
+    engine._out = np.empty(150, np.int32)
+    events = [{"a": i % 3, "b": i // 3 % 3, "x": 1_000 * (i % 2)} for i in range(3 * BLOCK + 1)]
+    bench.check(events)
+    assert len(engine._out) > 150
 
 
 def test_counting_touches_the_counters_of_satisfied_predicates_only() -> None:

@@ -53,7 +53,7 @@ def folder(broker: str, connector: list[Path], tmp_path_factory: pytest.TempPath
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(root)])},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
@@ -65,6 +65,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.timeout(900)  # the first test waits for the broker and the runs
 def test_each_notification_is_in_the_topic_once_although_a_batch_broke_off(
     records: list[dict[str, Any]],
 ) -> None:

@@ -24,6 +24,7 @@ from tocsin.subscription_store import SubscriptionStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(600)
 ATTRIBUTES = {"number": "integer", "firm": "string", "price": "float"}
 
 

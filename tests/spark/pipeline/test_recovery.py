@@ -21,6 +21,7 @@ from tocsin.bench.recovery import Recovery
 from tocsin.spark.pipeline.tables import read_table
 
 
+@pytest.mark.timeout(900)
 def test_after_kills_of_driver_and_workers_each_batch_equals_its_recomputation() -> None:
     result = recovery.run(Recovery(kills=2, events=120, subscriptions=300, seed=3, clusters=0))
     assert result["differences"] == []
@@ -46,6 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.timeout(900)
 def test_on_a_cluster_an_executor_killed_in_mid_batch_changes_nothing(folder: Path) -> None:
     """A standalone master with two workers, started by PySpark's own scripts."""
     with servers.cluster(folder) as (url, workers):
@@ -67,7 +69,7 @@ def test_on_a_cluster_an_executor_killed_in_mid_batch_changes_nothing(folder: Pa
             ]
             assert len(executors) == 2
             kill(executors[:1])
-            assert driver.wait(200) == 1, "bad lines were set aside"
+            assert driver.wait(600) == 1, "bad lines were set aside"
         finally:
             kill([driver.pid, *(each.pid for each in descendants(driver.pid))])
             driver.wait()
@@ -80,7 +82,7 @@ def test_on_a_cluster_an_executor_killed_in_mid_batch_changes_nothing(folder: Pa
 
 def _await_pin(folder: Path, driver: subprocess.Popen[bytes]) -> None:
     """Wait until the first batch has begun: its version is pinned then."""
-    end = time.monotonic() + 150
+    end = time.monotonic() + 400
     while not list((folder / "store" / "pins").glob("*/*.json")):
         log = (folder / "driver.log").read_text(errors="replace")
         assert driver.poll() is None, log[-3000:]

@@ -123,12 +123,12 @@ def _findings(scenario: str, scale: Scale, recovery: Recovery) -> tuple[Finding,
         Finding(
             f"dynamic recovers at least 90 % {of}",
             f"{recovery.dynamic:.0%}",
-            recovery.dynamic >= _RECOVERED if scale.is_full else None,
+            recovery.dynamic >= _RECOVERED if scale.is_telling else None,
         ),
         Finding(
             f"“No change” does not recover 90 % {of}",
             f"{recovery.no_change:.0%}",
-            recovery.no_change < _RECOVERED if scale.is_full else None,
+            recovery.no_change < _RECOVERED if scale.is_telling else None,
         ),
     )
 

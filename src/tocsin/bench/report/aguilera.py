@@ -77,7 +77,7 @@ def growth(scale: Scale, progress: Progress | None = None) -> Outcome:
         held = filled(_G, engine, scale)
         for size in sizes:
             held.fill(size)
-            rows.append({"engine": engine, "subscriptions": size} | _grown(held, engine))
+            rows.append({"engine": engine, "subscriptions": size, **_grown(held, engine)})
             steps.finish()
         del held
     trees = [row for row in rows if row["engine"] == "tree"]
@@ -90,7 +90,7 @@ def _grown(held: Filled, engine: str) -> Row:
         "bytes": held.matcher.nbytes,
         "matches_per_event": round(held.matches_per_event(), 3),
     }
-    return found if engine != "tree" else found | _shape(held)
+    return found if engine != "tree" else {**found, **_shape(held)}
 
 
 def _shape(held: Filled) -> Row:
@@ -164,7 +164,7 @@ def _growth_findings(scale: Scale, trees: list[Row]) -> tuple[Finding, ...]:
             "The tree's matching time grows with an exponent below 0.7",
             f"time N^{time:.2f}, nodes visited N^{visits:.2f}; "
             f"the theorem has N^{theorem():.2f} at the most",
-            time < _SUBLINEAR if scale.is_full else None,
+            time < _SUBLINEAR if scale.is_telling else None,
         ),
         Finding(
             "No tree costs more than the bound of the proof",
@@ -174,7 +174,7 @@ def _growth_findings(scale: Scale, trees: list[Row]) -> tuple[Finding, ...]:
         Finding(
             "Space is linear in the subscriptions",
             f"bytes N^{space:.2f}, edges N^{edges:.2f}",
-            _LINEAR[0] <= space <= _LINEAR[1] if scale.is_full else None,
+            _LINEAR[0] <= space <= _LINEAR[1] if scale.is_telling else None,
         ),
     )
 
@@ -187,7 +187,7 @@ def switches(scale: Scale, progress: Progress | None = None) -> Outcome:
         steps.start(f"G, {name}")
         held = filled(_G, "tree", scale, **options)
         held.fill(scale.size(_SWITCHED))
-        rows.append({"optimisations": name} | _grown(held, "tree"))
+        rows.append({"optimisations": name, **_grown(held, "tree")})
         steps.finish()
     title = f"What the optimisations of the tree do, {scale.size(_SWITCHED):,} of G"
     text = (

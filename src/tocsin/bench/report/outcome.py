@@ -19,6 +19,7 @@ Row = Mapping[str, Value]
 PAPER_SIZE = 6_000_000
 """How many subscriptions the largest experiment has in full."""
 _QUICK_SIZE = 6_000
+_TELLING_SIZE = 300_000
 _FEWEST = 50
 
 
@@ -30,7 +31,7 @@ class Scale:
     """
 
     largest: int = PAPER_SIZE
-    seconds: float = 0.4
+    seconds: float = 0.2
     repeats: int = 4
     seed: int = 0
 
@@ -43,6 +44,11 @@ class Scale:
     def is_full(self) -> bool:
         """Whether sizes are those of the papers."""
         return self.largest == PAPER_SIZE
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether claims that name no size can be judged."""
+        return self.largest >= _TELLING_SIZE
 
     def size(self, n: int) -> int:
         """Return a number of subscriptions that the paper's machine would have n of."""

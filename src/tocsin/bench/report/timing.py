@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.bench.report.outcome import Scale
+from tocsin.encode.events import to_batch
+from tocsin.engines.clustering.index import CHUNK, Chunk
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
 
@@ -51,6 +53,7 @@ class Filled:
         self.matcher = Matcher(kind, engine=engine, **options)
         self.n = 0
         self.load_s = 0.0
+        self._room = np.empty(1 << 22, np.int32)
 
     @property
     def engine(self) -> Any:
@@ -69,7 +72,8 @@ class Filled:
     def build(self) -> None:
         """Do what an engine has left for the first match, merges included."""
         self.matcher.match_batch(self.events.slice(0, 1))
-        self.matcher.merge() if self.is_auto else None
+        if self.is_auto:
+            self.matcher.merge()
         self.matcher.match_batch(self.events.slice(0, 1))
 
     @property
@@ -83,20 +87,50 @@ class Filled:
 
     def compare(self, ways: Sequence[Callable[[], None]]) -> list[float]:
         """Return what an event costs after each of some switches, timed in turn."""
-        n, first = _FEW_EVENTS, 0.0
-        while True:
-            first = seconds(lambda: self.matcher.match_batch(self.events.slice(0, n)))  # noqa: B023
-            if first >= self._scale.seconds / _GROWTH or n == len(self.events):
-                break
-            n = min(_GROWTH * n, len(self.events))
+        batch = self._enough()
         least = [float("inf")] * len(ways)
-        batch = self.events.slice(0, n)
         for _ in range(self._scale.repeats):
             for at, switch in enumerate(ways):
                 switch()
                 taken = seconds(lambda: self.matcher.match_batch(batch))
                 least[at] = min(least[at], taken)
-        return [MICRO * taken / n for taken in least]
+        return [MICRO * taken / len(batch) for taken in least]
+
+    def _enough(self) -> pa.Table:
+        """Return as many events as take long enough to be timed, twice in turn."""
+        n = _FEW_EVENTS
+        while n < len(self.events):
+            batch = self.events.slice(0, n)
+            taken = min(seconds(lambda: self.matcher.match_batch(batch)) for _ in range(2))  # noqa: B023
+            if taken >= self._scale.seconds / _GROWTH:
+                break
+            n *= _GROWTH
+        return self.events.slice(0, n)
+
+    def phases(self) -> dict[str, float]:
+        """Return what the phases of an engine of Fabret et al. cost for an event.
+
+        `cells_us`: values → cells; `predicates_us`: cells → predicates; `clusters_us`: predicates →
+        conjunctions.
+        """
+        batch, index = self._enough(), self.engine._index
+        least = [float("inf")] * 3
+        for _ in range(self._scale.repeats):
+            spent = [seconds(lambda: index.encode(to_batch(batch))), 0.0, 0.0]
+            cells = index.encode(to_batch(batch))
+            for first in range(0, len(batch), CHUNK):
+                n = min(CHUNK, len(batch) - first)
+                started = process_time()
+                satisfied = index.satisfied(cells, first, n)
+                found = process_time()
+                offsets = np.zeros(n + 1, np.int64)
+                self.engine._match(Chunk(satisfied, 0, self._room, offsets))
+                spent[1] += found - started
+                spent[2] += process_time() - found
+            least = [min(pair) for pair in zip(least, spent, strict=True)]
+        names = ("cells_us", "predicates_us", "clusters_us")
+        per_event = [round(MICRO * each / len(batch), 3) for each in least]
+        return dict(zip(names, per_event, strict=True))
 
     def matches_per_event(self) -> float:
         """Return how many subscriptions an event matches."""

@@ -129,6 +129,6 @@ def problem(error: TocsinError) -> Response:
         headers["retry-after"] = "1"
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    if status == 413:
+    if status in (408, 413):  # the rest of the body is not read
         headers["connection"] = "close"
     return Response(json_text.write(found), status, headers, media_type="application/problem+json")

@@ -44,7 +44,6 @@ class Link(asyncio.Protocol):
         config = self.broker.config
         limits = config.limits
         self.outbox = Outbox(config.outbox_messages, config.outbox_bytes)
-        self.n_unreported = 0
         self.is_dirty = False
         self.principal: Principal | None = None
         self.sends_every = self.expects_every = 0.0

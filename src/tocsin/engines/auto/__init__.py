@@ -32,6 +32,7 @@ from tocsin.engines.auto.content import (
 )
 from tocsin.engines.auto.parts import put_together, take_apart
 from tocsin.engines.auto.prepared import Prepared
+from tocsin.engines.auto.recent import Recent, RecentView
 from tocsin.engines.auto.report import describe_tables, explain_subscription
 from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.auto.segment import Candidates, Segment, join
@@ -50,14 +51,22 @@ _BESIDE = 0.25
 
 @dataclass(eq=False)
 class _Held:
-    """A segment, and how many of its subscriptions are dead: as many or more."""
+    """A segment or what is recent, and how many of its subscriptions are dead: as many or more."""
 
-    segment: Segment
+    segment: Segment | Recent
     n_dead: int = 0
 
     @property
     def size(self) -> int:
         return self.segment.n_subscriptions
+
+    @property
+    def is_recent(self) -> bool:
+        return isinstance(self.segment, Recent)
+
+    def view(self) -> Segment | RecentView:
+        """Return what is held, as it is now."""
+        return self.segment.view() if isinstance(self.segment, Recent) else self.segment
 
 
 class Version:
@@ -65,26 +74,33 @@ class Version:
 
     def __init__(
         self,
-        segments: tuple[tuple[Segment, bool], ...],
+        segments: tuple[tuple[Segment | RecentView, bool], ...],
         died_at: NDArray[np.uint32],
         time: int,
         seen: threading.local,
+        rooms: Rooms,
     ) -> None:
         self.segments = segments
         self._died_at = died_at
         self._time = time
         self._seen = seen
+        self._rooms = rooms
 
     def match_batch(self, events: EventBatch) -> Found:
         """Match a batch against every segment."""
         found = Candidates(np.zeros(len(events) + 1, np.int64), np.empty(0, np.uint32))
         prepared: dict[int, Prepared] = {}
         for segment, has_dead in self.segments:
-            batch = prepared.setdefault(id(segment.space), Prepared(events, segment.space))
+            batch = prepared.get(id(segment.space))
+            if batch is None:
+                batch = Prepared(events, segment.space, self._rooms)
+                prepared[id(segment.space)] = batch
             found = join(found, self._match_segment(segment, has_dead, batch))
         return Found(found.offsets, found.found.view(np.int32))
 
-    def _match_segment(self, segment: Segment, has_dead: bool, batch: Prepared) -> Candidates:
+    def _match_segment(
+        self, segment: Segment | RecentView, has_dead: bool, batch: Prepared
+    ) -> Candidates:
         if segment.first_id is not None and not has_dead and not segment.is_patterned:
             return segment.candidates(batch, segment.first_id)
         found = segment.candidates(batch)
@@ -103,7 +119,9 @@ class Version:
         )
         return Candidates(ends, found.found[: ends[-1]])
 
-    def _take_notes(self, segment: Segment, n_events: int) -> tuple[NDArray[np.int64], int]:
+    def _take_notes(
+        self, segment: Segment | RecentView, n_events: int
+    ) -> tuple[NDArray[np.int64], int]:
         """Return this thread's notes of the event that each id was last seen in, and a number.
 
         The events of the match that asks are numbered from there on.
@@ -186,8 +204,8 @@ class AutoEngine:
         with self._lock:
             if self._current is None:
                 self._flush()
-                held = tuple((held.segment, held.n_dead > 0) for held in self._held)
-                self._current = Version(held, self._died_at, self._time, self._seen)
+                held = tuple((held.view(), held.n_dead > 0) for held in self._held)
+                self._current = Version(held, self._died_at, self._time, self._seen, self._rooms)
             return self._current
 
     def match_batch(self, events: EventBatch) -> Found:
@@ -207,33 +225,50 @@ class AutoEngine:
             if not live.all():
                 table = take(table, np.flatnonzero(live))
             if table.n_conjunctions:
-                self._held.append(_Held(self._index(table)))
+                self._take_in(table)
             self._pending = []
         if self._merges:
             self._merge_small()
             self._start_merger(self._due())
 
-    def _index(self, table: ConjunctionTable) -> Segment:
+    def _take_in(self, table: ConjunctionTable) -> None:
         """Index what arrived: beside the largest segment if that can be, else by itself."""
-        if self._held:
-            largest = self._largest()
-            if table.n_conjunctions < _BESIDE * len(largest.ids):
-                content = from_table_beside(table, largest.space)
-                found = None if content is None else Segment.build_beside(content, largest)
-                if found is not None:
-                    return found
-        return self._build(from_table(table))
+        largest, content = self._largest(), None
+        if largest is not None and table.n_conjunctions < _BESIDE * len(largest.ids):
+            content = from_table_beside(table, largest.space)
+        found = None
+        if content is not None and largest is not None:
+            found = Segment.build_beside(content, largest)
+        if found is None:
+            self._held.append(_Held(self._build(from_table(table))))
+        elif largest is None or found.is_patterned or not (self._merges and Recent.suits(largest)):
+            self._held.append(_Held(found))
+        else:
+            self._add_recent(found, largest)
 
-    def _largest(self) -> Segment:
-        return max((held.segment for held in self._held), key=lambda segment: len(segment.ids))
+    def _add_recent(self, found: Segment, beside: Segment) -> None:
+        """Add what was laid out beside a segment to what is recent there, and is not merged now."""
+        last, is_free = self._held[-1].segment, self._held[-1] not in self._busy
+        if isinstance(last, Recent) and last.beside is beside and is_free:
+            last.add(found)
+            return
+        recent = Recent(beside)
+        recent.add(found)
+        self._held.append(_Held(recent))
+
+    def _largest(self) -> Segment | None:
+        segments = [held.segment for held in self._held if isinstance(held.segment, Segment)]
+        return max(segments, key=lambda segment: len(segment.ids), default=None)
 
     def _build(self, content: Content) -> Segment:
         return Segment.build(content, self._sample, rooms=self._rooms)
 
     def _merge_small(self) -> None:
         """Merge the last segments while they are small and each not twice the size of the next."""
-        while len(self._held) > 1 and self._held[-2] not in self._busy:
+        while len(self._held) > 1 and not self._held[-1].is_recent:
             last = self._held[-2:]
+            if last[0] in self._busy or last[1] in self._busy:
+                return
             n = last[0].size + last[1].size
             is_beside = last[0].segment.space is last[1].segment.space
             if last[0].size >= 2 * last[1].size or n > (_SOON if is_beside else _SOON // 4):
@@ -249,18 +284,22 @@ class AutoEngine:
         held = self._held
         if not held:
             return []
-        largest = max(range(len(held)), key=lambda at: held[at].size)
-        first, size = len(held) - 1, held[-1].size
+        largest = max(range(len(held)), key=lambda at: (not held[at].is_recent, held[at].size))
+        end = len(held) - held[-1].is_recent  # what is recent grows: it is merged with none
+        first, size = end - 1, held[end - 1].size
         while first > largest + 1 and held[first - 1].size < 2 * size:
             first -= 1
             size += held[first].size
-        if first < len(held) - 1 and size > _SOON // 4:
-            return held[first:]
+        if first < end - 1 and size > _SOON // 4:
+            return held[first:end]
         rest = sum(h.size for h in held[largest + 1 :])
         is_beside = all(h.segment.space is held[largest].segment.space for h in held[largest:])
         if rest > held[largest].size * (_BESIDE if is_beside else 0.5) and rest > _SOON // 4:
             return held[largest:]
-        return next(([h] for h in held if h.n_dead > max(h.size // 2, 1024)), [])
+        of = {id(h.segment) for h in held}
+        left = [h for h in held if isinstance(h.segment, Recent) and id(h.segment.beside) not in of]
+        dying = [h for h in held if h.n_dead > max(h.size // 2, 1024)]
+        return (left + dying)[:1]
 
     def _start_merger(self, due: list[_Held]) -> None:
         """Merge some segments in a thread of its own, unless it is busy."""
@@ -288,12 +327,14 @@ class AutoEngine:
 
     def _merged(self, held: list[_Held]) -> Segment | None:
         """Build one segment of what lives in several, planned for the events as they now are."""
-        segments = [h.segment for h in held]
+        segments = [h.view() for h in held]
         kept = [self._died_at[segment.ids] == _ALIVE for segment in segments]
         if not any(k.any() for k in kept):
             return None
         largest = self._largest()
-        if all(segment.space is largest.space and segment is not largest for segment in segments):
+        if largest is not None and all(
+            segment.space is largest.space and segment is not largest for segment in segments
+        ):
             found = Segment.build_beside(joined_beside(segments, kept), largest)
             if found is not None:
                 return found
@@ -308,7 +349,7 @@ class AutoEngine:
         self._held[at : at + len(old)] = new
         self._current = None
 
-    def _count_dead(self, segment: Segment) -> int:
+    def _count_dead(self, segment: Segment | Recent) -> int:
         """Count the subscriptions of a segment that are dead."""
         return len(np.unique(segment.ids[self._died_at[segment.ids] != _ALIVE]))
 
@@ -331,20 +372,35 @@ class AutoEngine:
     def parts(self) -> IndexParts:
         """Return the index as it is now: segments, and what of them is dead."""
         with self._lock:
-            self._flush()
+            segments = self.segments()
             dead = [
                 np.unique(held.segment.ids[self._died_at[held.segment.ids] != _ALIVE])
                 for held in self._held
                 if held.n_dead
             ]
             arrays = {"dead": np.concatenate([np.empty(0, np.int32), *dead])}
-            segments = [held.segment for held in self._held]
             return IndexParts(
                 Parts({"n_ids": len(self._died_at)}, arrays),
                 {segment.name: partial(take_apart, segment) for segment in segments},
                 self._sample,
                 sorted({name for segment in segments for name in segment.space.attributes}),
             )
+
+    def segments(self) -> list[Segment]:
+        """Return all that is held as segments, what is recent made into one."""
+        with self._lock:
+            self._flush()
+            found = []
+            for held in list(self._held):
+                segment = held.segment
+                if isinstance(segment, Segment):
+                    found.append(segment)
+                    continue
+                made = self._merged([held])
+                found += [] if made is None else [made]
+                if held not in self._busy:
+                    self._replace([held], made)
+            return found
 
     def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
         """Take over segments; what is dead died before all that follows."""
@@ -359,14 +415,14 @@ class AutoEngine:
 
     def explain(self, dense: int) -> str:
         """Say where a subscription is kept, and what the tables are."""
-        segments = [segment for segment, _ in self.reader().segments]
+        segments = self.segments()
         lines = [line for segment in segments for line in explain_subscription(segment, dense)]
         return "\n".join(lines) if lines else "not kept: it can never match"
 
     def describe(self) -> str:
         """List the access tables of every segment, and how much of them an event sees."""
         lines = []
-        for at, (segment, _) in enumerate(self.reader().segments):
+        for at, segment in enumerate(self.segments()):
             lines.append(f"segment {at + 1}: {segment.n_subscriptions} subscriptions")
             lines += [f"  {table}" for table in describe_tables(segment, self._sample)]
         return "\n".join(lines) if lines else "nothing is indexed"

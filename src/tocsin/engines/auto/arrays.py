@@ -154,3 +154,36 @@ class Clusters(NamedTuple):
     start: Integers
     end: Integers
     member: Integers
+
+
+class Block(NamedTuple):
+    """Some events of a batch: as bits which attributes they have, and cells by attribute.
+
+    `begin` and `end` say where their values stand, by attribute, among those that are present.
+    """
+
+    bits: Numbers
+    cells: Cells
+    begin: Integers
+    end: Integers
+
+
+class Chains(NamedTuple):
+    """What is recent: entries under prefixes, in chains of blocks that grow at their ends.
+
+    The blocks of prefix p begin with `head[p]`, and b is followed by `following[b]`; -1 is none.
+    A block has `IN_BLOCK` entries. Of the i-th, `bounds[4 * i]` and on are where the ranges of its
+    two conditions begin and end among the codes of all attributes (see `Slots`); `number[i]` is its
+    conjunction, or `NO_NUMBER`. Only what is written later ever changes for a reader: a number that
+    it does not know, or a block of such.
+    """
+
+    head: Cells
+    following: Cells
+    bounds: Codes
+    number: Numbers
+
+
+IN_BLOCK = 16
+"""How many entries a block of a chain has."""
+NO_NUMBER = np.uint32(0xFFFFFFFF)

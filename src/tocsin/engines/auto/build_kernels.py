@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.auto.arrays import (
+    IN_BLOCK,
     IS_OPEN,
     MANY,
     N_BANDS,
@@ -19,6 +20,7 @@ from tocsin.engines.auto.arrays import (
     OPEN_AT_ENDS2,
     Bitmaps,
     Cells,
+    Chains,
     Codes,
     Coding,
     Columns,
@@ -355,6 +357,47 @@ def fill_slots(keys: Keys, f: int, n_prefixes: int, slots: Codes) -> None:
             key = keys.base[f] + p * stride + s
             for i in range(np.int64(keys.start[key]), np.int64(keys.start[key + 1])):
                 slots[i] = s
+
+
+@kernel
+def add_to_chains(
+    start: Numbers,
+    entries: Words,
+    code_start: Numbers,
+    first_number: int,
+    chains: Chains,
+    tail: Cells,
+    used: Cells,
+    n_blocks: int,
+) -> Any:
+    """Add entries to the chains of their prefixes, their numbers plus the first one.
+
+    Those of prefix p are `start[p] : start[p + 1]`; the codes of attribute a start at
+    `code_start[a]`. `tail` is the last block of each chain, `used` how much of it is. There is
+    room; returns how many blocks there are now.
+    """
+    head, following, bounds, number = chains
+    n, one = np.int64(n_blocks), np.uint32(1)
+    for p in range(len(start) - 1):
+        for i in range(np.int64(start[p]), np.int64(start[p + 1])):
+            if tail[p] < 0 or used[p] == IN_BLOCK:
+                if tail[p] < 0:
+                    head[p] = n
+                else:
+                    following[tail[p]] = n
+                tail[p], used[p] = n, 0
+                n += 1
+            at = np.int64(tail[p]) * IN_BLOCK + used[p]
+            word, rest = entries[i, 0], entries[i, 1]
+            low = code_start[word & np.uint64(0xFFFF)] + np.uint32(np.uint16(word >> np.uint64(16)))
+            low2 = code_start[word >> np.uint64(48)] + np.uint32(np.uint16(rest))
+            bounds[4 * at] = low
+            bounds[4 * at + 1] = low + np.uint32(np.uint16(word >> np.uint64(32))) + one
+            bounds[4 * at + 2] = low2
+            bounds[4 * at + 3] = low2 + np.uint32(np.uint16(rest >> np.uint64(16))) + one
+            number[at] = np.uint32(rest >> np.uint64(32)) + np.uint32(first_number)
+            used[p] += 1
+    return n
 
 
 @kernel

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.joined import join_spaces, used_bounds
 from tocsin.engines.auto import build_kernels as kernels
-from tocsin.engines.auto.arrays import Conditions
-from tocsin.engines.auto.layout import Layout, read_stream
+from tocsin.engines.auto.arrays import Conditions, Stream
+from tocsin.engines.auto.layout import read_stream
 from tocsin.engines.patterns import PatternCheck, PatternChecks
 from tocsin.normalize.patterns import Pattern
 from tocsin.normalize.table import ConjunctionTable
@@ -31,6 +31,11 @@ class PatternTable(NamedTuple):
     attribute: NDArray[np.int32]
     number: NDArray[np.int32]
     negated: NDArray[np.uint8]
+
+    def none(self) -> PatternTable:
+        """Return a table without patterns."""
+        _, conjunction, attribute, number, negated = self
+        return PatternTable((), conjunction[:0], attribute[:0], number[:0], negated[:0])
 
     def checks(self, names: tuple[str, ...]) -> PatternChecks:
         """Return the patterns by conjunction, with attributes by name."""
@@ -92,17 +97,22 @@ class Indexed(Protocol):
     """What a merge needs of a segment."""
 
     space: CellSpace
-    ids: NDArray[np.int32]
     patterns: PatternTable
-    layout: Layout
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """The ids of subscriptions, by conjunction."""
+
+    @property
+    def stream(self) -> Stream:
+        """The conditions, by conjunction."""
 
 
 def merged(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) -> Content:
     """Take the kept conjunctions of several segments, one after the other."""
     chosen = [np.flatnonzero(kept).astype(np.uint32) for kept in is_kept]
     parts = [
-        read_stream(segment.layout.stream, which)
-        for segment, which in zip(segments, chosen, strict=True)
+        read_stream(segment.stream, which) for segment, which in zip(segments, chosen, strict=True)
     ]
     used = [
         None if kept.all() else used_bounds(segment.space, *part[1:])
@@ -124,7 +134,7 @@ def merged(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) ->
 def joined_beside(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) -> Content:
     """Take the kept conjunctions of several segments of one space, one after the other."""
     chosen = [np.flatnonzero(kept).astype(np.uint32) for kept in is_kept]
-    streams = [segment.layout.stream for segment in segments]
+    streams = [segment.stream for segment in segments]
     same = np.arange(len(segments[0].space.attributes), dtype=np.int32)
     return Content(
         segments[0].space,

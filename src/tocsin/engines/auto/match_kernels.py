@@ -1,16 +1,16 @@
 """Cells → matches, compiled: the conjunctions of a segment that events satisfy.
 
 Enters: the flat arrays of a segment (see `arrays`), and events as codes and cells. Leaves: for each
-event the numbers of the conjunctions that it satisfies, LIKE patterns apart. There are three ways
+event the numbers of the conjunctions that it satisfies, LIKE patterns apart. There are two ways
 here, each for its own part of a segment and batch:
 
 - `match`: event by event through the keys, entries and columns;
 - `match_groups`: events ordered by the prefix of a family; where enough of them share one, 64 at a
   time against all its entries: a mask per code says which of the 64 have it or a lower one, so an
-  entry is decided for all of them by a few loads;
-- `match_members`: table by table, for families of many members of which an event has few.
+  entry is decided for all of them by a few loads.
 
-The last two write pairs of an event and a number, as those of `bitmap_kernels` do.
+The second writes pairs of an event and a number, as those of `member_kernels` and `bitmap_kernels`
+do; `close_pairs` checks what theirs leave open.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.auto.arrays import (
+    IN_BLOCK,
     IS_OPEN,
     MANY,
     NUMBER,
     OPEN_AT_ENDS,
     OPEN_AT_ENDS2,
     Cells,
+    Chains,
     Clusters,
     Codes,
     Coding,
@@ -44,9 +46,6 @@ from tocsin.jit import LANES, emit_block, inlined, inner, kernel, lowest_bit, pr
 
 SCAN_FROM = 8
 """From how many entries on a cluster is scanned by itself."""
-_IN_WORD = np.uint64(63)
-_LOW = np.uint64(0xFFFF0000)
-"""The bits of an entry's first word that hold the low of its first condition."""
 
 
 @inlined
@@ -157,11 +156,14 @@ def _find_clusters(
 
 
 @inlined
-def _check(word: Scalar, rest: Scalar, row: Codes) -> Any:
-    """Whether an entry's words hold for an event; and its number, marked when it is still open."""
+def _check(word: Scalar, rest: Scalar, code: Scalar, code2: Scalar) -> Any:
+    """Whether an entry's words hold for the codes of its attributes.
+
+    And its number, marked when it is still open.
+    """
     width, width2 = np.uint16(word >> np.uint64(32)), np.uint16(rest >> np.uint64(16))
-    distance = np.uint16(row[word & np.uint64(0xFFFF)] - np.uint16(word >> np.uint64(16)))
-    distance2 = np.uint16(row[word >> np.uint64(48)] - np.uint16(rest))
+    distance = np.uint16(code - np.uint16(word >> np.uint64(16)))
+    distance2 = np.uint16(code2 - np.uint16(rest))
     number = np.uint32(rest >> np.uint64(32))
     at_end = ((distance == 0) | (distance == width)) & ((number & OPEN_AT_ENDS) != 0)
     at_end2 = ((distance2 == 0) | (distance2 == width2)) & ((number & OPEN_AT_ENDS2) != 0)
@@ -187,7 +189,9 @@ def _scan_large(
             n_small += 1
             continue
         for i in range(first, last):
-            is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], row)
+            word, rest = entries[i, 0], entries[i, 1]
+            code, code2 = row[word & np.uint64(0xFFFF)], row[word >> np.uint64(48)]
+            is_inside, number, is_open = _check(word, rest, code, code2)
             out[n] = number
             n += is_inside
             n_open += is_inside & is_open
@@ -207,7 +211,9 @@ def _scan_small(
         n_left = np.int64(0)
         for k in range(n_clusters):
             i, last = clusters.start[k], clusters.end[k]
-            is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], row)
+            word, rest = entries[i, 0], entries[i, 1]
+            code, code2 = row[word & np.uint64(0xFFFF)], row[word >> np.uint64(48)]
+            is_inside, number, is_open = _check(word, rest, code, code2)
             out[n] = number
             n += is_inside
             n_open += is_inside & is_open
@@ -381,14 +387,6 @@ def match(
 
 
 @inlined
-def _cell_code(coding: Coding, a: Scalar, cell: Scalar) -> Scalar:
-    """Return the code of a cell."""
-    if coding.is_exact[a] or cell < 2:
-        return cell
-    return 2 + (cell - 2) * 65533 // (coding.n_cells[a] - 2)
-
-
-@inlined
 def _fill_masks(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, masks: Any) -> None:
     """Write for each code of each attribute which of up to 64 events have a lower one.
 
@@ -481,7 +479,9 @@ def _scan_entries(
     found = codes[event]
     for k in range(n_clusters):
         for i in range(clusters.start[k], clusters.end[k]):
-            is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], found)
+            word, rest = entries[i, 0], entries[i, 1]
+            code, code2 = found[word & np.uint64(0xFFFF)], found[word >> np.uint64(48)]
+            is_inside, number, is_open = _check(word, rest, code, code2)
             if not is_inside:
                 continue
             if is_open:
@@ -577,158 +577,90 @@ def match_groups(
 
 
 @inlined
-def _fill_block(
-    coding: Coding, cells: Cells, first: Scalar, last: Scalar, codes: Codes, present: Words
-) -> None:
-    """Write the codes of some events, and as bits which attributes they have."""
-    for start in range(first, last, 256):
-        end = min(start + 256, last)
-        for event in range(start - first, end - first):
-            for a in range(codes.shape[1]):
-                codes[event, a] = 0
-            for word in range(present.shape[1]):
-                present[event, word] = np.uint64(0)
-        for a in range(len(cells)):
-            word, bit = a >> 6, np.uint64(1) << np.uint64(a & 63)
-            for event in range(start, end):
-                cell = np.int64(cells[a, event])
-                if cell > 0:
-                    codes[event - first, a] = _cell_code(coding, a, cell)
-                    present[event - first, word] |= bit
-
-
-@inlined
-def _find_member(
-    coding: Coding,
-    keys: Keys,
-    entries: Words,
-    f: Scalar,
-    m: Scalar,
-    cells: Cells,
-    first: Scalar,
-    last: Scalar,
-    found: Clusters,
+def _scan_chain(
+    stream: Stream,
+    chains: Chains,
+    block: Scalar,
+    limit: Scalar,
+    below: Words,
+    codes: Codes,
+    rows: Cells,
+    row: Cells,
+    order: Cells,
+    at: Scalar,
+    pairs: Any,
+    n: Scalar,
 ) -> Scalar:
-    """Look some events up in one table; write their clusters, return how many.
+    """Decide the entries of a chain for up to 64 events, from the one at `at` on.
 
-    `found.member` are the events, counted from the first.
+    Returns where the next pair goes, or -1 when there is no room.
     """
-    n = np.int64(0)
-    attribute = keys.member_attribute[m]
-    key = keys.base[f] + keys.member_offset[m]
-    skips_absent = attribute >= 0 and coding.digit[keys.member_digit[m]] < 0
-    for event in range(first, last):
-        digit = np.int64(0)
-        if attribute >= 0:
-            cell = np.int64(cells[attribute, event])
-            if cell == 0 and skips_absent:
+    _, following, bounds, numbers = chains
+    pair_event, pair_number = pairs
+    while block >= 0:
+        for i in range(np.uint64(block * IN_BLOCK), np.uint64((block + 1) * IN_BLOCK)):
+            first = np.uint64(4) * i
+            mask = below[bounds[first + np.uint64(1)]] ^ below[bounds[first]]
+            mask &= below[bounds[first + np.uint64(3)]] ^ below[bounds[first + np.uint64(2)]]
+            if mask == 0:
                 continue
-            code = _cell_code(coding, attribute, cell)
-            digit = (code - 2) >> coding.shift[attribute]
-            if coding.is_point[attribute]:
-                digit = np.int64(coding.digit[keys.member_digit[m] + code])
-            if digit < 0:
+            number = numbers[i] & NUMBER
+            if number >= limit:
                 continue
-        start, end = np.int64(keys.start[key + digit]), np.int64(keys.start[key + digit + 1])
-        found.member[n] = event - first
-        found.start[n] = start
-        found.end[n] = end
-        n += start < end
-        for i in range(start, min(end, start + 24), 4):
-            prefetch_row(entries, i)
+            is_open = numbers[i] > NUMBER
+            while mask:
+                event = at + lowest_bit(mask)
+                mask &= mask - np.uint64(1)
+                holds = True
+                if is_open:
+                    _fill_row(codes, rows, event, row)
+                    holds = _holds(stream.words, np.int64(stream.start[number]), row)
+                if n == len(pair_event):
+                    return np.int64(-1)
+                pair_event[n] = order[event]
+                pair_number[n] = number
+                n += holds
+        block = np.int64(following[block])
     return n
 
 
-@inlined
-def _sift(
-    entries: Words,
-    found: Clusters,
-    k: Scalar,
-    n_found: Scalar,
-    present: Words,
-    codes: Codes,
-    likely: Any,
-) -> Any:
-    """Find the entries of clusters that ask for no attribute that their events lack.
-
-    `likely` are entries and events; what their checks will need of the codes, which are flat, is
-    on its way. Takes as many clusters from the k-th on as there is room for; returns how many
-    entries are likely, and the next cluster.
-    """
-    entry, name = likely
-    n_attributes = np.uint64(len(codes) // len(present))
-    n = np.int64(0)
-    while k < n_found and n + found.end[k] - found.start[k] <= len(entry):
-        event = np.uint64(found.member[k])
-        row = event * n_attributes
-        for i in range(np.uint64(found.start[k]), np.uint64(found.end[k])):
-            word, rest = entries[i, 0], entries[i, 1]
-            a, b = word & np.uint64(0xFFFF), word >> np.uint64(48)
-            lacks = ~present[event, a >> np.uint64(6)] >> (a & _IN_WORD)
-            lacks &= np.uint64((word & _LOW) > 0)
-            lacks_b = ~present[event, b >> np.uint64(6)] >> (b & _IN_WORD)
-            lacks_b &= np.uint64(np.uint16(rest) > 0)
-            if (lacks | lacks_b) & np.uint64(1):
-                continue
-            entry[n] = i
-            name[n] = event
-            n += 1
-            prefetch_row(codes, np.int64(row + a))
-            prefetch_row(codes, np.int64(row + b))
-        k += 1
-    return n, k
-
-
 @kernel
-def match_members(
-    coding: Coding,
+def match_chains(
     stream: Stream,
-    keys: Keys,
-    entries: Words,
-    f: int,
-    cells: Cells,
-    block: int,
+    chains: Chains,
+    limit: int,
+    code_start: Numbers,
+    codes: Codes,
+    rows: Cells,
+    order: Cells,
+    prefix_of: Integers,
     pair_event: Cells,
     pair_number: Numbers,
 ) -> Any:
-    """Write pairs for a family without a prefix, member by member; return how many, or -1.
+    """Write pairs for what is recent, numbers below a limit; return how many, -1 if too many.
 
-    `cells` are by attribute; `block` events at a time, so that what is asked of them first, which
-    attributes they have, stays in the cache while the entries of all members pass.
+    Events are ordered by prefix as for `match_groups`; the codes of attribute a start at
+    `code_start[a]`.
     """
-    found = _make_clusters(block)
-    likely = (np.empty(1024, np.int64), np.empty(1024, np.int64))
-    codes = np.empty((block, max(len(cells), 1)), np.uint16)
-    present = np.empty((block, (len(cells) >> 6) + 1), np.uint64)
-    flat, row = codes.reshape(-1), np.empty(len(cells), np.int32)
-    n_events = cells.shape[1]
-    n = np.int64(0)
-    for first in range(0, n_events, block):
-        last = min(first + block, n_events)
-        _fill_block(coding, cells, first, last, codes, present)
-        for m in range(keys.member_start[f], keys.member_start[f + 1]):
-            n_found = _find_member(coding, keys, entries, f, m, cells, first, last, found)
-            k = np.int64(0)
-            while k < n_found:
-                size = found.end[k] - found.start[k]
-                if size > len(likely[0]):
-                    likely = (np.empty(size, np.int64), np.empty(size, np.int64))
-                n_likely, k = _sift(entries, found, k, n_found, present, flat, likely)
-                for at in range(n_likely):
-                    i, event = likely[0][at], likely[1][at]
-                    is_inside, number, is_open = _check(entries[i, 0], entries[i, 1], codes[event])
-                    if not is_inside:
-                        continue
-                    if is_open:
-                        for a in range(len(cells)):
-                            row[a] = cells[a, first + event]
-                        place = np.int64(stream.start[number & NUMBER])
-                        is_inside = _holds(stream.words, place, row)
-                    if n == len(pair_event):
-                        return -1
-                    pair_event[n] = first + event
-                    pair_number[n] = number & NUMBER
-                    n += is_inside
+    pairs = (pair_event, pair_number)
+    n_codes = np.int64(code_start[len(code_start) - 1])
+    masks = (np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64))
+    row = np.empty(codes.shape[1], np.int32)
+    n, at = np.int64(0), np.int64(0)
+    while at < len(order):
+        prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
+        block = np.int64(chains.head[prefix]) if prefix >= 0 else np.int64(-1)
+        if block < 0:
+            at = end
+        while at < end:
+            stop = min(at + 64, end)
+            _fill_masks(codes, at, stop, code_start, masks)
+            n = _scan_chain(
+                stream, chains, block, limit, masks[1], codes, rows, row, order, at, pairs, n
+            )
+            if n < 0:
+                return -1
+            at = stop
     return n
 
 

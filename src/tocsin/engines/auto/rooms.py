@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 _SMALL = 1 << 20
 """Smaller arrays are not kept: the allocator sees to those."""
-_KEPT = 8
+_LARGE = 1 << 30
+"""Nor are larger ones: they would hold what others need."""
+_KEPT = 16
 
 
 class Rooms:
@@ -30,7 +32,7 @@ class Rooms:
         """Return an array of at least n elements, with anything in it."""
         kind = np.dtype(dtype)
         n_bytes = n * kind.itemsize
-        if n_bytes < _SMALL:
+        if not _SMALL <= n_bytes <= _LARGE:
             return np.empty(n, kind)
         with self._lock:
             free = [r for r in range(len(self._kept)) if self._is_free(r)]

@@ -21,6 +21,9 @@ from tocsin.engines.auto.arrays import (
 )
 from tocsin.jit import inlined, kernel
 
+_BLOCK = 64
+"""How many events are turned round at a time."""
+
 
 @inlined
 def _cell_code(coding: Coding, a: Scalar, cell: Scalar) -> Scalar:
@@ -38,24 +41,36 @@ def to_rows(coding: Coding, cells: Cells, place: Cells, codes: Codes, rows: Cell
     """
     n_attributes, n_events = cells.shape
     has_rows, has_place = len(rows) > 0, len(place) > 0
-    for first in range(0, n_events, 256):
-        last = min(first + 256, n_events)
-        for event in range(first, last if not has_place else first):
-            for a in range(n_attributes):
-                codes[event, a] = 0
+    block = np.zeros((_BLOCK, n_attributes), np.uint16)
+    for first in range(0, n_events, _BLOCK):
+        last = min(first + _BLOCK, n_events)
         for a in range(n_attributes):
             n_cells, is_exact = coding.n_cells[a], coding.is_exact[a]
+            if has_rows:
+                for event in range(first, last):
+                    rows[place[event] if has_place else event, a] = cells[a, event]
             for event in range(first, last):
-                cell = np.int64(cells[a, event])
-                if has_rows:
-                    rows[place[event] if has_place else event, a] = cell
-                code = cell
-                if not is_exact and cell >= 2:
-                    code = 2 + (cell - 2) * 65533 // (n_cells - 2)
-                if has_place:
-                    codes[place[event], a] = code
-                elif cell > 0:
-                    codes[event, a] = code
+                code = np.int64(cells[a, event])
+                if not is_exact and code >= 2:
+                    code = 2 + (code - 2) * 65533 // (n_cells - 2)
+                block[event - first, a] = code
+        for event in range(first, last):
+            row = place[event] if has_place else event
+            for a in range(n_attributes):
+                codes[row, a] = block[event - first, a]
+
+
+@kernel
+def fill_rows(start: Integers, event: Cells, cell: Cells, row_of: Cells, rows: Cells) -> None:
+    """Write the cells of some events by row; `row_of[e]` is the row of event e, or -1.
+
+    The values that are present are given by attribute; the rows are of zeros.
+    """
+    for a in range(len(start) - 1):
+        for i in range(start[a], start[a + 1]):
+            row = row_of[event[i]]
+            if row >= 0:
+                rows[row, a] = cell[i]
 
 
 @kernel

@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import EventBatch
 from tocsin.encode.shares import guessed_shares, measured_shares
-from tocsin.engines.auto import bitmap_kernels, row_kernels
+from tocsin.engines.auto import bitmap_kernels, member_kernels, row_kernels
 from tocsin.engines.auto import match_kernels as kernels
-from tocsin.engines.auto.arrays import NUMBER, Coding
+from tocsin.engines.auto.arrays import IS_OPEN, NUMBER, Coding, Stream
 from tocsin.engines.auto.content import Content, PatternTable
 from tocsin.engines.auto.layout import Layout, lay_out, read_stream
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.auto.prepared import Prepared, Rows, to_rows
 from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.patterns import PatternChecks
+from tocsin.jit import LANES
 
 _GROUP_FROM = 2048
 """From how many events on a batch is ordered before it is matched."""
@@ -139,6 +140,16 @@ class Segment:
         return -1
 
     @property
+    def stream(self) -> Stream:
+        """The conditions, by conjunction."""
+        return self.layout.stream
+
+    @property
+    def needs_cells(self) -> bool:
+        """Whether codes say less of an event than its cells do."""
+        return self._needs_cells
+
+    @property
     def is_patterned(self) -> bool:
         """Whether some conjunction has LIKE patterns."""
         return len(self.patterns.conjunction) > 0
@@ -165,7 +176,7 @@ class Segment:
             found = join(found, self._find_in_groups(batch, base))
         if self._by_member >= 0 and n >= _MEMBERS_FROM:
             is_skipped[self._by_member] = True
-            found = join(found, self._find_by_member(batch.cells, base))
+            found = join(found, self._find_by_member(batch, base))
         if len(layout.columns.window) or not is_skipped.all():
             rows = batch.rows(self.coding, self._needs_cells)
             found = join(found, self._find_by_event(is_skipped, rows, base))
@@ -237,27 +248,54 @@ class Segment:
                 *pairs,
             )
             if n_pairs >= 0:
-                return _spread(pairs, n_pairs, n, base)
+                return spread(pairs, n_pairs, n, base)
             room *= 4
 
-    def _find_by_member(self, cells: NDArray[np.int32], base: int) -> Candidates:
-        n, layout = cells.shape[1], self.layout
+    @cached_property
+    def _asked(self) -> NDArray[np.uint32]:
+        """The two attributes that each entry asks for, see `member_kernels.find_asked`."""
+        asked = np.zeros(len(self.layout.entries) + LANES, np.uint32)
+        member_kernels.find_asked(self.layout.entries, len(self.coding.n_cells), asked)
+        return asked
+
+    def _find_by_member(self, batch: Prepared, base: int) -> Candidates:
+        n, layout = len(batch.events), self.layout
         room = 4 * n
         while True:
             pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
-            n_pairs = kernels.match_members(
+            n_pairs = member_kernels.match_members(
                 self.coding,
-                layout.stream,
                 layout.keys,
                 layout.entries,
+                self._asked,
                 self._by_member,
-                cells,
+                *batch.present,
+                n,
                 _MEMBER_EVENTS,
                 *pairs,
             )
             if n_pairs >= 0:
-                return _spread(pairs, n_pairs, n, base)
+                break
             room *= 4
+        event, number = self._close(batch, pairs[0][:n_pairs], pairs[1][:n_pairs])
+        return spread((event, number), len(event), n, base)
+
+    def _close(
+        self, batch: Prepared, event: NDArray[np.int32], number: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+        """Check the open ones among pairs; return those that hold."""
+        is_open = number >= IS_OPEN
+        if not is_open.any():
+            return event, number
+        events = np.unique(event[is_open])
+        rows = batch.rows_of(events)
+        event_row = np.searchsorted(events, event[is_open]).astype(np.int32)
+        open_number = number[is_open]
+        n = kernels.close_pairs(self.layout.stream, rows, event_row, open_number, len(open_number))
+        return (
+            np.concatenate([event[~is_open], events[event_row[:n]]]),
+            np.concatenate([number[~is_open], open_number[:n]]),
+        )
 
     def _find_in_bitmaps(self, cells: NDArray[np.int32], base: int) -> Candidates:
         n, layout = cells.shape[1], self.layout
@@ -342,9 +380,10 @@ def join(a: Candidates, b: Candidates) -> Candidates:
     return Candidates(offsets, found)
 
 
-def _spread(
+def spread(
     pairs: tuple[NDArray[np.int32], NDArray[np.uint32]], n_pairs: int, n_events: int, base: int
 ) -> Candidates:
+    """Put pairs in the order of events, each number plus a base."""
     offsets = np.zeros(n_events + 1, np.int64)
     out = np.empty(n_pairs, np.uint32)
     row_kernels.spread(*pairs, n_pairs, 0, n_events, base, offsets, out)

@@ -138,6 +138,11 @@ class ClusterEngine(TwoPhaseEngine):
         shares = np.where(keys >= 0, self._book.shares(np.maximum(keys, 0)), 1.0)
         return np.asarray(shares.prod(axis=1))
 
+    def expected_checks(self) -> float:
+        """Return how many conjunctions an event is expected to be checked against."""
+        clusters = np.flatnonzero(self._table_of_clusters() > -2)
+        return float((self.access_shares(clusters) * self._clusters[clusters, COUNT]).sum())
+
     # Conjunctions.
 
     def _place(self, slots: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -36,9 +36,9 @@ class Costs:
     """Nanoseconds and bytes, as measured with the kernels of this package."""
 
     table: float = 4.0
-    hash: float = 40.0
+    hash: float = 80.0
     hash_attribute: float = 4.0
-    check: float = 1.5
+    check: float = 1.0
     check_predicate: float = 0.1
     table_bytes: float = 64.0
     entry_bytes: float = 64.0

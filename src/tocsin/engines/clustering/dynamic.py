@@ -14,13 +14,13 @@ in the approximate form that the paper gives, are kept as conjunctions come and 
 
 Options: `bm_max` (checks an event; default 1), `b_min` (conjunctions; 500), `rp_min` (conjunctions;
 2,000; at least `b_min`, else a table would be removed as soon as it is made), `s_min` (checks an
-event that a new table must save; 30).
+event that a new table must save; 80).
 
 Deviations: metrics are looked at after each call, or every 16,384 conjunctions of a bulk load,
 rather than after each conjunction. A cluster that stays a candidate is looked at again when it has
 grown by a quarter. A table must also save an event `s_min` checks, as looking into it costs as
 much; of several schemas with enough power the one that saves most is taken first. Groups are
-limited as `groups` says, tables to 256; where candidates have more than 32,768 conjunctions, some
+limited as `groups` says, tables to 256; where candidates have more than 16,384 conjunctions, some
 of each are counted and stand for all. The statistics that an "independent tool" provides are those
 of `profile`.
 """
@@ -48,8 +48,8 @@ from tocsin.engines.clustering.runs import positions
 from tocsin.errors import ArgumentError
 
 _CHUNK = 16_384
-_COUNTED = 32_768
-_COUNTED_EACH = 16
+_COUNTED = 16_384
+_COUNTED_EACH = 8
 _GROWTH = 1.25
 _MAX_TABLES = 256
 
@@ -62,7 +62,7 @@ class DynamicEngine(ClusterEngine):
     """
 
     def __init__(
-        self, bm_max: float = 1.0, b_min: int = 500, rp_min: int = 2_000, s_min: float = 30.0
+        self, bm_max: float = 1.0, b_min: int = 500, rp_min: int = 2_000, s_min: float = 80.0
     ) -> None:
         super().__init__(Costs(check_predicate=0.0))
         if b_min > rp_min:
@@ -174,7 +174,7 @@ class DynamicEngine(ClusterEngine):
         chosen = positions(counts) % step[owner] == 0
         slots, owner = self._slots_in(clusters)[chosen], owner[chosen]
         sizes = self._held.conjunctions[slots, SIZE]
-        groups = groups_of(self._book, self._predicates_of(slots), sizes)
+        groups = groups_of(self._book, self._predicates_of(slots), sizes, has_keys=False)
         owner = owner[groups.conjunction]
         existing = np.array([encode(schema) for schema in self.tables.values()], np.uint64)
         moves = groups.share <= self.access_shares(clusters)[owner]

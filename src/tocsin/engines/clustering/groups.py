@@ -58,9 +58,15 @@ class Groups(NamedTuple):
 
 
 def groups_of(
-    book: PredicateBook, predicates: NDArray[np.int32], sizes: NDArray[np.int32]
+    book: PredicateBook,
+    predicates: NDArray[np.int32],
+    sizes: NDArray[np.int32],
+    has_keys: bool = True,
 ) -> Groups:
-    """Return the groups of conjunctions, given their predicates one after another."""
+    """Return the groups of conjunctions, given their predicates one after another.
+
+    Without keys, `key` and `schema_of_key` are empty.
+    """
     owner = np.repeat(np.arange(len(sizes)), sizes)
     dimension = book.dimension[predicates]
     points = np.flatnonzero((dimension >= 0) & (dimension < _DIMENSIONS))
@@ -75,7 +81,7 @@ def groups_of(
         for size in range(2, min(n, MAX_SCHEMA) + 1):
             for columns in combinations(range(n), size):
                 parts += [_part(book, chosen, matrix[:, columns])]
-    return _number(parts)
+    return _number(parts, has_keys)
 
 
 def _most_selective(
@@ -102,9 +108,10 @@ def _part(
     return chosen, code, shares, key
 
 
-def _number(parts: Sequence[tuple[NDArray[Any], ...]]) -> Groups:
+def _number(parts: Sequence[tuple[NDArray[Any], ...]], has_keys: bool) -> Groups:
     conjunction, code, share, key = (np.concatenate(column) for column in zip(*parts, strict=True))
     codes, schema = np.unique(code, return_inverse=True)
+    key = key if has_keys else key[:0]
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
     return Groups(conjunction, schema, share, number, schema[first], codes)
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.engines.clustering import predicate_kernels as kernels
-from tocsin.engines.clustering.cluster_kernels import GUESS, TRUE
+from tocsin.engines.clustering.arrays import GUESS, TRUE
 from tocsin.engines.clustering.predicate_kernels import Conditions, Definitions
 from tocsin.engines.clustering.runs import places, positions
 from tocsin.model import INT64_MAX, INT64_MIN

@@ -21,146 +21,70 @@ is checked once. An absent value is a value like others. LIKE patterns are check
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.fastint import audit, kernels
-from tocsin.engines.fastint.arrays import ABSENT, POINT, PRESENT, Events, Rows, Slots, take_rows
+from tocsin.engines.fastint.arrays import N_ENTRIES
 from tocsin.engines.fastint.index import SvTrees
-from tocsin.engines.fastint.rows import Attributes
-from tocsin.engines.patterns import PatternChecks
-from tocsin.engines.protocol import Found
-from tocsin.engines.tree import id_kernels
+from tocsin.engines.intervals.arrays import (
+    ABSENT,
+    LOW,
+    POINT,
+    PRESENT,
+    RUN,
+    SIZE_BITS,
+    Events,
+    Rows,
+)
+from tocsin.engines.intervals.engine import IntervalEngine
 from tocsin.engines.tree.growing import grown
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.table import ConjunctionTable
 
-_CHUNK_CELLS = 1 << 19
-"""How many values are encoded at a time."""
+_MOST_WAYS = 70
+"""More nodes than lie on the way from a leaf to the root."""
 
 
-class FastintEngine:
-    """Conjunctions in slots, their rows, and the trees that find them."""
+class FastintEngine(IntervalEngine):
+    """Conjunctions in slots, and the trees that find them."""
 
     def __init__(self) -> None:
-        self._attributes = Attributes()
+        super().__init__()
         self._index = SvTrees(self._attributes.places)
-        self._patterns = PatternChecks()
-        self._rows = Rows(
-            np.empty(64, np.int32),
-            np.empty(64, np.int8),
-            np.empty(64, np.int64),
-            np.empty(64, np.int64),
-            np.empty(64, np.int16),
-            np.empty(64, np.int16),
-        )
-        self._slots = Slots(
-            np.empty(64, np.int64),
-            np.empty(64, np.int32),
-            np.empty(64, np.int32),
-            np.full(64, -1, np.int64),
-        )
-        self._group = np.empty(64, np.int32)
-        self._seen = np.full(64, -1, np.int64)
-        self._first_of = np.full(64, -1, np.int64)
-        self._next_of = np.full(64, -1, np.int64)
-        self._n_rows = self._n_slots = self._n_live = 0
-        self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._n_constrained = np.zeros(0, np.int64)
-        self._stamp = 0
-        self._out = np.empty(256, np.int32)
 
     # The protocol.
-
-    def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions."""
-        rows, sizes = self._attributes.rows_of(table)
-        self._note(ids)
-        slots = self._place(rows, sizes)
-        self._own(slots, table.subscription)
-        self._patterns.add(table, slots)
-        self._count(rows, sizes, 1)
-        self._index.name_points(rows.low[rows.kind == POINT])
-        if self._index.is_due(self._n_live):
-            self._build()
-        else:
-            self._index.append(self._rows, self._slots, slots)
-
-    def delete(self, ids: NDArray[np.int64]) -> None:
-        """Forget subscriptions."""
-        gone = [slot for dense in ids.tolist() for slot in self._slots_of(dense)]
-        if not gone:
-            return
-        slots = np.array(gone, np.int64)
-        self._count(self._rows_in(slots), self._slots.size[slots], -1)
-        self._slots.owner[slots] = -1
-        self._first_of[ids] = -1
-        self._patterns.discard(gone)
-        self._n_live -= len(gone)
-        self._index.note_stale(int(self._slots.n_entries[slots].sum()))
-        for slot, size in zip(gone, self._slots.size[slots].tolist(), strict=True):
-            self._free[size].append(slot)
-        if self._index.is_due(self._n_live):
-            self._build()
 
     def replace(self, old: int, new: int, table: ConjunctionTable) -> None:
         """Put a subscription in the place of another, moving only the bounds that differ."""
         rows, sizes = self._attributes.rows_of(table)
         slots = self._slots_of(old)
-        if not self._fits(slots, rows, sizes) or len(table.pattern_condition):
+        is_spread = self._attributes.places.is_spread  # then the trees are built anew
+        if is_spread or len(table.pattern_condition) or not self._fits(slots, rows, sizes):
             self.delete(np.array([old]))
             self.insert(np.array([new]), table)
             return
         self._note(np.array([new]))
-        if self._index.is_due(self._n_live):  # new strings may have spread the marks
-            self._build()
+        self._follow()
         first = 0
         for slot, size in zip(slots, sizes.tolist(), strict=True):
+            start = int(self._held.slots[slot, RUN]) >> SIZE_BITS
             for i in range(size):
-                self._move(slot, int(self._slots.start[slot]) + i, rows, first + i)
+                self._move(slot, start + i, rows, first + i)
             first += size
         self._patterns.discard(slots)
-        self._slots.owner[slots] = new
+        self._owner[slots] = new
         self._first_of[new], self._first_of[old] = self._first_of[old], -1
+        self._settle()
 
     def profile(self, events: EventBatch) -> None:
         """Do nothing: the sizes of the sets are known."""
 
-    def reader(self) -> None:
-        """Say that matches have to wait for changes."""
-
     def merge(self) -> None:
         """Build the trees anew."""
         self._build()
-
-    def match_batch(self, events: EventBatch) -> Found:
-        """Match a batch, chunk by chunk."""
-        n = len(events)
-        offsets = np.zeros(n + 1, np.int64)
-        size = max(_CHUNK_CELLS // max(len(self._attributes), 1), 16)
-        for first in range(0, n, size):
-            part = offsets[first : min(first + size, n) + 1]
-            self._find(self._attributes.encode(events, first, len(part) - 1), part)
-        found = self._out[: offsets[-1]]
-        if len(self._patterns):
-            offsets, found = self._patterns.keep(events, offsets, found)
-        ids, ends = np.empty(len(found), np.int32), np.empty(n, np.int64)
-        seen = (self._seen, self._stamp)
-        id_kernels.to_ids(offsets, found, self._slots.owner, self._group, *seen, ids, ends)
-        self._stamp += n
-        return Found(np.append(np.int64(0), ends), ids[: ends[-1] if n else 0])
-
-    def match_one(self, event: Mapping[str, object]) -> list[int]:
-        """Match one event."""
-        offsets = np.zeros(2, np.int64)
-        self._find(self._attributes.encode_one(event), offsets)
-        found = self._patterns.keep_one(event, self._out[: offsets[-1]])
-        return list(dict.fromkeys(self._slots.owner[found].tolist()))
 
     def lub(self, attribute: str) -> Condition | None:
         """Return the least interval on each line that covers all conditions on an attribute.
@@ -170,7 +94,7 @@ class FastintEngine:
         number = self._attributes.places.number_of.get(attribute)
         if number is None or self._n_constrained[number] < self._n_live or not self._n_live:
             return None
-        rows = self._rows_in(np.flatnonzero(self._slots.owner[: self._n_slots] >= 0))
+        rows = self._rows_in(self._live())
         return audit.cover(rows, number, self._attributes.places)
 
     def explain(self, dense: int) -> str:
@@ -180,7 +104,7 @@ class FastintEngine:
         for slot in self._slots_of(dense):
             rows = self._rows_in(np.array([slot]))
             on = dict.fromkeys(names[a] for a in rows.attribute.tolist())
-            n = int(self._slots.n_entries[slot])
+            n = int(self._held.n_entries[slot])
             where = f"in {n} nodes of the trees of {', '.join(on)}" if on else "under no condition"
             lines.append(f"held {where}")
         return "\n".join(lines) if lines else "not kept: it can never match"
@@ -188,26 +112,23 @@ class FastintEngine:
     def describe(self) -> str:
         """Say how large the trees are."""
         n_trees = int(np.count_nonzero(self._index.trees.size > 1))
-        entries = int(self._index.nodes.state[1])
+        entries = int(self._index.nodes.state[N_ENTRIES])
         return f"{n_trees} trees with {entries} entries for {self._n_live} conjunctions"
 
     def check(self) -> None:
         """Verify every invariant."""
-        live = np.flatnonzero(self._slots.owner[: self._n_slots] >= 0)
-        assert len(live) == self._n_live, "a conjunction is lost"
-        n_free = sum(len(slots) for slots in self._free.values())
-        assert n_free + len(live) == self._n_slots, "a slot is lost"
+        super().check()
+        live = self._live()
         counted = self._n_constrained.copy()
-        self._count(self._rows_in(live), self._slots.size[live], -1)
+        self._count(self._rows_in(live), self._held.sizes(live), -1)
         assert not self._n_constrained.any(), "conditions are miscounted"
         self._n_constrained = counted
-        audit.check(self._index, self._rows, self._slots, live)
+        audit.check(self._index, self._held, live)
 
     @property
     def nbytes(self) -> int:
         """Bytes held by rows, slots and trees."""
-        own = (*self._rows, *self._slots, self._group, self._seen, self._first_of, self._next_of)
-        return sum(array.nbytes for array in own) + self._index.nbytes
+        return super().nbytes + self._index.nbytes
 
     # Inside.
 
@@ -215,18 +136,23 @@ class FastintEngine:
         """Write the conjunctions that some events match behind those found before."""
         index, done = self._index, 0
         full = np.flatnonzero(self._n_constrained == self._n_live)
+        any_full = len(full) > 0
+        if not any_full:
+            full = np.arange(len(self._attributes))
+        way = np.empty(_MOST_WAYS * (2 if any_full else len(full) + 1), np.int64)
         while True:
             done = kernels.match(
                 index.trees,
                 index.nodes,
-                self._rows,
-                self._slots,
+                self._held.rows,
+                self._held.slots,
                 events,
                 full,
+                any_full,
                 self._n_live,
                 done,
-                self._seen,
                 self._stamp,
+                way,
                 self._out,
                 offsets,
             )
@@ -236,82 +162,35 @@ class FastintEngine:
         self._stamp += len(offsets) - 1
 
     def _build(self) -> None:
-        live = np.flatnonzero(self._slots.owner[: self._n_slots] >= 0)
-        self._attributes.drop_cuts(self._rows, self._row_places(live))
-        self._index.build(self._rows, self._slots, live)
+        """Build the trees anew, without what is gone."""
+        live = self._live()
+        self._attributes.drop_cuts(self._held.rows, self._held.places(live))
+        self._index.build(self._held, live)
 
-    def _note(self, ids: NDArray[np.int64]) -> None:
-        """Make room for new dense ids and attributes."""
-        if len(ids) and ids[-1] >= len(self._first_of):
-            first = len(self._first_of)
-            self._first_of = grown(self._first_of, int(ids[-1]) + 1)
-            self._first_of[first:] = -1
+    def _add(self, slots: NDArray[np.int64], rows: Rows, sizes: NDArray[np.int64]) -> None:
+        self._follow()
+        self._count(rows, sizes, 1)
+        self._index.name_points(rows.low[rows.kind == POINT])
+        if self._index.is_due(self._n_live):
+            self._build()
+        else:
+            self._index.append(self._held, slots)
+
+    def _remove(self, slots: NDArray[np.int64]) -> None:
+        self._count(self._rows_in(slots), self._held.sizes(slots), -1)
+        self._index.note_stale(int(self._held.n_entries[slots].sum()))
+
+    def _settle(self) -> None:
+        if self._index.is_due(self._n_live):
+            self._build()
+
+    def _follow(self) -> None:
         n = len(self._attributes)
         more = n - len(self._n_constrained)
         self._n_constrained = np.append(self._n_constrained, np.zeros(more, np.int64))
         self._index.make_room(n)
 
-    def _place(self, rows: Rows, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give conjunctions slots, and write their rows; return the slots."""
-        slots = np.empty(len(sizes), np.int64)
-        fresh = np.ones(len(sizes), np.bool_)
-        if self._free:
-            for i, size in enumerate(sizes.tolist()):
-                if self._free[size]:
-                    slots[i], fresh[i] = self._free[size].pop(), False
-        n_fresh = int(np.count_nonzero(fresh))
-        slots[fresh] = self._n_slots + np.arange(n_fresh)
-        self._grow(self._n_slots + n_fresh, self._n_rows + int(sizes[fresh].sum()))
-        self._slots.start[slots[fresh]] = self._n_rows + np.cumsum(sizes[fresh]) - sizes[fresh]
-        self._slots.size[slots[fresh]] = sizes[fresh]
-        self._n_slots += n_fresh
-        self._n_rows += int(sizes[fresh].sum())
-        at = self._row_places(slots)
-        for name in Rows._fields:
-            getattr(self._rows, name)[at] = getattr(rows, name)
-        self._n_live += len(slots)
-        return slots
-
-    def _grow(self, n_slots: int, n_rows: int) -> None:
-        self._rows = Rows._make(grown(array, n_rows) for array in self._rows)
-        if n_slots > len(self._seen):
-            first = len(self._seen)
-            self._slots = Slots._make(grown(array, n_slots) for array in self._slots)
-            self._slots.owner[first:] = -1
-            for name in ("_group", "_seen", "_next_of"):
-                setattr(self, name, grown(getattr(self, name), n_slots))
-            self._seen[first:] = -1
-
-    def _own(self, slots: NDArray[np.int64], subscription: NDArray[np.int64]) -> None:
-        """Note the subscription of each conjunction, and which ones belong together."""
-        is_first = np.diff(subscription, prepend=-1) != 0
-        begin = np.flatnonzero(is_first)
-        group = np.cumsum(is_first) - 1
-        alone = np.diff(begin, append=len(subscription)) == 1
-        self._slots.owner[slots] = subscription
-        self._group[slots] = np.where(alone[group], -1, slots[begin][group])
-        self._next_of[slots] = np.where(np.append(is_first[1:], True), -1, np.append(slots[1:], -1))
-        self._first_of[subscription[begin]] = slots[begin]
-
-    def _slots_of(self, dense: int) -> list[int]:
-        slots = []
-        slot = int(self._first_of[dense]) if dense < len(self._first_of) else -1
-        while slot >= 0:
-            slots.append(slot)
-            slot = int(self._next_of[slot])
-        return slots
-
-    def _row_places(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the rows of conjunctions are, one conjunction after another."""
-        sizes = self._slots.size[slots].astype(np.int64)
-        at = np.repeat(self._slots.start[slots] - np.cumsum(sizes) + sizes, sizes)
-        return at + np.arange(len(at))
-
-    def _rows_in(self, slots: NDArray[np.int64]) -> Rows:
-        at = self._row_places(slots)
-        return take_rows(self._rows, at)
-
-    def _count(self, rows: Rows, sizes: NDArray[np.integer[Any]], sign: int) -> None:
+    def _count(self, rows: Rows, sizes: NDArray[np.int64], sign: int) -> None:
         """Count the conjunctions that constrain each attribute."""
         owner = np.repeat(np.arange(len(sizes)), sizes)
         is_first = np.ones(len(owner), np.bool_)
@@ -324,7 +203,7 @@ class FastintEngine:
         if not slots or len(slots) != len(sizes):
             return False
         own = np.array(slots)
-        if not np.array_equal(self._slots.size[own], sizes):
+        if not np.array_equal(self._held.sizes(own), sizes):
             return False
         held = self._rows_in(own)
         same = np.array_equal(held.attribute, rows.attribute)
@@ -332,17 +211,11 @@ class FastintEngine:
 
     def _move(self, slot: int, row: int, rows: Rows, at: int) -> None:
         """Give one row of a conjunction the bounds of another."""
-        kind, held = rows.kind[at], self._rows
-        bounds = _bounds(rows, at)
-        if kind in (ABSENT, PRESENT) or bounds == _bounds(held, row):
+        kind, held = rows.kind[at], self._held.rows[row]
+        tails = int(rows.low_tail[at]) << 16 | int(rows.high_tail[at])
+        bounds = int(rows.low[at]), int(rows.high[at]), tails
+        if kind in (ABSENT, PRESENT) or bounds == tuple(held[LOW:].tolist()):
             return
         if kind == POINT:
             self._index.name_points(rows.low[at : at + 1])
-            self._index.move_point(held, self._slots, slot, row, bounds[0], bounds[1])
-        else:
-            self._index.move(held, self._slots, slot, row, bounds)
-
-
-def _bounds(rows: Rows, at: int) -> tuple[int, int, int, int]:
-    low, high = int(rows.low[at]), int(rows.high[at])
-    return low, high, int(rows.low_tail[at]), int(rows.high_tail[at])
+        self._index.move(self._held, slot, row, bounds)

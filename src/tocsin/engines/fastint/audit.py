@@ -9,42 +9,40 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.fastint.arrays import (
+from tocsin.engines.fastint.arrays import ALWAYS_NODE, BLOCK, N_ENTRIES, Nodes, Trees
+from tocsin.engines.fastint.index import SvTrees
+from tocsin.engines.intervals.arrays import (
     ABSENT,
-    ALWAYS_NODE,
-    BLOCK,
     POINT,
     PRESENT,
     STRING,
-    Nodes,
+    Held,
     Rows,
-    Slots,
-    Trees,
     take_rows,
+    unpack,
 )
-from tocsin.engines.fastint.index import SvTrees
 from tocsin.engines.tree.places import FIRST_LINE, Places, StringCuts
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.keys import unflatten_cut
 from tocsin.normalize.lines import FULL, HIGH, LOW, Cut, Interval, Intervals, Line, unite
 
 
-def check(index: SvTrees, rows: Rows, slots: Slots, live: NDArray[np.int64]) -> None:
+def check(index: SvTrees, held: Held, live: NDArray[np.int64]) -> None:
     """Verify that each conjunction is in all nodes that make up its conditions."""
     trees, nodes = index.trees, index.nodes
-    held = {node: _members(nodes, node) for node in range(index.n_nodes)}
+    members = {node: _members(nodes, node) for node in range(index.n_nodes)}
     for slot in live.tolist():
-        start, size = int(slots.start[slot]), int(slots.size[slot])
-        attributes = rows.attribute[start : start + size]
+        rows = unpack(held.rows[held.places(np.array([slot]))])
+        size, attributes = len(rows.kind), rows.attribute
         runs = np.count_nonzero(attributes[1:] != attributes[:-1]) + 1
         assert runs == len(set(attributes.tolist())) or size == 0, "a condition is torn apart"
         if size == 0:
-            assert slot in held[ALWAYS_NODE], "a conjunction without conditions is lost"
-        for row in range(start, start + size):
+            assert slot in members[ALWAYS_NODE], "a conjunction without conditions is lost"
+        for row in range(size):
             for node in _nodes_of(trees, rows, row):
-                assert slot in held[node], "a conjunction is missing from a node"
+                assert slot in members[node], "a conjunction is missing from a node"
     total = sum(int(n) for n in nodes.total[: index.n_nodes])
-    assert total == nodes.state[1], "entries are miscounted"
+    assert total == nodes.state[N_ENTRIES], "entries are miscounted"
 
 
 def _members(nodes: Nodes, node: int) -> set[int]:

@@ -18,18 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.fastint import kernels
-from tocsin.engines.fastint.arrays import (
+from tocsin.engines.fastint.arrays import BLOCK, N_BLOCKS, N_ENTRIES, N_STALE, Nodes, Trees
+from tocsin.engines.intervals.arrays import (
     ABSENT,
-    BLOCK,
-    N_BLOCKS,
-    N_ENTRIES,
-    N_STALE,
     POINT,
+    RUN,
+    SIZE_MASK,
     STRING,
-    Nodes,
+    Held,
     Rows,
-    Slots,
-    Trees,
+    take_rows,
+    unpack,
 )
 from tocsin.engines.tree.growing import grown
 from tocsin.engines.tree.places import Places
@@ -110,30 +109,19 @@ class SvTrees:
         self.trees.point_node[new] = self.n_nodes + np.arange(len(new))
         self._add_nodes(len(new))
 
-    def append(self, rows: Rows, slots: Slots, chosen: NDArray[np.int64]) -> None:
+    def append(self, held: Held, chosen: NDArray[np.int64]) -> None:
         """Enter conjunctions beside those that are there."""
         done = 0
         while True:
-            done = kernels.enter(
-                self.trees, self.nodes, rows, slots, chosen, done, kernels.APPEND, _NONE
-            )
+            done = kernels.enter(self.trees, self.nodes, *held, chosen, done, kernels.APPEND)
             if done == len(chosen):
                 return
-            self._make_blocks(130 * (int(slots.size[chosen[done]]) + 1))
+            self._make_blocks(130 * (int(held.slots[chosen[done], RUN] & SIZE_MASK) + 1))
 
-    def move(
-        self, rows: Rows, slots: Slots, slot: int, row: int, bounds: tuple[int, int, int, int]
-    ) -> None:
-        """Give an interval of a conjunction other bounds, in place."""
+    def move(self, held: Held, slot: int, row: int, bounds: tuple[int, int, int]) -> None:
+        """Give a row of a conjunction other bounds, in place."""
         self._make_blocks(130)
-        kernels.move_row(self.trees, self.nodes, rows, slots, slot, row, *bounds)
-
-    def move_point(
-        self, rows: Rows, slots: Slots, slot: int, row: int, low: int, high: int
-    ) -> None:
-        """Have a conjunction name another string, in place."""
-        self._make_blocks(1)
-        kernels.move_point(self.trees, self.nodes, rows, slots, slot, row, low, high)
+        kernels.move_row(self.trees, self.nodes, held.rows, held.n_entries, slot, row, *bounds)
 
     def _make_blocks(self, n: int) -> None:
         needed = int(self.nodes.state[N_BLOCKS]) + n
@@ -151,30 +139,27 @@ class SvTrees:
         stale, entries = int(self.nodes.state[N_STALE]), int(self.nodes.state[N_ENTRIES])
         return 2 * stale > entries + _SPARE or n_live >= 2 * max(self.n_built, 32)
 
-    def build(self, rows: Rows, slots: Slots, live: NDArray[np.int64]) -> None:
+    def build(self, held: Held, live: NDArray[np.int64]) -> None:
         """Build the trees for some conjunctions."""
         self._places.is_spread = False
         self._clear(len(self._places.attributes))
         self.n_built = len(live)
-        sizes = slots.size[live].astype(np.int64)
-        at = np.repeat(slots.start[live] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        kinds = rows.kind[at]
-        self._choose_bounds(rows, at[kinds < ABSENT])
-        self.name_points(rows.low[at[kinds == POINT]])
-        args = (rows, slots, live, 0)
-        kernels.enter(self.trees, self.nodes, *args, kernels.COUNT, _NONE)
+        rows = unpack(held.rows[held.places(live)])
+        self._choose_bounds(take_rows(rows, rows.kind < ABSENT))
+        self.name_points(rows.low[rows.kind == POINT])
+        kernels.enter(self.trees, self.nodes, *held, live, 0, kernels.COUNT)
         n_blocks = -(-self.nodes.total[: self.n_nodes].astype(np.int64) // BLOCK)
-        first = np.cumsum(n_blocks) - n_blocks
+        self.nodes.head[: self.n_nodes] = np.cumsum(n_blocks) - n_blocks
         self.nodes.total[:] = 0
         self._make_blocks(int(n_blocks.sum()) + 1)
         self.nodes.state[N_BLOCKS] = n_blocks.sum()
-        kernels.enter(self.trees, self.nodes, *args, kernels.FILL, first)
+        kernels.enter(self.trees, self.nodes, *held, live, 0, kernels.FILL)
 
-    def _choose_bounds(self, rows: Rows, at: NDArray[np.int64]) -> None:
+    def _choose_bounds(self, rows: Rows) -> None:
         """Choose the bounds between leaves, and lay out the trees."""
-        tree = rows.attribute[at].astype(np.int64) * 4 + rows.kind[at]
-        low, high = rows.low[at], rows.high[at]
-        named = rows.kind[at] == STRING
+        tree = rows.attribute.astype(np.int64) * 4 + rows.kind
+        low, high = rows.low, rows.high
+        named = rows.kind == STRING
         low[named], high[named] = self._places.mark[low[named]], self._places.mark[high[named]]
         tree, keys = np.concatenate([tree, tree]), np.concatenate([low, high])
         inner = (keys != INT64_MIN) & (keys != INT64_MAX)
@@ -201,4 +186,4 @@ class SvTrees:
     def nbytes(self) -> int:
         """Bytes held."""
         own = (*self.nodes, *self.trees)
-        return sum(array.nbytes for array in own) - self.trees.mark.nbytes + self._places.nbytes
+        return sum(array.nbytes for array in own) - self.trees.mark.nbytes

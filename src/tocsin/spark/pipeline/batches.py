@@ -172,7 +172,7 @@ class _Work:
             n_events = n_seen
         with self.clock.stage("statistics"):
             if good is not None:
-                self.runner.sampler.add(good, self.batch)
+                self.runner.sampler.add(good, n_events, self.batch)
         n_events += len(taken.unreadable)
         earliest = taken.arrived if arrived is None else arrived
         return self._counts(n_events, n_matches, n_bad, n_unmatched, earliest)

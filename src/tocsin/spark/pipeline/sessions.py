@@ -75,6 +75,7 @@ def _defaults(config: Config) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.udf.pipelined.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
+        "spark.python.daemon.module": "tocsin.spark.daemon",
     }
     if config.master.startswith("local"):
         settings["spark.driver.host"] = "127.0.0.1"

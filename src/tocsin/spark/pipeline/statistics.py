@@ -2,7 +2,8 @@
 
 Enters: the events of batches. Leaves: `statistics/sample.parquet` under the output folder, a few
 thousand events of which the newer ones are more numerous; `Matcher.profile` learns from it which
-values are common, and the next index is planned for them.
+values are common, and the next index is planned for them (`learned` for `tocsin.spark.compile`,
+`replan` for the store of a pipeline).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import Folder, open_folder
 from tocsin.spark.pipeline.sources import ORIGIN
 from tocsin.spark.pipeline.tables import Batch
+from tocsin.spark.profiling import Profile
+from tocsin.subscription_store import SubscriptionStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,14 +40,16 @@ class Sampler:
         self.folder = folder
         self.last = 0.0
 
-    def add(self, events: DataFrame, batch: Batch) -> None:
+    def add(self, events: DataFrame, n_events: int, batch: Batch) -> None:
         """Look at a batch, if it is time; a batch that is replayed may be looked at again."""
         now = time.monotonic()
         if not self.most or (self.last and now - self.last < self.seconds):
             return
         self.last = now
         size = max(1, self.most // _TAKEN)
-        fresh = events.drop(ORIGIN).limit(size).toArrow()
+        share = 1.2 * size / max(1, n_events)
+        some = events.sample(share, batch.number) if share < 1 else events
+        fresh = some.drop(ORIGIN).limit(size).toArrow()
         if fresh.num_rows:
             self._merge(fresh, batch.number)
 
@@ -70,6 +75,28 @@ def _load(folder: Folder) -> pa.Table | None:
         return pq.read_table(io.BytesIO(content))
     except (pa.ArrowException, OSError):  # it will be made anew
         return None
+
+
+def learned(output: str) -> Profile | None:
+    """Return the sample as `tocsin.spark.compile` takes it, or None."""
+    found = sample(output)
+    return None if found is None else Profile(found.num_rows, found)
+
+
+def replan(config: Config) -> int | None:
+    """Build the index of a store anew, planned for the events that went by; return its version.
+
+    What others change meanwhile stays. None where no events have been kept yet.
+    """
+    found = sample(config.output)
+    if found is None:
+        return None
+    store = SubscriptionStore(config.subscriptions)
+    newest = store.newest()
+    matcher = store.matcher(newest)
+    matcher.profile(found)
+    matcher.merge()
+    return store.commit_base([store.write_part(matcher)], covers=newest)
 
 
 def sample(output: str) -> pa.Table | None:

@@ -14,7 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import Column, EventBatch, Part, read_value
-from tocsin.engines.fastint.arrays import ABSENT, POINT, PRESENT, STRING, Events, Rows
+from tocsin.engines.intervals.arrays import (
+    ABSENT,
+    HIGH,
+    LOW,
+    POINT,
+    PRESENT,
+    STRING,
+    WHAT,
+    Events,
+    Rows,
+)
 from tocsin.engines.tree.places import FIRST_LINE, N_FIXED, Places, StringCuts
 from tocsin.model import INT64_MAX, INT64_MIN
 from tocsin.normalize import lines
@@ -89,18 +99,16 @@ class Attributes:
             rows.low[own], rows.high[own] = lows, highs
             rows.low_tail[own] = rows.high_tail[own] = 0
 
-    def drop_cuts(self, rows: Rows, at: NDArray[np.int64]) -> None:
+    def drop_cuts(self, held: NDArray[np.int64], at: NDArray[np.int64]) -> None:
         """Forget the cuts that no row at the given places uses, where most are such."""
-        kinds = rows.kind[at]
+        kinds = held[at, WHAT] & 0xFF
         named = at[(kinds == STRING) | (kinds == POINT)]
         used = np.zeros(self.places.n_cuts, np.bool_)
-        used[rows.low[named]] = used[rows.high[named]] = True
+        used[held[named, LOW]] = used[held[named, HIGH]] = True
         if 2 * np.count_nonzero(used) + 64 < self.places.n_cuts - N_FIXED * len(self):
             renumbered = self.places.keep(used)
-            rows.low[named], rows.high[named] = (
-                renumbered[rows.low[named]],
-                renumbered[rows.high[named]],
-            )
+            held[named, LOW] = renumbered[held[named, LOW]]
+            held[named, HIGH] = renumbered[held[named, HIGH]]
 
     def encode(self, events: EventBatch, first: int, n: int) -> Events:
         """Encode n events of a batch from the first on."""

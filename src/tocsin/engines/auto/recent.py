@@ -1,0 +1,189 @@
+"""What is recent: subscriptions that came after the largest segment was built, and fit beside it.
+
+Enters: small segments that were laid out beside a large one, one after the other. Leaves: the
+numbers of the conjunctions that events satisfy, like a segment. A `Recent` grows in place, so that
+nothing has to be merged as long as it is small beside the large one; a `RecentView` is what it was
+at one time, and stays right while more is added: it knows up to which number it may look, and no
+number below that is ever moved or changed. Arrays that are full are replaced by larger ones; the
+old ones stay as they are for the views that have them.
+
+Entries stand in chains by the prefix of the large segment's chief family. A batch that is ordered
+by it meets a chain with up to 64 events at once, by masks (see `match_kernels.match_chains`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.engines.auto import build_kernels, row_kernels
+from tocsin.engines.auto import match_kernels as kernels
+from tocsin.engines.auto.arrays import IN_BLOCK, NO_NUMBER, NUMBER, Chains, Stream
+from tocsin.engines.auto.prepared import Prepared, to_rows
+from tocsin.engines.auto.segment import Candidates, Segment, spread
+
+_MAX_CODES = 2048
+"""With more codes than these, making masks for a few events would cost more than it saves."""
+
+
+class RecentView:
+    """Subscriptions beside a segment, as they were at one time; never changed."""
+
+    has_siblings: bool
+    first_id = None
+    is_patterned = False
+
+    def __init__(
+        self,
+        beside: Segment,
+        ids: NDArray[np.int32],
+        stream: Stream,
+        chains: Chains,
+        n_subscriptions: int,
+    ) -> None:
+        self.beside = beside
+        self.space = beside.space
+        self.patterns = beside.patterns.none()
+        self.ids = ids
+        self.stream = stream
+        self.n_subscriptions = n_subscriptions
+        self.has_siblings = n_subscriptions < len(ids)
+        self._chains = chains
+
+    def candidates(self, batch: Prepared, base: int = 0) -> Candidates:
+        """Return the conjunctions that each event satisfies, each number plus a base."""
+        beside, n = self.beside, len(batch.events)
+        keys, f = beside.layout.keys, beside.layout.grouped
+        ordered = batch.ordered(beside.coding, keys, f, beside.needs_cells)
+        room = max(n, 64)
+        while True:
+            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
+            n_pairs = self._match(*ordered.rows, ordered.order, ordered.prefix_of, *pairs)
+            if n_pairs >= 0:
+                return spread(pairs, n_pairs, n, base)
+            room *= 4
+
+    def _match(self, *given: NDArray[Any]) -> int:
+        code_start = self.beside.layout.slots.first
+        n: int = kernels.match_chains(self.stream, self._chains, len(self.ids), code_start, *given)
+        return n
+
+    def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
+        """Return the ids (perhaps repeated) that one event matches."""
+        beside = self.beside
+        cells = np.array(self.space.encode_event(event), np.int32).reshape(-1, 1)
+        order, place, prefix_of = (
+            np.zeros(1, np.int32),
+            np.zeros(1, np.int32),
+            np.zeros(1, np.int64),
+        )
+        keys, f = beside.layout.keys, beside.layout.grouped
+        row_kernels.sort_events(beside.coding, keys, f, cells, order, place, prefix_of)
+        rows = to_rows(beside.coding, cells, place, beside.needs_cells)
+        room, n = 64, -1
+        while n < 0:
+            room *= 4
+            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
+            n = self._match(*rows, order, prefix_of, *pairs)
+        return self.ids[pairs[1][:n]]
+
+    def check(self) -> None:
+        """Verify that every conjunction is in some chain, and that chains are apart."""
+        numbers = self._chains.number
+        found = numbers[numbers != NO_NUMBER] & NUMBER
+        present = np.unique(found[found < len(self.ids)])
+        assert len(present) == len(self.ids), "a conjunction is lost"
+        _, following = self._chains[:2]
+        followers = following[following >= 0]
+        assert len(np.unique(followers)) == len(followers), "chains run together"
+
+
+class Recent:
+    """Subscriptions beside a segment, to which more are added."""
+
+    is_patterned = False
+
+    def __init__(self, beside: Segment) -> None:
+        self.beside = beside
+        self.space = beside.space
+        self.n_subscriptions = 0
+        self._n = self._n_words = self._n_blocks = 0
+        keys, f = beside.layout.keys, beside.layout.grouped
+        prefix = keys.prefix[keys.prefix_start[f] : keys.prefix_start[f + 1]]
+        n_prefixes = int(np.prod(beside.coding.n_digits[prefix]))
+        self._tail = np.full(n_prefixes, -1, np.int32)
+        self._used = np.zeros(n_prefixes, np.int32)
+        self._ids = np.empty(1024, np.int32)
+        self._stream = Stream(np.empty(1024, np.uint32), np.empty(8192, np.uint16))
+        self._chains = Chains(
+            np.full(n_prefixes, -1, np.int32),
+            np.empty(0, np.int32),
+            np.empty(0, np.uint16),
+            np.empty(0, np.uint32),
+        )
+
+    @staticmethod
+    def suits(segment: Segment) -> bool:
+        """Whether this can be kept beside a segment."""
+        first = segment.layout.slots.first
+        return len(first) > 0 and int(first[-1]) <= _MAX_CODES
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """The ids of subscriptions, by conjunction."""
+        return self._ids[: self._n]
+
+    def view(self) -> RecentView:
+        """Return the subscriptions as they are now."""
+        stream = Stream(self._stream.start[: self._n], self._stream.words[: self._n_words])
+        return RecentView(self.beside, self.ids, stream, self._chains, self.n_subscriptions)
+
+    def add(self, segment: Segment) -> None:
+        """Add the subscriptions of a segment without patterns that was laid out beside the same."""
+        n, stream, entries = len(segment.ids), segment.stream, segment.layout.entries
+        ids = _with_room(self._ids, self._n, n)
+        start = _with_room(self._stream.start, self._n, n)
+        words = _with_room(self._stream.words, self._n_words, len(stream.words))
+        ids[self._n : self._n + n] = segment.ids
+        start[self._n : self._n + n] = stream.start + np.uint32(self._n_words)
+        words[self._n_words : self._n_words + len(stream.words)] = stream.words
+        following, used = self._chains.following, self._n_blocks
+        self._chains = Chains(
+            self._chains.head,
+            _with_room(following, used, len(entries), -1),
+            _with_room(self._chains.bounds, 4 * IN_BLOCK * used, 4 * IN_BLOCK * len(entries), 0),
+            _with_room(self._chains.number, IN_BLOCK * used, IN_BLOCK * len(entries), NO_NUMBER),
+        )
+        self._n_blocks = build_kernels.add_to_chains(
+            segment.layout.keys.start,
+            entries,
+            self.beside.layout.slots.first,
+            self._n,
+            self._chains,
+            self._tail,
+            self._used,
+            self._n_blocks,
+        )
+        self._ids, self._stream = ids, Stream(start, words)
+        self._n += n
+        self._n_words += len(stream.words)
+        self.n_subscriptions += segment.n_subscriptions
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        arrays = (self._ids, self._tail, self._used, *self._stream, *self._chains)
+        return sum(array.nbytes for array in arrays)
+
+
+def _with_room(array: NDArray[Any], used: int, more: int, filled: Any = None) -> NDArray[Any]:
+    """Return an array with room for more after what is used of it: itself, or a larger one."""
+    if used + more <= len(array):
+        return array
+    size = max(2 * len(array), used + more)
+    larger = np.empty(size, array.dtype) if filled is None else np.full(size, filled, array.dtype)
+    larger[:used] = array[:used]
+    return larger

@@ -1,0 +1,1 @@
+"""What `fastint` and `tama` share: conjunctions as rows of intervals, in slots."""

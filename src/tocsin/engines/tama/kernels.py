@@ -1,0 +1,352 @@
+"""The kernels of `tama`: cells of values, entries of the matching table, counting; compiled.
+
+Enters and leaves: flat arrays. Zhao and Wu (TAMA), algorithms 1 and 2. A cell of a level is a node
+of a heap: cell c of level i has the number 2^i + c, so that its halves are twice that number and
+the next. The table has buckets; an entry is a conjunction and a tag, bits of the key's hash which
+the bucket does not use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.engines.intervals.arrays import ABSENT, PRESENT, Events
+from tocsin.jit import inlined, kernel, prefetch_row
+
+DEEPEST = 30
+"""The last level there can be; leaves are cells of this level."""
+COUNT, FILL, REMOVE = 0, 1, 2
+"""What `enter` does: count the entries of each bucket, fill them, or strike entries out."""
+NO_LEVEL = -1
+"""Stands for the level of a key that is no cell."""
+ABSENT_KEYS, PRESENT_KEYS, POINT_KEYS, UNIT_KEYS = 4, 5, 6, 7
+"""What keys of an attribute are of, besides its four lines."""
+_MOST_KEYS = 40
+_MIX = 0x9E3779B97F4A7C15
+_MIX_2 = 0xBF58476D1CE4E5B9
+_MIX_3 = 0x94D049BB133111EB
+
+
+@inlined
+def _hash(tree: Any, key: Any) -> Any:
+    """Mix a tree and a key into 64 bits."""
+    h = np.uint64(key) + np.uint64(tree) * np.uint64(_MIX)
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(_MIX_2)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(_MIX_3)
+    return h ^ (h >> np.uint64(31))
+
+
+@inlined
+def _leaf(xs: Any, shares: Any, first: Any, last: Any, x: Any) -> Any:
+    """Return the leaf of a value: how many events lie before it, out of 2^30.
+
+    Between two marks it grows evenly, and never falls: each step is clipped to its marks.
+    """
+    low, high = first, last
+    while low < high:
+        middle = (low + high) >> 1
+        if xs[middle] <= x:
+            low = middle + 1
+        else:
+            high = middle
+    if low == first:
+        return np.int64(0)
+    if low == last:
+        return np.int64((1 << DEEPEST) - 1)
+    slope = (shares[low] - shares[low - 1]) / (xs[low] - xs[low - 1])
+    share = min(shares[low - 1] + (x - xs[low - 1]) * slope, shares[low])
+    return min(np.int64(share * (1 << DEEPEST)), np.int64((1 << DEEPEST) - 1))
+
+
+@kernel
+def find_leaves(
+    xs: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    start: NDArray[np.int64],
+    tree: NDArray[np.int64],
+    values: NDArray[np.float64],
+    leaves: NDArray[np.int64],
+) -> None:
+    """Write the leaves of values, each in a tree."""
+    for i in range(len(values)):
+        leaves[i] = _leaf(xs, shares, start[tree[i]], start[tree[i] + 1], values[i])
+
+
+@inlined
+def _put(offsets: Any, entries: Any, mask: Any, tree: Any, key: Any, slot: Any, mode: Any) -> Any:
+    """Count, fill in or strike out one entry."""
+    h = _hash(tree, key)
+    bucket, tag = np.int64(h & mask), np.int32(np.int64(h >> np.uint64(33)))
+    if mode == COUNT:
+        offsets[bucket + 2] += 1
+    elif mode == FILL:
+        place = offsets[bucket + 1]
+        entries[place, 0], entries[place, 1] = slot, tag
+        offsets[bucket + 1] = place + 1
+    else:
+        for place in range(offsets[bucket], offsets[bucket + 1]):
+            if entries[place, 0] == slot and entries[place, 1] == tag:
+                entries[place, 0] = -1
+
+
+@kernel
+def enter(
+    slot: NDArray[np.int64],
+    tree: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    level: NDArray[np.int64],
+    mode: int,
+    mask: Any,
+    offsets: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    used: NDArray[np.int64],
+) -> Any:
+    """Enter ranges of cells and single keys into a table; return how many entries they are.
+
+    A range, from cell `low` to cell `high` of its level, is taken apart into the largest cells that
+    make it up: two of a level at most (algorithm 1). `used` gets a bit for each level of a tree.
+    """
+    n = np.int64(0)
+    for i in range(len(slot)):
+        if level[i] == NO_LEVEL:
+            _put(offsets, entries, mask, tree[i], low[i], slot[i], mode)
+            n += 1
+            continue
+        at = level[i]
+        a, b = (np.int64(1) << at) + low[i], (np.int64(1) << at) + high[i] + 1
+        while a < b:
+            if a & 1:
+                _put(offsets, entries, mask, tree[i], a, slot[i], mode)
+                used[tree[i]] |= np.int64(1) << at
+                a += 1
+                n += 1
+            if b & 1:
+                b -= 1
+                _put(offsets, entries, mask, tree[i], b, slot[i], mode)
+                used[tree[i]] |= np.int64(1) << at
+                n += 1
+            a >>= 1
+            b >>= 1
+            at -= 1
+    return n
+
+
+@inlined
+def _keys_of(
+    used: Any,
+    sorts: Any,
+    xs: Any,
+    shares: Any,
+    start: Any,
+    a: Any,
+    kind: Any,
+    key: Any,
+    value: Any,
+    point: Any,
+    unit: Any,
+    hashes: Any,
+) -> Any:
+    """Write the hashes of all keys under which a value may be found; return how many."""
+    n = np.int64(0)
+    held = sorts[a]
+    if kind == ABSENT:
+        if held & (1 << ABSENT_KEYS):
+            hashes[n] = _hash(a * 8 + ABSENT_KEYS, np.int64(1))
+            n += 1
+        return n
+    if held & (1 << PRESENT_KEYS):
+        hashes[n] = _hash(a * 8 + PRESENT_KEYS, np.int64(1))
+        n += 1
+    if kind == PRESENT:
+        return n
+    if held & (1 << POINT_KEYS):
+        hashes[n] = _hash(a * 8 + POINT_KEYS, point)
+        n += 1
+    if kind == 0 and held & (1 << UNIT_KEYS):
+        hashes[n] = _hash(a * 8 + UNIT_KEYS, unit)
+        n += 1
+    levels = used[a * 8 + kind]
+    if levels:
+        tree = a * 8 + kind
+        leaf = _leaf(xs, shares, start[tree], start[tree + 1], value)
+        for at in range(DEEPEST + 1):
+            if levels >> at & 1:
+                hashes[n] = _hash(tree, (np.int64(1) << at) + (leaf >> (DEEPEST - at)))
+                n += 1
+    return n
+
+
+@kernel
+def match(
+    offsets: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    mask: Any,
+    used: NDArray[np.int64],
+    sorts: NDArray[np.int64],
+    xs: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    start: NDArray[np.int64],
+    events: Events,
+    values: NDArray[np.float64],
+    points: NDArray[np.int64],
+    units: NDArray[np.int64],
+    hits: NDArray[np.int32],
+    base: int,
+    step: int,
+    done: int,
+    out: NDArray[np.int32],
+    ends: NDArray[np.int64],
+) -> Any:
+    """Count the conditions that each event satisfies; return how many events are done.
+
+    Conjunctions all of whose conditions are counted are written; `hits` has a counter, and how many
+    a conjunction has. Counters below an event's base count as zero. It stops before an event when
+    `out` has fewer places than there are conjunctions.
+    """
+    kinds, keys = events.kind, events.key
+    hashes = np.empty(_MOST_KEYS, np.uint64)
+    n = ends[done]
+    for e in range(done, len(kinds)):
+        if n + len(hits) > len(out):
+            return e
+        zero = np.int32(base + e * step)
+        for a in range(kinds.shape[1]):
+            if sorts[a] == 0:
+                continue
+            n_keys = _keys_of(
+                used,
+                sorts,
+                xs,
+                shares,
+                start,
+                a,
+                np.int64(kinds[e, a]),
+                keys[e, a],
+                values[e, a],
+                points[e, a],
+                units[e, a],
+                hashes,
+            )
+            for k in range(n_keys):
+                prefetch_row(offsets, np.int64(hashes[k] & mask))
+            for k in range(n_keys):
+                prefetch_row(entries, np.int64(offsets[np.int64(hashes[k] & mask)]))
+            for k in range(n_keys):
+                bucket = np.int64(hashes[k] & mask)
+                tag = np.int32(np.int64(hashes[k] >> np.uint64(33)))
+                for place in range(offsets[bucket], offsets[bucket + 1]):
+                    if entries[place, 1] != tag or entries[place, 0] < 0:
+                        continue
+                    slot = np.int64(entries[place, 0])
+                    count = max(hits[slot, 0], zero) + np.int32(1)
+                    hits[slot, 0] = count
+                    if count == zero + hits[slot, 1]:
+                        out[n] = slot
+                        n += 1
+        ends[e + 1] = n
+    return len(kinds)
+
+
+@inlined
+def _decide(
+    offsets: Any,
+    entries: Any,
+    mask: Any,
+    h: Any,
+    hits: Any,
+    zero: Any,
+    by_slot: Any,
+    decided: Any,
+    e: Any,
+    dynamic: Any,
+) -> Any:
+    """Count what is entered under a key; return how many interfaces are decided by it."""
+    bucket, tag = np.int64(h & mask), np.int32(np.int64(h >> np.uint64(33)))
+    n = np.int64(0)
+    for place in range(offsets[bucket], offsets[bucket + 1]):
+        slot = np.int64(entries[place, 0])
+        if entries[place, 1] != tag or slot < 0:
+            continue
+        interface = np.int64(by_slot[slot])
+        if dynamic and decided[e, interface]:
+            continue
+        count = max(hits[slot, 0], zero) + np.int32(1)
+        hits[slot, 0] = count
+        if count == zero + hits[slot, 1] and not decided[e, interface]:
+            decided[e, interface] = True
+            n += 1
+    return n
+
+
+@kernel
+def match_interfaces(
+    offsets: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    mask: Any,
+    used: NDArray[np.int64],
+    sorts: NDArray[np.int64],
+    xs: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    start: NDArray[np.int64],
+    events: Events,
+    values: NDArray[np.float64],
+    points: NDArray[np.int64],
+    units: NDArray[np.int64],
+    hits: NDArray[np.int32],
+    base: int,
+    step: int,
+    by_slot: NDArray[np.int32],
+    decided: NDArray[np.bool_],
+    dynamic: bool,
+) -> None:
+    """Mark the interfaces of what each event matches, the coarse levels first.
+
+    With `dynamic`, conjunctions of interfaces that are decided are passed over, and an event is
+    done when all interfaces are decided.
+    """
+    kinds, keys = events.kind, events.key
+    n_attributes, n_interfaces = kinds.shape[1], decided.shape[1]
+    hashes = np.empty((n_attributes, _MOST_KEYS), np.uint64)
+    n_keys = np.empty(n_attributes, np.int64)
+    for e in range(len(kinds)):
+        zero = np.int32(base + e * step)
+        most, left = np.int64(0), np.int64(0)
+        for i in range(n_interfaces):
+            left += 0 if decided[e, i] else 1
+        for a in range(n_attributes):
+            n_keys[a] = _keys_of(
+                used,
+                sorts,
+                xs,
+                shares,
+                start,
+                a,
+                np.int64(kinds[e, a]),
+                keys[e, a],
+                values[e, a],
+                points[e, a],
+                units[e, a],
+                hashes[a],
+            )
+            most = max(most, n_keys[a])
+        for k in range(most):
+            if dynamic and left == 0:
+                break
+            for a in range(n_attributes):
+                if k < n_keys[a]:
+                    left -= _decide(
+                        offsets,
+                        entries,
+                        mask,
+                        hashes[a, k],
+                        hits,
+                        zero,
+                        by_slot,
+                        decided,
+                        e,
+                        dynamic,
+                    )

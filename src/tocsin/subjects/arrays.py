@@ -1,0 +1,118 @@
+"""The arrays that kernels work on, by name.
+
+Boxes are numbered in the order in which they came; subscriptions have the dense ids of the book.
+Lists hold the bounds of some boxes, in order, dimension by dimension.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Boxes(NamedTuple):
+    """All boxes: those of one subscription stand together, and so do the pieces of one box."""
+
+    pieces: NDArray[np.uint64]
+    """Three words each, ordered by box, dimension and place; see `places`."""
+    start: NDArray[np.int64]
+    """Where the pieces of each box begin."""
+    sub: NDArray[np.int32]
+    region: NDArray[np.uint8]
+    """Which region of its subscription a box is of."""
+
+
+class Subscriptions(NamedTuple):
+    """By dense id."""
+
+    state: NDArray[np.uint8]
+    """0: gone; 1: one box; 2: several boxes or regions."""
+    first: NDArray[np.int32]
+    n_boxes: NDArray[np.int32]
+    least: NDArray[np.int32]
+    """How many regions must be hit; 0 where the terms say it."""
+    term_start: NDArray[np.int32]
+    n_terms: NDArray[np.int32]
+    terms: NDArray[np.uint64]
+    """Which regions must be hit, and which must not."""
+    stamp: NDArray[np.int64]
+    """When a subscription was last looked at."""
+
+
+class Lists(NamedTuple):
+    """The bounds of some boxes."""
+
+    low_start: NDArray[np.int64]
+    """Where the lower bounds of each dimension begin."""
+    low_high: NDArray[np.uint64]
+    low_low: NDArray[np.uint16]
+    low_piece: NDArray[np.int32]
+    low_box: NDArray[np.int32]
+    low_other: NDArray[np.uint64]
+    """A piece of another dimension of the same box, or one that all overlap."""
+    up_start: NDArray[np.int64]
+    up_high: NDArray[np.uint64]
+    up_low: NDArray[np.uint16]
+    up_piece: NDArray[np.int32]
+    up_box: NDArray[np.int32]
+    up_other: NDArray[np.uint64]
+
+
+class Homes(NamedTuple):
+    """Some boxes, each under the pieces of one of its dimensions, ordered by lower bounds."""
+
+    start: NDArray[np.int64]
+    """Where each dimension begins."""
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint16]
+    upper: NDArray[np.uint64]
+    """The upper part of the upper bound."""
+    piece: NDArray[np.int64]
+    """Which of the pieces below it is that a box stands here for."""
+    box: NDArray[np.int32]
+    pieces: NDArray[np.uint64]
+    """All pieces of the boxes, in this order."""
+    first: NDArray[np.int64]
+    """Where those of each entry begin."""
+    most: NDArray[np.uint64]
+    """The greatest upper bounds of blocks of 16, 256 and 4,096 entries, one after another."""
+    level: NDArray[np.int64]
+    """Where the greatest ones of each size of block begin."""
+
+
+class Rows(NamedTuple):
+    """Rows in the order of their bounds in one dimension, as they were when they were ordered."""
+
+    low_high: NDArray[np.uint64]
+    low_low: NDArray[np.uint16]
+    low_row: NDArray[np.int32]
+    low_upper: NDArray[np.uint64]
+    """The upper part of the upper bound, in the order of lower bounds."""
+    up_high: NDArray[np.uint64]
+    up_low: NDArray[np.uint16]
+    up_row: NDArray[np.int32]
+    most: NDArray[np.uint64]
+    """The greatest upper bounds of blocks of 16, 256 and 4,096 rows, one after another."""
+    level: NDArray[np.int64]
+
+
+class Pairs(NamedTuple):
+    """Room for what is found: the place of a row in its batch, a subscription, a kind."""
+
+    row: NDArray[np.int32]
+    sub: NDArray[np.int32]
+    kind: NDArray[np.int8]
+
+
+class Moves(NamedTuple):
+    """Rows that are to move: row `chosen[i]` becomes `fresh[j, i]` in dimension `dims[j]`.
+
+    Where `keep` is not empty, a cell stays as it is where it says so.
+    """
+
+    chosen: NDArray[np.int32]
+    dims: NDArray[np.int32]
+    fresh: NDArray[np.uint64]
+    keep: NDArray[np.uint8]

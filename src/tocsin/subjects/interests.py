@@ -1,0 +1,325 @@
+"""The boxes of subscriptions, and ordered lists of their bounds.
+
+Enters: conjunction tables, filters, dense ids. Leaves: arrays for the kernels. A conjunction is a
+*box*: for each of its dimensions some pieces. Boxes are numbered as they come and lie in one pool.
+The lists of bounds (Leung and Jacobsen, section 5.5) are made for runs of boxes, which are joined
+by size, as segments are; the newest boxes stand in no list and are looked at one by one. A
+subscription that is gone is marked; when half of the boxes are of such, the pool is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
+from tocsin.normalize.lines import Line
+from tocsin.normalize.table import ABSENT as ABSENT_FLAG
+from tocsin.normalize.table import PRESENT as PRESENT_FLAG
+from tocsin.normalize.table import ConjunctionTable
+from tocsin.subjects.arrays import Boxes, Homes, Lists, Subscriptions
+from tocsin.subjects.axes import SPACE, Axes, truth
+from tocsin.subjects.filters import ONE, FilterTerms
+from tocsin.subjects.lists import make_homes, make_lists
+from tocsin.subjects.places import (
+    ABSENT,
+    FIRST_LINE,
+    PRESENT,
+    STRING_ZONE,
+    Cell,
+    Words,
+    places,
+    point,
+    relabel,
+)
+
+RECENT = 256
+"""How many boxes may stand in no list."""
+_LOW = np.uint64(0xFFFF)
+
+
+class NewBoxes(NamedTuple):
+    """Boxes before they are taken in: pieces, how many each box has, whose they are, which region.
+
+    They are ordered by subscription.
+    """
+
+    pieces: Words
+    counts: NDArray[np.int64]
+    sub: NDArray[np.int64]
+    region: NDArray[np.uint8]
+
+
+def boxes_of(table: ConjunctionTable, axes: Axes, space: int, region: int = 0) -> NewBoxes:
+    """Return the boxes of the conjunctions of a table, in one space."""
+    dims = np.array([axes.dim(space, name) for name in table.attributes], np.int64)
+    dim_of = dims[table.attribute] if len(dims) else np.empty(0, np.int64)
+    n_pieces = np.diff(table.piece_start)
+    owner = np.repeat(np.arange(table.n_conditions), n_pieces)
+    zone = table.line.astype(np.int64) + FIRST_LINE
+    keys = _label_keys(table, axes, dim_of[owner])
+    low = places(zone, keys[0], table.low_tail)
+    high = places(zone, keys[1], table.high_tail)
+    conjunction = np.repeat(np.arange(table.n_conjunctions), np.diff(table.condition_start))
+    ends = low[1] << np.uint64(16) | high[1]
+    parts = [_Pieces(conjunction[owner], dim_of[owner], low[0], high[0], ends)]
+    for flag, words in ((ABSENT_FLAG, ABSENT), (PRESENT_FLAG, PRESENT)):
+        flagged = np.flatnonzero(table.flags & flag)
+        parts.append(_same(conjunction[flagged], dim_of[flagged], words))
+    for at, number, is_negated in zip(
+        table.pattern_condition.tolist(),
+        table.pattern_id.tolist(),
+        table.pattern_negated.tolist(),
+        strict=True,
+    ):
+        derived = axes.pattern_dim(int(dim_of[at]), table.patterns[number])
+        parts.append(_same(conjunction[[at]], np.array([derived]), truth(not is_negated)))
+    needs_value = np.zeros(table.n_conjunctions, np.bool_)
+    needs_value[conjunction[table.flags & ABSENT_FLAG == 0]] = True
+    everywhere = np.flatnonzero(~needs_value)
+    parts.append(_same(everywhere, np.full(len(everywhere), SPACE), point(FIRST_LINE, space)))
+    pieces, counts = _ordered(parts, table.n_conjunctions)
+    regions = np.full(table.n_conjunctions, region, np.uint8)
+    return NewBoxes(pieces, counts, table.subscription, regions)
+
+
+class _Pieces(NamedTuple):
+    box: NDArray[np.int64]
+    dim: NDArray[np.int64]
+    low: Words
+    high: Words
+    ends: Words
+
+
+def _same(box: NDArray[np.int64], dim: NDArray[np.int64], words: Cell) -> _Pieces:
+    n = len(box)
+    low, high, ends = (np.full(n, word, np.uint64) for word in words)
+    return _Pieces(box, dim, low, high, ends)
+
+
+def _ordered(parts: Sequence[_Pieces], n_boxes: int) -> tuple[Words, NDArray[np.int64]]:
+    joined = _Pieces(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    order = np.lexsort((joined.ends, joined.low, joined.dim, joined.box))
+    pieces = np.empty((len(order), 3), np.uint64)
+    pieces[:, 0], pieces[:, 1] = joined.low[order], joined.high[order]
+    pieces[:, 2] = joined.ends[order] | joined.dim[order].astype(np.uint64) << np.uint64(32)
+    return pieces, np.bincount(joined.box, minlength=n_boxes).astype(np.int64)
+
+
+def _label_keys(
+    table: ConjunctionTable, axes: Axes, dims: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """Return lower and upper keys with labels in the place of ranks."""
+    keys = [table.low_key, table.high_key]
+    is_string = table.line == Line.STRING
+    if not is_string.any():
+        return keys
+    keys = [key.copy() for key in keys]
+    cut = [
+        is_string & ~((key == end[0]) & (tail == end[1]))
+        for key, tail, end in (
+            (table.low_key, table.low_tail, LOW_CUT),
+            (table.high_key, table.high_tail, HIGH_CUT),
+        )
+    ]
+    for dim in np.unique(dims[is_string]).tolist():
+        chosen = [side & (dims == dim) for side in cut]
+        ranks = np.unique(np.concatenate([keys[side][chosen[side]] for side in range(2)]))
+        texts = [table.strings[rank] for rank in ranks.tolist()]
+        axes.learn(dim, texts)
+        label_of = axes.axes[dim].labels.label_of
+        labels = np.array([label_of[text] for text in texts], np.int64)
+        for side in range(2):
+            keys[side][chosen[side]] = labels[np.searchsorted(ranks, keys[side][chosen[side]])]
+    return keys
+
+
+def stack(parts: Sequence[NewBoxes]) -> NewBoxes:
+    """Put boxes together, ordered by subscription."""
+    sub = np.concatenate([part.sub for part in parts])
+    order = np.argsort(sub, kind="stable")
+    counts = np.concatenate([part.counts for part in parts])
+    pieces = np.concatenate([part.pieces for part in parts])
+    start = np.cumsum(counts) - counts
+    taken = np.repeat(start[order], counts[order]) + _within(counts[order])
+    region = np.concatenate([part.region for part in parts])
+    return NewBoxes(pieces[taken], counts[order], sub[order], region[order])
+
+
+def _within(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return 0, 1, … for each run of some lengths."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+class Segment(NamedTuple):
+    """The lists of a run of boxes."""
+
+    first: int
+    stop: int
+    lists: Lists
+    homes: Homes
+
+
+def grown(array: NDArray[Any], n: int) -> NDArray[Any]:
+    """Return an array that has room for n, zeroes in what is new."""
+    if n <= len(array):
+        return array
+    larger = np.zeros((max(n, 2 * len(array), 16), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+class Interests:
+    """All subscriptions as boxes."""
+
+    def __init__(self) -> None:
+        self.boxes = Boxes(
+            np.zeros((16, 3), np.uint64),
+            np.zeros(16, np.int64),
+            np.zeros(16, np.int32),
+            np.zeros(16, np.uint8),
+        )
+        self.subs = Subscriptions(
+            state=np.zeros(16, np.uint8),
+            first=np.zeros(16, np.int32),
+            n_boxes=np.zeros(16, np.int32),
+            least=np.zeros(16, np.int32),
+            term_start=np.zeros(16, np.int32),
+            n_terms=np.zeros(16, np.int32),
+            terms=np.zeros((16, 2), np.uint64),
+            stamp=np.zeros(16, np.int64),
+        )
+        self.wants = np.zeros(16, np.uint8)
+        """Which transitions each subscription is told: 1 ENTER, 2 LEAVE, 3 both."""
+        self.n_boxes = 0
+        self.n_dead = 0
+        self.n_terms = 0
+        self.n_complex = 0
+        """How many subscriptions of several boxes or regions there may be."""
+        self.segments: list[Segment] = []
+
+    @property
+    def settled(self) -> int:
+        """How many boxes stand in lists."""
+        return self.segments[-1].stop if self.segments else 0
+
+    def add(
+        self,
+        dense: NDArray[np.int64],
+        new: NewBoxes,
+        wants: int | NDArray[np.uint8] = 3,
+        filters: Sequence[FilterTerms] | None = None,
+    ) -> None:
+        """Take in subscriptions; without filters each has one region."""
+        if not len(dense):
+            return
+        self._add_boxes(new)
+        stop = int(dense[-1]) + 1
+        fields = self.subs._asdict()
+        for name in ("state", "first", "n_boxes", "least", "term_start", "n_terms", "stamp"):
+            fields[name] = grown(fields[name], stop)
+        self.wants = grown(self.wants, stop)
+        self.wants[dense] = wants
+        first = np.searchsorted(new.sub, dense, "left")
+        count = np.searchsorted(new.sub, dense, "right") - first
+        fields["first"][dense] = first + self.n_boxes - len(new.counts)
+        fields["n_boxes"][dense] = count
+        fields["state"][dense] = np.where(count == 1, 1, 2)
+        fields["least"][dense] = 1
+        for number, terms in zip(dense.tolist(), filters or [], strict=False):
+            if terms == ONE:
+                continue
+            fields["state"][number] = 2
+            fields["least"][number] = terms.least
+            fields["term_start"][number] = self.n_terms
+            fields["n_terms"][number] = len(terms.terms)
+            fields["terms"] = grown(fields["terms"], self.n_terms + len(terms.terms))
+            for must, must_not in terms.terms:
+                fields["terms"][self.n_terms] = must, must_not
+                self.n_terms += 1
+        self.n_complex += int(np.count_nonzero(fields["state"][dense] > 1))
+        self.subs = Subscriptions(**fields)
+        self.settle()
+
+    def _add_boxes(self, new: NewBoxes) -> None:
+        n, n_new = self.n_boxes, len(new.counts)
+        at = int(self.boxes.start[n])
+        pieces = grown(self.boxes.pieces, at + len(new.pieces))
+        pieces[at : at + len(new.pieces)] = new.pieces
+        start = grown(self.boxes.start, n + n_new + 1)
+        start[n + 1 : n + n_new + 1] = at + np.cumsum(new.counts)
+        sub, region = grown(self.boxes.sub, n + n_new), grown(self.boxes.region, n + n_new)
+        sub[n : n + n_new], region[n : n + n_new] = new.sub, new.region
+        self.boxes = Boxes(pieces, start, sub, region)
+        self.n_boxes += n_new
+
+    def remove(self, dense: NDArray[np.int64]) -> None:
+        """Forget subscriptions."""
+        self.n_dead += int(self.subs.n_boxes[dense].sum())
+        self.n_complex -= int(np.count_nonzero(self.subs.state[dense] > 1))
+        self.subs.state[dense] = 0
+        if self.n_dead > 1024 and 2 * self.n_dead > self.n_boxes:
+            self._compact()
+
+    def settle(self) -> None:
+        """Put boxes into lists when many stand in none; join lists by size."""
+        if self.n_boxes - self.settled <= RECENT:
+            return
+        first = self.settled
+        while self.segments and self.segments[-1].stop - self.segments[-1].first < 2 * (
+            self.n_boxes - first
+        ):
+            first = self.segments.pop().first
+        self.segments.append(self._segment(first, self.n_boxes))
+
+    def _segment(self, first: int, stop: int) -> Segment:
+        live = self.subs.state[self.boxes.sub[first:stop]] > 0
+        chosen = first + np.flatnonzero(live)
+        lists, cost = make_lists(self.boxes, chosen)
+        return Segment(first, stop, lists, make_homes(self.boxes, chosen, cost))
+
+    def _compact(self) -> None:
+        """Make the pool anew, without what is gone."""
+        sub = self.boxes.sub[: self.n_boxes].astype(np.int64)
+        kept = np.flatnonzero(self.subs.state[sub] > 0)
+        counts = np.diff(self.boxes.start[: self.n_boxes + 1])[kept]
+        taken = np.repeat(self.boxes.start[kept], counts) + _within(counts)
+        new = NewBoxes(self.boxes.pieces[taken], counts, sub[kept], self.boxes.region[kept])
+        self.boxes = Boxes(
+            np.zeros((16, 3), np.uint64),
+            np.zeros(16, np.int64),
+            np.zeros(16, np.int32),
+            np.zeros(16, np.uint8),
+        )
+        self.n_boxes = self.n_dead = 0
+        self.segments = []
+        self._add_boxes(new)
+        starts = np.flatnonzero(np.diff(new.sub, prepend=-1))
+        self.subs.first[new.sub[starts]] = starts
+        self.settle()
+
+    def relabel(self, dim: int, old: NDArray[np.int64], new: NDArray[np.int64]) -> None:
+        """Exchange the labels of strings in one dimension."""
+        pieces = self.boxes.pieces[: int(self.boxes.start[self.n_boxes])]
+        chosen = np.flatnonzero(pieces[:, 2] >> np.uint64(32) == np.uint64(dim))
+        ends = pieces[chosen, 2]
+        low, low_end = relabel(pieces[chosen, 0], ends >> np.uint64(16) & _LOW, old, new)
+        high, high_end = relabel(pieces[chosen, 1], ends & _LOW, old, new)
+        pieces[chosen, 0], pieces[chosen, 1] = low, high
+        upper = ends >> np.uint64(32) << np.uint64(32)
+        pieces[chosen, 2] = upper | low_end << np.uint64(16) | high_end
+        self.segments = [self._segment(s.first, s.stop) for s in self.segments]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by boxes and lists."""
+        arrays: list[NDArray[Any]] = [*self.boxes, *self.subs, self.wants]
+        for segment in self.segments:
+            arrays += [*segment.lists, *segment.homes]
+        return sum(array.nbytes for array in arrays)
+
+
+__all__ = ["RECENT", "STRING_ZONE", "Interests", "NewBoxes", "boxes_of", "grown", "stack"]

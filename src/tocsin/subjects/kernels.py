@@ -1,0 +1,596 @@
+"""Compiled: which boxes a row meets, which a moving row crosses, and which rows a box meets.
+
+Enters: rows of cells (publications), pieces of boxes (subscriptions) and ordered lists of their
+bounds, as `places` and `arrays` describe them. Leaves: pairs of a row and a subscription, with
+their kind, in buffers of the caller; when one is full, a kernel returns the row it stopped at.
+
+A cell and a piece are three words: the upper parts of the lower and the upper bound, and their
+lower parts in one word, 16 bits each (a piece has its dimension above them). A bound is a cut, so
+two ranges overlap where each begins before the other ends.
+
+`cross` is `findNewlyMatchedInterestRegions` of Leung and Jacobsen (figure 9), which here finds what
+ceases to match as well; `meet` takes the place of `findAllMatchedInterestRegions` (figure 7): it
+does not collect what fails, but looks at the boxes that may hold, each under one of its dimensions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.jit import inlined, inner, kernel
+from tocsin.subjects.arrays import Boxes, Homes, Lists, Moves, Pairs, Rows, Subscriptions
+
+ENTER = 1
+LEAVE = -1
+SIMPLE = 1
+"""State of a subscription that is one box."""
+TOUCHED = 2
+"""Kind of a pair that has to be looked at as a whole."""
+_NONE = -1
+_LOW = 0xFFFF
+
+Cells = NDArray[np.uint64]
+Number = Any
+"""An integer of the kernels, of whatever width."""
+
+
+@inlined
+def is_before(high: Number, low: Number, other_high: Number, other_low: Number) -> bool:
+    """Whether one place is before another."""
+    return bool(high < other_high or (high == other_high and low < other_low))
+
+
+@inlined
+def overlaps(piece: Cells, p: Number, rows: Cells, r: Number, d: Number) -> bool:
+    """Whether a piece and a cell of a row overlap."""
+    ends, of = rows[r, d, 2], piece[p, 2]
+    if not is_before(rows[r, d, 0], ends >> np.uint64(16), piece[p, 1], of & np.uint64(_LOW)):
+        return False
+    return is_before(
+        piece[p, 0],
+        (of >> np.uint64(16)) & np.uint64(_LOW),
+        rows[r, d, 1],
+        ends & np.uint64(_LOW),
+    )
+
+
+@inlined
+def dimension(pieces: Cells, p: Number) -> Number:
+    """Return the dimension of a piece."""
+    return np.int64(pieces[p, 2] >> np.uint64(32))
+
+
+@inlined
+def box_meets(pieces: Cells, first: Number, last: Number, rows: Cells, r: Number) -> bool:
+    """Whether a box overlaps a row: in each of its dimensions with some piece."""
+    p = first
+    while p < last:
+        d = dimension(pieces, p)
+        is_met = False
+        while p < last and dimension(pieces, p) == d:
+            if not is_met and overlaps(pieces, p, rows, r, d):
+                is_met = True
+            p += 1
+        if not is_met:
+            return False
+    return True
+
+
+@inlined
+def box_changes(
+    pieces: Cells, first: Number, last: Number, old: Cells, r: Number, new: Cells, s: Number
+) -> tuple[int, Number]:
+    """Return whether a box begins (1) or ceases (-1) to overlap a row that moves, and by what.
+
+    Of the pieces that tell, the first of the first dimension is named: a box that is found by
+    several of its bounds counts for one of them only.
+    """
+    held = True
+    holds = True
+    by = np.int64(_NONE)
+    p = first
+    while p < last:
+        d = dimension(pieces, p)
+        before = np.int64(_NONE)
+        after = np.int64(_NONE)
+        while p < last and dimension(pieces, p) == d:
+            if before == _NONE and overlaps(pieces, p, old, r, d):
+                before = np.int64(p)
+            if after == _NONE and overlaps(pieces, p, new, s, d):
+                after = np.int64(p)
+            p += 1
+        held = held and before != _NONE
+        holds = holds and after != _NONE
+        if not (held or holds):
+            return 0, by
+        if by == _NONE and (before == _NONE) != (after == _NONE):
+            by = max(before, after)
+    if held == holds:
+        return 0, by
+    return (ENTER if holds else LEAVE), by
+
+
+@inner
+def satisfies(hits: Number, least: Number, terms: Cells, first: Number, last: Number) -> bool:
+    """Whether a set of regions satisfies a filter: enough of them, or one of its terms."""
+    if least > 0:
+        count = 0
+        while hits != np.uint64(0):
+            hits &= hits - np.uint64(1)
+            count += 1
+        return bool(count >= least)
+    for t in range(first, last):
+        must, must_not = terms[t, 0], terms[t, 1]
+        if hits & must == must and hits & must_not == np.uint64(0):
+            return True
+    return False
+
+
+@inner
+def relate(
+    boxes: Boxes,
+    subs: Subscriptions,
+    sub: Number,
+    rows: Cells,
+    first: Number,
+    last: Number,
+    least: Number,
+    terms: Cells,
+) -> bool:
+    """Whether a publication of the rows first … last − 1 and a subscription are in relation M.
+
+    Each region of either that overlaps one of the other counts as hit; both filters must be
+    satisfied by what is hit. `least` and `terms` are the publication's filter.
+    """
+    interests = np.uint64(0)
+    objects = np.uint64(0)
+    start = np.int64(subs.first[sub])
+    for b in range(start, start + np.int64(subs.n_boxes[sub])):
+        bit = np.uint64(1) << np.uint64(boxes.region[b])
+        for r in range(first, last):
+            if box_meets(boxes.pieces, boxes.start[b], boxes.start[b + 1], rows, r):
+                interests |= bit
+                objects |= np.uint64(1) << np.uint64(r - first)
+    if objects == np.uint64(0):
+        return False
+    if not satisfies(objects, least, terms, 0, len(terms)):
+        return False
+    begin = np.int64(subs.term_start[sub])
+    end = begin + np.int64(subs.n_terms[sub])
+    return satisfies(interests, np.int64(subs.least[sub]), subs.terms, begin, end)
+
+
+@kernel
+def relate_all(
+    boxes: Boxes,
+    subs: Subscriptions,
+    chosen: NDArray[np.int32],
+    rows: Cells,
+    least: Number,
+    terms: Cells,
+    out: NDArray[np.bool_],
+) -> None:
+    """Write for each chosen subscription whether it is in relation M with one publication."""
+    for i in range(len(chosen)):
+        sub = np.int64(chosen[i])
+        out[i] = relate(boxes, subs, sub, rows, 0, rows.shape[0], least, terms)
+
+
+@kernel
+def relate_rows(
+    boxes: Boxes,
+    subs: Subscriptions,
+    sub: Number,
+    rows: Cells,
+    chosen: NDArray[np.int32],
+    none: Cells,
+    out: NDArray[np.bool_],
+) -> None:
+    """Write for each chosen row, a publication of its own, whether it is in relation M."""
+    for i in range(len(chosen)):
+        r = np.int64(chosen[i])
+        out[i] = relate(boxes, subs, sub, rows, r, r + 1, np.int64(1), none)
+
+
+@inlined
+def place_in(
+    highs: NDArray[np.uint64],
+    lows: NDArray[np.uint16],
+    first: Number,
+    last: Number,
+    high: Number,
+    low: Number,
+) -> Number:
+    """Return how far an ordered list lies before a place."""
+    a, b = first, last
+    while a < b:
+        middle = (a + b) >> 1
+        if is_before(highs[middle], np.uint64(lows[middle]), high, low):
+            a = middle + 1
+        else:
+            b = middle
+    return a
+
+
+@inlined
+def renew(rows: Cells, row: Number, moves: Moves, i: Number, moved: Cells) -> None:
+    """Write a row as it will be."""
+    for d in range(rows.shape[1]):
+        for k in range(3):
+            moved[0, d, k] = rows[row, d, k]
+    for j in range(len(moves.dims)):
+        if len(moves.keep) == 0 or moves.keep[j, i] == 0:
+            for k in range(3):
+                moved[0, moves.dims[j], k] = moves.fresh[j, i, k]
+
+
+@inlined
+def crossed(
+    side: Number,
+    old: Cells,
+    r: Number,
+    new: Cells,
+    d: Number,
+    first: Number,
+    last: Number,
+    highs: Any,
+    lows: Any,
+) -> tuple[Number, Number]:
+    """Return which bounds of a list are crossed: lower ones by upper ends, and the reverse."""
+    if side == 0:
+        a_high, b_high = old[r, d, 1], new[0, d, 1]
+        a_low, b_low = old[r, d, 2] & np.uint64(_LOW), new[0, d, 2] & np.uint64(_LOW)
+    else:  # the bounds after one end and up to the other
+        a_high, b_high = old[r, d, 0], new[0, d, 0]
+        a_low = ((old[r, d, 2] >> np.uint64(16)) & np.uint64(_LOW)) + np.uint64(1)
+        b_low = ((new[0, d, 2] >> np.uint64(16)) & np.uint64(_LOW)) + np.uint64(1)
+    if a_high == b_high and a_low == b_low:
+        return first, first
+    if is_before(b_high, b_low, a_high, a_low):
+        a_high, b_high = b_high, a_high
+        a_low, b_low = b_low, a_low
+    at = place_in(highs, lows, first, last, a_high, a_low)
+    return at, place_in(highs, lows, at, last, b_high, b_low)
+
+
+@inlined
+def may_change(other: Cells, e: Number, old: Cells, r: Number, new: Cells) -> bool:
+    """Whether a box may hold before or after a move, by a piece of another dimension."""
+    d = dimension(other, e)
+    return overlaps(other, e, old, r, d) or overlaps(other, e, new, 0, d)
+
+
+@kernel
+def cross(
+    rows: Cells,
+    moves: Moves,
+    lists: Lists,
+    boxes: Boxes,
+    subs: Subscriptions,
+    collect: bool,
+    moved: Cells,
+    out: Pairs,
+    begin: Number,
+    n: Number,
+) -> tuple[int, int]:
+    """Find what begins or ceases to match when rows move, by the bounds that they cross.
+
+    Nothing is moved. A subscription of several boxes, or with `collect` any, is written as touched.
+    Returns the row that it stopped at, and how many pairs are written.
+    """
+    pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
+    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
+    starts, highs, lows = lists.low_start, lists.low_high, lists.low_low
+    up_starts, up_highs, up_lows = lists.up_start, lists.up_high, lists.up_low
+    for i in range(begin, len(moves.chosen)):
+        row = np.int64(moves.chosen[i])
+        before = n
+        renew(rows, row, moves, i, moved)
+        for j in range(2 * len(moves.dims)):
+            d, side = np.int64(moves.dims[j >> 1]), j & 1
+            if d + 1 >= len(starts):
+                continue
+            if side == 0:
+                others, of, found = lists.low_other, lists.low_box, lists.low_piece
+                at, to = crossed(0, rows, row, moved, d, starts[d], starts[d + 1], highs, lows)
+            else:
+                others, of, found = lists.up_other, lists.up_box, lists.up_piece
+                first, last = up_starts[d], up_starts[d + 1]
+                at, to = crossed(1, rows, row, moved, d, first, last, up_highs, up_lows)
+            for e in range(at, to):
+                if not may_change(others, e, rows, row, moved):
+                    continue
+                b = np.int64(of[e])
+                kind, by = box_changes(pieces, start[b], start[b + 1], rows, row, moved, 0)
+                if kind != 0 and by == found[e]:
+                    sub = sub_of[b]
+                    if state[sub] == 0:
+                        continue
+                    if n == room:
+                        return i, before
+                    out_row[n], out_sub[n] = i, sub
+                    out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
+                    n += 1
+    return len(moves.chosen), n
+
+
+@kernel
+def cross_recent(
+    rows: Cells,
+    moves: Moves,
+    span: tuple[int, int],
+    boxes: Boxes,
+    subs: Subscriptions,
+    collect: bool,
+    moved: Cells,
+    out: Pairs,
+    begin: Number,
+    n: Number,
+) -> tuple[int, int]:
+    """Do what `cross` does for boxes that stand in no list, by looking at each."""
+    pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
+    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
+    for i in range(begin, len(moves.chosen)):
+        row = np.int64(moves.chosen[i])
+        before = n
+        renew(rows, row, moves, i, moved)
+        for b in range(span[0], span[1]):
+            kind, _ = box_changes(pieces, start[b], start[b + 1], rows, row, moved, 0)
+            if kind != 0 and state[sub_of[b]] != 0:
+                sub = sub_of[b]
+                if n == room:
+                    return i, before
+                out_row[n], out_sub[n] = i, sub
+                out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
+                n += 1
+    return len(moves.chosen), n
+
+
+@kernel
+def settle_moves(
+    rows: Cells,
+    moves: Moves,
+    boxes: Boxes,
+    subs: Subscriptions,
+    stamp: Number,
+    moved: Cells,
+    none: Cells,
+    out: Pairs,
+    n: Number,
+) -> int:
+    """Put subscriptions that moving rows touched into relation, before and after; keep changes."""
+    kept = 0
+    last = np.int64(-1)
+    for at in range(n):
+        i, sub, kind = np.int64(out.row[at]), np.int64(out.sub[at]), out.kind[at]
+        if kind == TOUCHED:
+            if subs.stamp[sub] == stamp + i:
+                continue
+            subs.stamp[sub] = stamp + i
+            row = np.int64(moves.chosen[i])
+            if i != last:
+                renew(rows, row, moves, i, moved)
+                last = i
+            held = relate(boxes, subs, sub, rows, row, row + 1, np.int64(1), none)
+            holds = relate(boxes, subs, sub, moved, 0, 1, np.int64(1), none)
+            if held == holds:
+                continue
+            kind = np.int8(ENTER if holds else LEAVE)
+        out.row[kept], out.sub[kept], out.kind[kept] = i, sub, kind
+        kept += 1
+    return kept
+
+
+@kernel
+def settle_rows(
+    rows: Cells,
+    chosen: NDArray[np.int32],
+    boxes: Boxes,
+    subs: Subscriptions,
+    stamp: Number,
+    none: Cells,
+    out: Pairs,
+    n: Number,
+) -> int:
+    """Put subscriptions that rows touched into relation; keep those that are."""
+    kept = 0
+    for at in range(n):
+        i, sub = np.int64(out.row[at]), np.int64(out.sub[at])
+        if out.kind[at] == TOUCHED:
+            if subs.stamp[sub] == stamp + i:
+                continue
+            subs.stamp[sub] = stamp + i
+            r = np.int64(chosen[i])
+            if not relate(boxes, subs, sub, rows, r, r + 1, np.int64(1), none):
+                continue
+        out.row[kept], out.sub[kept], out.kind[kept] = i, sub, ENTER
+        kept += 1
+    return kept
+
+
+@kernel
+def move(rows: Cells, moves: Moves, order_of: NDArray[np.int32], dirty: NDArray[np.uint8]) -> None:
+    """Move rows, and mark them in the dimensions whose rows are kept in order.
+
+    `order_of` says which row of `dirty` is that of a dimension, or -1.
+    """
+    for i in range(len(moves.chosen)):
+        row = np.int64(moves.chosen[i])
+        for j in range(len(moves.dims)):
+            if len(moves.keep) > 0 and moves.keep[j, i] != 0:
+                continue
+            d = np.int64(moves.dims[j])
+            for k in range(3):
+                rows[row, d, k] = moves.fresh[j, i, k]
+            if order_of[d] >= 0:
+                dirty[order_of[d], row] = 1
+
+
+@inlined
+def next_block(most: Any, level: Any, e: Number, low: Number) -> Number:
+    """Return the next entry whose upper bound may be after a place, from a multiple of 16 on."""
+    if e & 4095 == 0 and most[level[2] + (e >> 12)] < low:
+        return e + 4096
+    if e & 255 == 0 and most[level[1] + (e >> 8)] < low:
+        return e + 256
+    if most[level[0] + (e >> 4)] < low:
+        return e + 16
+    return e
+
+
+@inlined
+def is_first(pieces: Cells, first: Number, p: Number, rows: Cells, r: Number, d: Number) -> bool:
+    """Whether no earlier piece of the same box and dimension overlaps a row."""
+    q = p - 1
+    while q >= first and dimension(pieces, q) == d:
+        if overlaps(pieces, q, rows, r, d):
+            return False
+        q -= 1
+    return True
+
+
+@kernel
+def meet(
+    rows: Cells,
+    chosen: NDArray[np.int32],
+    homes: Homes,
+    boxes: Boxes,
+    subs: Subscriptions,
+    collect: bool,
+    out: Pairs,
+    begin: Number,
+    n: Number,
+) -> tuple[int, int]:
+    """Find the subscriptions that rows match, as publications of their own.
+
+    A subscription of several boxes, or with `collect` any, is written as touched. Returns the row
+    that it stopped at, and how many pairs are written.
+    """
+    sub_of, state, box_of = boxes.sub, subs.state, homes.box
+    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
+    pieces, first, piece_of, upper = homes.pieces, homes.first, homes.piece, homes.upper
+    most, level, highs, lows, starts = homes.most, homes.level, homes.high, homes.low, homes.start
+    for i in range(begin, len(chosen)):
+        r = np.int64(chosen[i])
+        before = n
+        for d in range(len(starts) - 1):
+            e, last = starts[d], starts[d + 1]
+            if e == last:
+                continue
+            low, ends = rows[r, d, 0], rows[r, d, 2] & np.uint64(_LOW)
+            last = place_in(highs, lows, e, last, rows[r, d, 1], ends)
+            while e < last:
+                if e & 15 == 0:
+                    to = next_block(most, level, e, low)
+                    if to != e:
+                        e = to
+                        continue
+                if upper[e] >= low and box_meets(pieces, first[e], first[e + 1], rows, r):
+                    at = piece_of[e]
+                    if overlaps(pieces, at, rows, r, d) and is_first(
+                        pieces, first[e], at, rows, r, d
+                    ):
+                        sub = sub_of[box_of[e]]
+                        if n == room:
+                            return i, before
+                        if state[sub] != 0:
+                            out_row[n], out_sub[n] = i, sub
+                            out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else ENTER
+                            n += 1
+                e += 1
+    return len(chosen), n
+
+
+@kernel
+def meet_recent(
+    rows: Cells,
+    chosen: NDArray[np.int32],
+    span: tuple[int, int],
+    boxes: Boxes,
+    subs: Subscriptions,
+    collect: bool,
+    out: Pairs,
+    begin: Number,
+    n: Number,
+) -> tuple[int, int]:
+    """Do what `meet` does for boxes that stand in no list, by looking at each."""
+    pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
+    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
+    for i in range(begin, len(chosen)):
+        r = np.int64(chosen[i])
+        before = n
+        for b in range(span[0], span[1]):
+            if box_meets(pieces, start[b], start[b + 1], rows, r) and state[sub_of[b]] != 0:
+                sub = sub_of[b]
+                if n == room:
+                    return i, before
+                out_row[n], out_sub[n] = i, sub
+                out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else ENTER
+                n += 1
+    return len(chosen), n
+
+
+@kernel
+def meet_rows(
+    rows: Cells,
+    boxes: Boxes,
+    box: Number,
+    candidates: NDArray[np.int32],
+    out: NDArray[np.int32],
+    n: Number,
+) -> int:
+    """Write which candidates a box meets.
+
+    The row of a publication that is gone overlaps nothing.
+    """
+    pieces = boxes.pieces
+    first, last = boxes.start[box], boxes.start[box + 1]
+    for i in range(len(candidates)):
+        if box_meets(pieces, first, last, rows, np.int64(candidates[i])):
+            out[n] = candidates[i]
+            n += 1
+    return int(n)
+
+
+@kernel
+def window(
+    rows: Cells,
+    boxes: Boxes,
+    box: Number,
+    piece: Number,
+    ordered: Rows,
+    dirty: NDArray[np.uint8],
+    out: NDArray[np.int32],
+    n: Number,
+) -> int:
+    """Write which rows a box meets, of those that overlap one of its pieces as they were ordered.
+
+    Rows that are dirty have moved since and are left out.
+    """
+    pieces, row_of, upper = boxes.pieces, ordered.low_row, ordered.low_upper
+    first, last = boxes.start[box], boxes.start[box + 1]
+    d = dimension(pieces, piece)
+    ends, low = pieces[piece, 2] & np.uint64(_LOW), pieces[piece, 0]
+    to = place_in(ordered.low_high, ordered.low_low, 0, len(row_of), pieces[piece, 1], ends)
+    e = 0
+    while e < to:
+        if e & 15 == 0:
+            after = next_block(ordered.most, ordered.level, e, low)
+            if after != e:
+                e = after
+                continue
+        r = np.int64(row_of[e])
+        if (
+            upper[e] >= low
+            and dirty[r] == 0
+            and box_meets(pieces, first, last, rows, r)
+            and overlaps(pieces, piece, rows, r, d)
+            and is_first(pieces, first, piece, rows, r, d)
+        ):
+            out[n] = r
+            n += 1
+        e += 1
+    return int(n)

@@ -1,0 +1,171 @@
+"""Boxes → ordered lists of their bounds.
+
+Enters: some boxes. Leaves: `Lists`, the lower and the upper bounds of each dimension in order
+(Leung and Jacobsen, section 5.5: there two skip lists a dimension, here two sorted arrays, in which
+the bounds between two values are a contiguous run), and `Homes`, each box under the most selective
+of its dimensions. Beside a bound stands a piece of another dimension of its box: most boxes whose
+bound is crossed fail there, and are never looked up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.subjects.arrays import Boxes, Homes, Lists
+from tocsin.subjects.places import FIRST_LINE, FULL, Words
+
+_LOW = np.uint64(0xFFFF)
+_BLOCKS = (4, 8, 12)
+"""Blocks of 16, 256 and 4,096."""
+
+
+def make_lists(boxes: Boxes, chosen: NDArray[np.int64]) -> tuple[Lists, NDArray[np.float64]]:
+    """Return the lists of some boxes, and how much of its dimension each of their pieces takes."""
+    piece, box = _pieces_of(boxes, chosen)
+    words = boxes.pieces[piece]
+    dim = (words[:, 2] >> np.uint64(32)).astype(np.int64)
+    n_dims = int(dim.max()) + 1 if len(dim) else 0
+    low_order = np.lexsort((words[:, 2] >> np.uint64(16) & _LOW, words[:, 0], dim))
+    up_order = np.lexsort((words[:, 2] & _LOW, words[:, 1], dim))
+    start = np.zeros(n_dims + 1, np.int64)
+    np.cumsum(np.bincount(dim, minlength=n_dims), out=start[1:])
+    cost = _costs(words, dim, low_order, start)
+    other = _others(words, dim, box, cost)
+    numbers = piece.astype(np.int32), box.astype(np.int32)
+    low = words[low_order]
+    up = words[up_order]
+    lists = Lists(
+        start,
+        np.ascontiguousarray(low[:, 0]),
+        (low[:, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
+        numbers[0][low_order],
+        numbers[1][low_order],
+        other[low_order],
+        start.copy(),
+        np.ascontiguousarray(up[:, 1]),
+        (up[:, 2] & _LOW).astype(np.uint16),
+        numbers[0][up_order],
+        numbers[1][up_order],
+        other[up_order],
+    )
+    return lists, cost
+
+
+def _pieces_of(
+    boxes: Boxes, chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the pieces of some boxes, and the box of each."""
+    first = boxes.start[chosen]
+    counts = boxes.start[chosen + 1] - first
+    before = np.cumsum(counts) - counts
+    piece = np.repeat(first - before, counts) + np.arange(counts.sum())
+    return piece, np.repeat(chosen, counts)
+
+
+def _costs(
+    words: Words, dim: NDArray[np.int64], low_order: NDArray[np.int64], start: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the share of the bounds of its dimension that lie within each piece."""
+    cost = np.ones(len(dim))
+    for d in range(len(start) - 1):
+        here = low_order[start[d] : start[d + 1]]
+        lows = words[here, 0]
+        width = np.searchsorted(lows, words[here, 1]) - np.searchsorted(lows, lows)
+        cost[here] = (width + 1) / (len(here) + 1)
+    is_value = words[:, 0] >> np.uint64(61) >= FIRST_LINE  # what is absent is no small part
+    return np.where(is_value, cost, 2.0)
+
+
+def _others(
+    words: Words, dim: NDArray[np.int64], box: NDArray[np.int64], cost: NDArray[np.float64]
+) -> Words:
+    """Return for each piece one that all of its box must overlap, of another dimension."""
+    n = len(dim)
+    others = np.empty((n, 3), np.uint64)
+    others[:] = np.array(FULL, np.uint64)
+    if not n:
+        return others
+    is_new = np.ones(n, np.bool_)
+    is_new[1:] = (box[1:] != box[:-1]) | (dim[1:] != dim[:-1])
+    is_single = is_new.copy()
+    is_single[:-1] &= is_new[1:]
+    single = np.flatnonzero(is_single)
+    order = single[np.lexsort((cost[single], box[single]))]  # the cheapest of each box first
+    of = box[order]
+    is_first = np.ones(len(of), np.bool_)
+    is_first[1:] = of[1:] != of[:-1]
+    firsts = np.flatnonzero(is_first)
+    best = np.full(int(box[-1]) + 1, -1)
+    second = best.copy()
+    best[of[firsts]] = order[firsts]
+    has_second = firsts[(firsts + 1 < len(of))]
+    has_second = has_second[of[has_second + 1] == of[has_second]]
+    second[of[has_second]] = order[has_second + 1]
+    taken = best[box]
+    own = (taken >= 0) & (dim[taken] == dim)
+    taken = np.where(own, second[box], taken)
+    found = taken >= 0
+    others[found] = words[taken[found]]
+    return others
+
+
+def make_homes(boxes: Boxes, chosen: NDArray[np.int64], cost: NDArray[np.float64]) -> Homes:
+    """Put each box under the dimension of least cost; `cost` is that of its pieces in order."""
+    piece, box = _pieces_of(boxes, chosen)
+    words = boxes.pieces[piece]
+    dim = (words[:, 2] >> np.uint64(32)).astype(np.int64)
+    home = _homes(dim, box, cost)
+    order = home[np.lexsort((words[home, 2] >> np.uint64(16) & _LOW, words[home, 0], dim[home]))]
+    n_dims = int(dim.max()) + 1 if len(dim) else 0
+    start = np.zeros(n_dims + 1, np.int64)
+    np.cumsum(np.bincount(dim[order], minlength=n_dims), out=start[1:])
+    own = box[order]
+    counts = boxes.start[own + 1] - boxes.start[own]
+    first = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(counts, out=first[1:])
+    taken = np.repeat(boxes.start[own] - first[:-1], counts) + np.arange(first[-1])
+    upper = np.ascontiguousarray(words[order, 1])
+    return Homes(
+        start,
+        np.ascontiguousarray(words[order, 0]),
+        (words[order, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
+        upper,
+        first[:-1] + piece[order] - boxes.start[own],
+        own.astype(np.int32),
+        boxes.pieces[taken],
+        first,
+        *greatest(upper),
+    )
+
+
+def _homes(
+    dim: NDArray[np.int64], box: NDArray[np.int64], cost: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return the pieces under which boxes stand: all those of one dimension each."""
+    n = len(dim)
+    if not n:
+        return np.empty(0, np.int64)
+    is_new = np.ones(n, np.bool_)
+    is_new[1:] = (box[1:] != box[:-1]) | (dim[1:] != dim[:-1])
+    first = np.flatnonzero(is_new)
+    total = np.add.reduceat(cost, first)
+    order = np.lexsort((total, box[first]))
+    owner = box[first][order]
+    is_best = np.ones(len(owner), np.bool_)
+    is_best[1:] = owner[1:] != owner[:-1]
+    chosen = np.zeros(len(first), np.bool_)
+    chosen[order[is_best]] = True
+    return np.flatnonzero(np.repeat(chosen, np.diff(first, append=n)))
+
+
+def greatest(upper: Words) -> tuple[Words, NDArray[np.int64]]:
+    """Return the greatest upper bounds of blocks, and where those of each size begin."""
+    parts: list[Words] = []
+    level = []
+    for shift in _BLOCKS:
+        level.append(sum(len(part) for part in parts))
+        if len(upper):
+            parts.append(np.maximum.reduceat(upper, np.arange(0, len(upper), 1 << shift)))
+    found = np.concatenate([np.empty(0, np.uint64), *parts])
+    return found, np.array(level, np.int64)

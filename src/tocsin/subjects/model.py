@@ -1,0 +1,222 @@
+"""Publications and subscriptions as a user writes them, in Python and in JSON.
+
+Enters: values, ranges, regions and filters. Leaves: small immutable objects. After Leung and
+Jacobsen, section 3.1: a publication is a set of object regions and a filter, a subscription is a
+set of interest regions and a filter; both are conjunctive unless they say otherwise.
+
+Where we deviate: a region lies in one space, which it names. An interest region is a condition of
+the subscription language, so it may be several boxes at once. An attribute that a publication does
+not have is absent, which only `IS NULL` holds for; the paper takes it for any value, as a space
+made with `missing="any"` does.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tocsin.errors import ArgumentError
+from tocsin.language.expression import Expression
+from tocsin.language.printer import print_expression
+from tocsin.model import Kind, Value, from_microseconds, kind_of, to_microseconds, to_plain
+
+MAX_REGIONS = 64
+"""How many regions a publication or a subscription may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range of values of one kind; an end that is None is open to that side.
+
+    >>> Range(3, 5)                     # 3 <= x <= 5
+    >>> Range(3, None, low_open=True)   # x > 3
+    """
+
+    low: Value = None
+    high: Value = None
+    low_open: bool = False
+    high_open: bool = False
+
+
+ANY = Range()
+"""Any value."""
+
+
+class Notify(Enum):
+    """Which transitions a subscriber wants."""
+
+    BOTH = "both"
+    ENTER = "enter"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The filter that so many regions satisfy."""
+
+    count: int
+
+
+Filter = str | AtLeast
+"""`"all"`, `"any"`, `AtLeast(k)`, or a boolean expression over the names of regions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRegion:
+    """What a publication says in one space: values and ranges by attribute."""
+
+    values: Mapping[str, Any]
+    space: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Several object regions by name, and a filter over them.
+
+    A region counts where it overlaps an interest region of the subscription.
+    """
+
+    regions: Mapping[str, ObjectRegion]
+    filter: Filter = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class InterestRegion:
+    """A condition in one space."""
+
+    where: str | Expression
+    params: Mapping[str, Any] = field(default_factory=dict)
+    space: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Several interest regions by name, and a filter over them.
+
+    A region counts where it overlaps an object region of the publication.
+    """
+
+    regions: Mapping[str, InterestRegion]
+    filter: Filter = "all"
+
+
+def check_regions(regions: object, kind: type) -> None:
+    """Refuse what is no mapping of names to some regions of one kind."""
+    if not isinstance(regions, Mapping) or not regions:
+        raise ArgumentError(f"regions must be a mapping of names to {kind.__name__}s, one at least")
+    if len(regions) > MAX_REGIONS:
+        raise ArgumentError(f"{len(regions)} regions; at most {MAX_REGIONS} are possible")
+    for name, region in regions.items():
+        if not isinstance(name, str) or not isinstance(region, kind):
+            raise ArgumentError(f"region {name!r} must be a {kind.__name__}, not {region!r}")
+
+
+# JSON. A value that JSON has is itself; {"timestamp": …}, {"float": …} and {"range": …} are others.
+
+
+def value_to_json(value: object) -> Any:
+    """Return a value, a range or nested values as JSON has them."""
+    if isinstance(value, Range):
+        found: dict[str, Any] = {"range": [value_to_json(value.low), value_to_json(value.high)]}
+        if value.low_open or value.high_open:
+            found["open"] = [value.low_open, value.high_open]
+        return found
+    if isinstance(value, Mapping):
+        return {"object": {name: value_to_json(inner) for name, inner in value.items()}}
+    plain = to_plain(value)
+    kind = kind_of(plain)
+    if kind is Kind.FLOAT and not math.isfinite(plain):  # type: ignore[arg-type]
+        return {"float": repr(plain)}
+    if isinstance(plain, dt.datetime):
+        return {"timestamp": to_microseconds(plain)}
+    if plain is not None and kind is None:
+        return {"other": True}
+    return plain
+
+
+def value_from_json(given: Any) -> Any:
+    """Return what `value_to_json` wrote; a timestamp may also be a text in ISO form."""
+    if isinstance(given, list):
+        return given
+    if not isinstance(given, dict):
+        return given
+    try:
+        if "range" in given:
+            low, high = (value_from_json(end) for end in given["range"])
+            opened = given.get("open", [False, False])
+            return Range(low, high, bool(opened[0]), bool(opened[1]))
+        if "object" in given:
+            return {name: value_from_json(inner) for name, inner in given["object"].items()}
+        if "float" in given:
+            return float(given["float"])
+        if "timestamp" in given:
+            moment = given["timestamp"]
+            if isinstance(moment, str):
+                return dt.datetime.fromisoformat(moment)
+            return from_microseconds(moment)
+        if "other" in given:
+            return []
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ArgumentError(f"{json.dumps(given)} is no value: {error}") from None
+    raise ArgumentError(f"{json.dumps(given)} is no value, range or object")
+
+
+def to_json(given: Publication | Subscription) -> dict[str, Any]:
+    """Return a publication or a subscription as JSON has it."""
+    regions: dict[str, Any] = {}
+    for name, region in given.regions.items():
+        if isinstance(region, ObjectRegion):
+            of = {"values": {k: value_to_json(v) for k, v in region.values.items()}}
+        else:
+            where = region.where
+            text = where if isinstance(where, str) else print_expression(where)
+            of = {"where": text}  # type: ignore[dict-item]
+            if region.params:
+                of["params"] = {k: value_to_json(v) for k, v in region.params.items()}
+        regions[name] = of if region.space is None else {**of, "space": region.space}
+    return {"regions": regions, "filter": filter_to_json(given.filter)}
+
+
+def from_json(given: str | Mapping[str, Any]) -> Publication | Subscription:
+    """Return the publication or subscription that a JSON object describes.
+
+    Regions with `values` are object regions, those with `where` are interest regions.
+    """
+    try:
+        said = json.loads(given) if isinstance(given, str) else given
+        regions = {name: _region_from_json(of) for name, of in said["regions"].items()}
+        filter_ = filter_from_json(said.get("filter", "all"))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArgumentError(f"no publication or subscription: {error}") from None
+    if all(isinstance(region, ObjectRegion) for region in regions.values()):
+        return Publication(regions, filter_)
+    if all(isinstance(region, InterestRegion) for region in regions.values()):
+        return Subscription(regions, filter_)
+    raise ArgumentError("regions are either object regions or interest regions, not both")
+
+
+def _region_from_json(of: Mapping[str, Any]) -> Any:
+    if "values" in of:
+        values = {name: value_from_json(value) for name, value in of["values"].items()}
+        return ObjectRegion(values, of.get("space"))
+    params = {name: value_from_json(value) for name, value in of.get("params", {}).items()}
+    return InterestRegion(of["where"], params, of.get("space"))
+
+
+def filter_to_json(filter_: Filter) -> Any:
+    """Return a filter as JSON has it."""
+    return {"at_least": filter_.count} if isinstance(filter_, AtLeast) else filter_
+
+
+def filter_from_json(given: Any) -> Filter:
+    """Return what `filter_to_json` wrote."""
+    if isinstance(given, dict):
+        return AtLeast(given["at_least"])
+    if isinstance(given, str):
+        return given
+    raise ArgumentError(f"a filter is a text or {{'at_least': k}}, not {given!r}")

@@ -1,0 +1,158 @@
+"""Places: the cuts of every value line of a dimension, in one order.
+
+Enters: cuts as `normalize.keys` has them, with the line they are on. Leaves: places, pairs of 64
+and 16 bits that are ordered as the cuts are, with "absent" and "of no line" (NaN, lists) before the
+lines. So a value, a range and a condition are all ranges of places, whatever their kinds, and from
+here on every comparison is one of integers.
+
+A *zone* stands in the upper three bits, the key follows, and its last three bits with the tail make
+the lower part. A range of places is a *cell*: the upper parts of its two ends, and a word with both
+lower parts. A *piece* is a cell that has its dimension in the same word.
+
+Strings have no number of their own. A dimension gives each string that it meets a *label*, such
+that labels are ordered as the strings are; new ones go between their neighbours, and where there is
+no room left all labels are spread anew.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.normalize.lines import Line
+
+ABSENT_ZONE = 0
+OTHER_ZONE = 1
+FIRST_LINE = 2
+"""The zone of the number line; the others follow."""
+STRING_ZONE = FIRST_LINE + Line.STRING
+_END_ZONE = FIRST_LINE + len(Line)
+_SHIFT = 61
+_MASK = (1 << _SHIFT) - 1
+_HALF = 1 << 63
+_TAIL_BITS = 13
+
+Words: TypeAlias = NDArray[np.uint64]
+Place: TypeAlias = tuple[int, int]
+Cell: TypeAlias = tuple[int, int, int]
+
+
+def place(zone: int, key: int, tail: int) -> Place:
+    """Return the place of a cut."""
+    raised = key + _HALF
+    return zone << _SHIFT | raised >> 3, (raised & 7) << _TAIL_BITS | tail
+
+
+def places(
+    zone: int | NDArray[np.integer], key: NDArray[np.int64], tail: NDArray[np.integer]
+) -> tuple[Words, Words]:
+    """Return the places of many cuts."""
+    raised = np.ascontiguousarray(key).view(np.uint64) ^ np.uint64(_HALF)
+    zones = np.asarray(zone).astype(np.uint64) << np.uint64(_SHIFT)
+    lower = (raised & np.uint64(7)) << np.uint64(_TAIL_BITS) | tail.astype(np.uint64)
+    return zones | raised >> np.uint64(3), lower
+
+
+def cut_of(upper: int, lower: int) -> tuple[int, int, int]:
+    """Return the zone, key and tail of a place."""
+    raised = (upper & _MASK) << 3 | lower >> _TAIL_BITS
+    return upper >> _SHIFT, raised - _HALF, lower & ((1 << _TAIL_BITS) - 1)
+
+
+def cell(low: Place, high: Place) -> Cell:
+    """Return the cell between two places."""
+    return low[0], high[0], low[1] << 16 | high[1]
+
+
+def point(zone: int, key: int, tail: int = 0) -> Cell:
+    """Return the cell of one value, given the cut before it."""
+    upper, lower = place(zone, key, tail)
+    return upper, upper, lower << 16 | (lower + 1)
+
+
+def points(zone: int, key: NDArray[np.int64], tail: NDArray[np.integer]) -> Words:
+    """Return the cells of many values, three words each."""
+    upper, lower = places(zone, key, tail)
+    cells = np.empty((len(key), 3), np.uint64)
+    cells[:, 0] = cells[:, 1] = upper
+    cells[:, 2] = lower << np.uint64(16) | (lower + np.uint64(1))
+    return cells
+
+
+ABSENT: Cell = (ABSENT_ZONE << _SHIFT, ABSENT_ZONE << _SHIFT, 1)
+OTHER: Cell = (OTHER_ZONE << _SHIFT, OTHER_ZONE << _SHIFT, 1)
+PRESENT: Cell = (OTHER_ZONE << _SHIFT, _END_ZONE << _SHIFT, 0)
+"""Any value that there is."""
+FULL: Cell = (0, _END_ZONE << _SHIFT, 0)
+"""Any value or none."""
+NOTHING: Cell = (_END_ZONE << _SHIFT, 0, 0)
+"""Overlaps nothing: what is left of a publication that is gone."""
+
+
+class Labels:
+    """The strings that a dimension has met, with numbers of the same order."""
+
+    _LAST = 1 << 60
+    _STEP = 1 << 36
+
+    def __init__(self, strings: Iterable[str] = (), labels: Iterable[int] = ()) -> None:
+        self.strings: list[str] = list(strings)
+        self.labels: list[int] = list(labels)
+        self.label_of: dict[str, int] = dict(zip(self.strings, self.labels, strict=True))
+
+    def add(self, text: str) -> None:
+        """Give a new string its label; `Crowded` where that takes new labels for all."""
+        at = bisect_left(self.strings, text)
+        if not self.strings:
+            label = self._LAST // 2
+        elif at == len(self.strings):
+            last = self.labels[-1]
+            label = last + min(self._STEP, (self._LAST - last) // 2)
+        elif at == 0:
+            first = self.labels[0]
+            label = first - min(self._STEP, first // 2)
+        else:
+            label = (self.labels[at - 1] + self.labels[at]) // 2
+        if (at and label <= self.labels[at - 1]) or (
+            at < len(self.labels) and label >= self.labels[at]
+        ):
+            raise Crowded
+        self.strings.insert(at, text)
+        self.labels.insert(at, label)
+        self.label_of[text] = label
+
+    def spread(self, more: Iterable[str] = ()) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Spread all labels evenly, with some new strings; return the old ones and their new ones.
+
+        Both are in order.
+        """
+        old_strings, old = self.strings, np.array(self.labels, np.int64)
+        self.strings = sorted({*old_strings, *more})
+        gap = self._LAST // (len(self.strings) + 1)
+        self.labels = [gap * (at + 1) for at in range(len(self.strings))]
+        self.label_of = dict(zip(self.strings, self.labels, strict=True))
+        return old, np.array([self.label_of[text] for text in old_strings], np.int64)
+
+
+class Crowded(Exception):
+    """Two strings have labels with nothing between them."""
+
+
+def relabel(
+    upper: Words, lower: Words, old: NDArray[np.int64], new: NDArray[np.int64]
+) -> tuple[Words, Words]:
+    """Return places with the labels of strings exchanged; others stay as they are."""
+    raised = (upper & np.uint64(_MASK)) << np.uint64(3) | lower >> np.uint64(_TAIL_BITS)
+    keys = (raised ^ np.uint64(_HALF)).view(np.int64)
+    chosen = (upper >> np.uint64(_SHIFT) == STRING_ZONE) & (keys >= 0) & (keys <= Labels._LAST)
+    if not chosen.any():
+        return upper, lower
+    at = np.searchsorted(old, keys[chosen])
+    tails = lower[chosen] & np.uint64((1 << _TAIL_BITS) - 1)
+    upper, lower = upper.copy(), lower.copy()
+    upper[chosen], lower[chosen] = places(STRING_ZONE, new[at], tails)
+    return upper, lower
