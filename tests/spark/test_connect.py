@@ -13,7 +13,7 @@ import pytest
 import tocsin
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_everything_works_through_spark_connect(tmp_path: Path) -> None:
     source = str(Path(tocsin.__file__).parents[1])
     environment = dict(os.environ, PYSPARK_PYTHON=sys.executable)
@@ -24,7 +24,7 @@ def test_everything_works_through_spark_connect(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=540,
+        timeout=840,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]

@@ -1,16 +1,20 @@
 """Processor time and memory of this process and of all that it started.
 
 Enters: nothing but /proc. Leaves: seconds, and megabytes. Spark's JVM and its Python workers are
-processes below this one; the time of those that ended is with their parents.
+processes below this one. Spark ends workers that are idle for a minute, and their time is then with
+nobody; so a `Meter` looks at all processes twice a second, and remembers what each has used.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_EVERY = 0.5
+"""Seconds between two looks at all processes."""
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -38,14 +42,35 @@ def descendants(root: int | None = None) -> list[int]:
     return found
 
 
-def cpu_seconds() -> float:
-    """Return the processor time of this process and all below it, also of those that ended."""
-    ticks = 0
-    for pid in (os.getpid(), *descendants()):
-        fields = _stat(pid)
-        if fields is not None:
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / _TICKS
+class Meter:
+    """Adds up the processor time of this process and all below it, also of those that ended."""
+
+    def __init__(self) -> None:
+        self._ticks: dict[tuple[int, str], int] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
+
+    def __enter__(self) -> Meter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_EVERY):
+            self.seconds()
+
+    def seconds(self) -> float:
+        """Return the time used so far by all processes that were ever seen."""
+        with self._lock:
+            for pid in (os.getpid(), *descendants()):
+                fields = _stat(pid)
+                if fields is not None:  # a number is used again, but not with the same start
+                    self._ticks[pid, fields[19]] = int(fields[11]) + int(fields[12])
+            return sum(self._ticks.values()) / _TICKS
 
 
 def private_mb(pid: int | None = None) -> float:

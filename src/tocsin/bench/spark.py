@@ -81,7 +81,8 @@ def run(setting: SparkSetting, progress: Progress | None = None) -> dict[str, An
         session = start(setting.cores, folder)
         steps.finish()
         try:
-            result = _measure(session, setting, folder, store, steps)
+            with processes.Meter() as meter:
+                result = _measure(session, setting, folder, store, meter, steps)
             if setting.memory_mb:
                 per_subscription = n_bytes / setting.subscriptions
                 result["memory"] = _memory(session, setting, folder, per_subscription, steps)
@@ -136,7 +137,12 @@ def _build(n: int, seed: int, path: Path) -> tuple[str, int]:
 
 
 def _measure(
-    session: SparkSession, setting: SparkSetting, folder: Path, store: str, steps: Steps
+    session: SparkSession,
+    setting: SparkSetting,
+    folder: Path,
+    store: str,
+    meter: processes.Meter,
+    steps: Steps,
 ) -> dict[str, Any]:
     steps.start("write events")
     n, seed = setting.events, setting.seed
@@ -160,14 +166,14 @@ def _measure(
     costs: dict[str, list[Cost]] = {"identity": [], "match": []}
     for _ in range(setting.repeats):
         for name, query in (("identity", identity), ("match", match)):
-            costs[name].append(_cost(query))
+            costs[name].append(_cost(query, meter))
             steps.finish()
     steps.start("join")
     subscriptions = folder / "subscriptions.parquet"
     pair_join(session, events.filter(f"event < {setting.join_events // 50}"), subscriptions).count()
     expected = ts.match(few, store, keep=["event"]).count()
-    few_cost = _cost(lambda: ts.match(few, store, keep=["event"]).count())
-    joined = _cost(lambda: pair_join(session, few, subscriptions).count())
+    few_cost = _cost(lambda: ts.match(few, store, keep=["event"]).count(), meter)
+    joined = _cost(lambda: pair_join(session, few, subscriptions).count(), meter)
     assert joined.count == expected, f"the join found {joined.count} matches, not {expected}"
     steps.finish()
     return _figures(costs, few_cost, joined, setting)
@@ -177,10 +183,10 @@ def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return iter(batches)
 
 
-def _cost(query: Callable[[], int]) -> Cost:
-    cpu, wall = processes.cpu_seconds(), perf_counter()
+def _cost(query: Callable[[], int], meter: processes.Meter) -> Cost:
+    cpu, wall = meter.seconds(), perf_counter()
     count = query()
-    return Cost(processes.cpu_seconds() - cpu, perf_counter() - wall, count)
+    return Cost(meter.seconds() - cpu, perf_counter() - wall, count)
 
 
 def _subscription_columns(setting: SparkSetting, path: Path) -> None:
