@@ -7,6 +7,7 @@ matches, version), a summary at the end; with `--json` a line for each batch.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections import deque
@@ -41,6 +42,8 @@ def run(path: Path, once: bool, batches: int | None, seconds: float | None, as_j
     with Live(as_json) as live:
         live.note("starting Spark")
         with Pipeline(config, on_batch=live.batch) as pipeline:
+            # Spark's own handler would cancel the batch that is running.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             live.note("waiting for events")
             try:
                 summary = pipeline.run(batches=batches, seconds=seconds)

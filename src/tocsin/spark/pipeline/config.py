@@ -257,6 +257,8 @@ def _check(config: Config, top: Section) -> None:
         )
     if config.unmatched and config.shape == "arrays":
         raise top.wrong("match.unmatched", 'goes with match.output = "rows" only')
+    if config.mode == "partitioned" and (config.unmatched or config.shape == "arrays"):
+        raise top.wrong("match.mode", 'partitioned goes with rows, and without "unmatched"')
     declared = config.event_type.attributes if config.event_type else {}
     if config.source.format in ("json", "csv", "kafka"):
         for name in config.keep or ():

@@ -170,14 +170,16 @@ class Pipeline:
             return
         self._stopping = True
         held = self._busy.acquire(timeout=_STOP_SECONDS)
+        ended_by_itself = not query.isActive
         try:
-            if query.isActive:
+            if not ended_by_itself:
                 query.stop()
         finally:
             if held:
                 self._busy.release()
             self._stopping = False
-        self._note_failure(query)
+        if ended_by_itself and self._failure is None:
+            self._failure = query.exception()
         self._mark_stopped()
 
     def close(self) -> None:
@@ -236,10 +238,6 @@ class Pipeline:
                 self._is_done.set()
 
     # Failures, and who runs.
-
-    def _note_failure(self, query: StreamingQuery) -> None:
-        if self._failure is None and query.exception() is not None and not self._is_done.is_set():
-            self._failure = query.exception()
 
     def _raise_failure(self) -> None:
         error, self._failure = self._failure, None

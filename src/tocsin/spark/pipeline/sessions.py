@@ -82,7 +82,9 @@ def _defaults(config: Config) -> dict[str, str]:
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.sql.shuffle.partitions"] = "4"
     if "://" not in config.output:
-        settings["spark.driver.extraJavaOptions"] = _logging(Path(config.output) / "logs")
+        logging = _logging(Path(config.output) / "logs")
+        # Spark looks through long tracebacks with regular expressions that need a deep stack.
+        settings["spark.driver.extraJavaOptions"] = f"-Xss8m {logging}"
     return settings
 
 
