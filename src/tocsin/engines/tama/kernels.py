@@ -146,7 +146,6 @@ def _keys_of(
     start: Any,
     a: Any,
     kind: Any,
-    key: Any,
     value: Any,
     point: Any,
     unit: Any,
@@ -222,7 +221,7 @@ def match(
     a conjunction has. Counters below an event's base count as zero. It stops before an event when
     `out` has fewer places than there are conjunctions.
     """
-    kinds, keys = events.kind, events.key
+    kinds = events.kind
     hashes, met = np.empty(_MOST_KEYS, np.uint64), np.empty(_MET, np.int32)
     n = ends[done]
     for e in range(done, len(kinds)):
@@ -232,20 +231,9 @@ def match(
         for a in range(kinds.shape[1]):
             if sorts[a] == 0:
                 continue
-            n_keys = _keys_of(
-                used,
-                sorts,
-                xs,
-                shares,
-                start,
-                a,
-                np.int64(kinds[e, a]),
-                keys[e, a],
-                values[e, a],
-                points[e, a],
-                units[e, a],
-                hashes,
-            )
+            kind = np.int64(kinds[e, a])
+            value, point, unit = values[e, a], points[e, a], units[e, a]
+            n_keys = _keys_of(used, sorts, xs, shares, start, a, kind, value, point, unit, hashes)
             for k in range(n_keys):
                 prefetch_row(offsets, np.int64(hashes[k] & mask))
             for k in range(n_keys):
@@ -325,7 +313,7 @@ def match_interfaces(
     With `dynamic`, conjunctions of interfaces that are decided are passed over, and an event is
     done when all interfaces are decided.
     """
-    kinds, keys = events.kind, events.key
+    kinds = events.kind
     n_attributes, n_interfaces = kinds.shape[1], decided.shape[1]
     hashes = np.empty((n_attributes, _MOST_KEYS), np.uint64)
     n_keys = np.empty(n_attributes, np.int64)
@@ -335,19 +323,10 @@ def match_interfaces(
         for i in range(n_interfaces):
             left += 0 if decided[e, i] else 1
         for a in range(n_attributes):
+            kind = np.int64(kinds[e, a])
+            value, point, unit = values[e, a], points[e, a], units[e, a]
             n_keys[a] = _keys_of(
-                used,
-                sorts,
-                xs,
-                shares,
-                start,
-                a,
-                np.int64(kinds[e, a]),
-                keys[e, a],
-                values[e, a],
-                points[e, a],
-                units[e, a],
-                hashes[a],
+                used, sorts, xs, shares, start, a, kind, value, point, unit, hashes[a]
             )
             most = max(most, n_keys[a])
         for k in range(most):
@@ -355,15 +334,7 @@ def match_interfaces(
                 break
             for a in range(n_attributes):
                 if k < n_keys[a]:
+                    h = hashes[a, k]
                     left -= _decide(
-                        offsets,
-                        entries,
-                        mask,
-                        hashes[a, k],
-                        hits,
-                        zero,
-                        by_slot,
-                        decided,
-                        e,
-                        dynamic,
+                        offsets, entries, mask, h, hits, zero, by_slot, decided, e, dynamic
                     )
