@@ -336,7 +336,7 @@ def match(
     head, total, blocks = nodes.head, nodes.total, nodes.blocks
     start, bounds, sizes, base = trees.start, trees.bounds, trees.size, trees.node
     mark, point_node, ends_node = trees.mark, trees.point_node, trees.ends_node
-    kinds, keys, value_tails = events.kind, events.key, events.tail
+    kinds, keys, tails = events.kind, events.key, events.tail
     n = offsets[done]
     for e in range(done, len(kinds)):
         if n + n_live > len(out):
@@ -367,20 +367,7 @@ def match(
                     break
         for w in range(n_ways):
             n = _take(
-                head,
-                total,
-                blocks,
-                rows,
-                slots,
-                mark,
-                kinds,
-                keys,
-                value_tails,
-                way[w],
-                e,
-                stamp,
-                out,
-                n,
+                head, total, blocks, rows, slots, mark, kinds, keys, tails, way[w], e, stamp, out, n
             )
         offsets[e + 1] = n
     return len(kinds)

@@ -25,6 +25,8 @@ NO_LEVEL = -1
 ABSENT_KEYS, PRESENT_KEYS, POINT_KEYS, UNIT_KEYS = 4, 5, 6, 7
 """What keys of an attribute are of, besides its four lines."""
 _MOST_KEYS = 40
+_MET = 512
+"""How many counters are fetched ahead."""
 _MIX = 0x9E3779B97F4A7C15
 _MIX_2 = 0xBF58476D1CE4E5B9
 _MIX_3 = 0x94D049BB133111EB
@@ -144,7 +146,6 @@ def _keys_of(
     start: Any,
     a: Any,
     kind: Any,
-    key: Any,
     value: Any,
     point: Any,
     unit: Any,
@@ -180,6 +181,19 @@ def _keys_of(
     return n
 
 
+@inlined
+def _count(hits: Any, zero: Any, met: Any, n_met: Any, out: Any, n: Any) -> Any:
+    """Count a condition for each conjunction met; write those that have all of theirs."""
+    for i in range(n_met):
+        slot = np.int64(met[i])
+        count = max(hits[slot, 0], zero) + np.int32(1)
+        hits[slot, 0] = count
+        if count == zero + hits[slot, 1]:
+            out[n] = slot
+            n += 1
+    return n
+
+
 @kernel
 def match(
     offsets: NDArray[np.int32],
@@ -207,8 +221,8 @@ def match(
     a conjunction has. Counters below an event's base count as zero. It stops before an event when
     `out` has fewer places than there are conjunctions.
     """
-    kinds, keys = events.kind, events.key
-    hashes = np.empty(_MOST_KEYS, np.uint64)
+    kinds = events.kind
+    hashes, met = np.empty(_MOST_KEYS, np.uint64), np.empty(_MET, np.int32)
     n = ends[done]
     for e in range(done, len(kinds)):
         if n + len(hits) > len(out):
@@ -217,36 +231,27 @@ def match(
         for a in range(kinds.shape[1]):
             if sorts[a] == 0:
                 continue
-            n_keys = _keys_of(
-                used,
-                sorts,
-                xs,
-                shares,
-                start,
-                a,
-                np.int64(kinds[e, a]),
-                keys[e, a],
-                values[e, a],
-                points[e, a],
-                units[e, a],
-                hashes,
-            )
+            kind = np.int64(kinds[e, a])
+            value, point, unit = values[e, a], points[e, a], units[e, a]
+            n_keys = _keys_of(used, sorts, xs, shares, start, a, kind, value, point, unit, hashes)
             for k in range(n_keys):
                 prefetch_row(offsets, np.int64(hashes[k] & mask))
             for k in range(n_keys):
                 prefetch_row(entries, np.int64(offsets[np.int64(hashes[k] & mask)]))
+            n_met = np.int64(0)
             for k in range(n_keys):
                 bucket = np.int64(hashes[k] & mask)
                 tag = np.int32(np.int64(hashes[k] >> np.uint64(33)))
                 for place in range(offsets[bucket], offsets[bucket + 1]):
                     if entries[place, 1] != tag or entries[place, 0] < 0:
                         continue
-                    slot = np.int64(entries[place, 0])
-                    count = max(hits[slot, 0], zero) + np.int32(1)
-                    hits[slot, 0] = count
-                    if count == zero + hits[slot, 1]:
-                        out[n] = slot
-                        n += 1
+                    met[n_met] = entries[place, 0]
+                    prefetch_row(hits, np.int64(entries[place, 0]))
+                    n_met += 1
+                    if n_met == _MET:
+                        n = _count(hits, zero, met, n_met, out, n)
+                        n_met = np.int64(0)
+            n = _count(hits, zero, met, n_met, out, n)
         ends[e + 1] = n
     return len(kinds)
 
@@ -308,7 +313,7 @@ def match_interfaces(
     With `dynamic`, conjunctions of interfaces that are decided are passed over, and an event is
     done when all interfaces are decided.
     """
-    kinds, keys = events.kind, events.key
+    kinds = events.kind
     n_attributes, n_interfaces = kinds.shape[1], decided.shape[1]
     hashes = np.empty((n_attributes, _MOST_KEYS), np.uint64)
     n_keys = np.empty(n_attributes, np.int64)
@@ -318,19 +323,10 @@ def match_interfaces(
         for i in range(n_interfaces):
             left += 0 if decided[e, i] else 1
         for a in range(n_attributes):
+            kind = np.int64(kinds[e, a])
+            value, point, unit = values[e, a], points[e, a], units[e, a]
             n_keys[a] = _keys_of(
-                used,
-                sorts,
-                xs,
-                shares,
-                start,
-                a,
-                np.int64(kinds[e, a]),
-                keys[e, a],
-                values[e, a],
-                points[e, a],
-                units[e, a],
-                hashes[a],
+                used, sorts, xs, shares, start, a, kind, value, point, unit, hashes[a]
             )
             most = max(most, n_keys[a])
         for k in range(most):
@@ -338,15 +334,7 @@ def match_interfaces(
                 break
             for a in range(n_attributes):
                 if k < n_keys[a]:
+                    h = hashes[a, k]
                     left -= _decide(
-                        offsets,
-                        entries,
-                        mask,
-                        hashes[a, k],
-                        hits,
-                        zero,
-                        by_slot,
-                        decided,
-                        e,
-                        dynamic,
+                        offsets, entries, mask, h, hits, zero, by_slot, decided, e, dynamic
                     )
