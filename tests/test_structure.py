@@ -36,7 +36,8 @@ LAYERS = [
     ["workloads"],
     ["spark", "broker"],
     ["bench"],
-    ["cli", "web"],
+    ["web"],
+    ["cli"],
 ]
 """Imports point from later lines to earlier ones. Modules on one line do not know each other."""
 
