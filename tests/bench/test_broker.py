@@ -8,7 +8,7 @@ from tocsin.bench import broker
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["http", "stomp"])
+@pytest.mark.parametrize("protocol", ["stomp"])
 def test_every_notification_that_is_expected_is_counted(protocol: str) -> None:
     load = broker.Load(500, 3, 2, 400, 1.0, 20, protocol)
     result = broker.run(load)

@@ -19,7 +19,7 @@ from tocsin.bench.machine import rss_mb
 from tocsin.broker.config import Limits
 from tocsin.broker.protocol.stomp import Parser
 
-CASES = int(os.environ.get("TOCSIN_FUZZ_CASES", "1500"))
+CASES = int(os.environ.get("TOCSIN_FUZZ_CASES", "1000"))
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 STOMP = [
     CONNECT,

@@ -135,13 +135,19 @@ def _subscribe(load: Load, port: int) -> None:
         for at in range(load.subscriptions)
     ]
     for first in range(0, len(rows), _BULK):
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/subscriptions",
-            json.dumps(rows[first : first + _BULK]).encode(),
-            {"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            answer.read()
+        _post(port, "subscriptions", rows[first : first + _BULK])
+    for _ in range(20):  # the index is built, and large merges are under way
+        _post(port, "events", [{"k": -1, "p": 0}] * 100)
+
+
+def _post(port: int, path: str, body: object) -> None:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/{path}",
+        json.dumps(body).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        answer.read()
 
 
 async def _measure(load: Load, rate: int, ports: Mapping[str, int], broker: int) -> dict[str, Any]:

@@ -277,7 +277,7 @@ class Broker:
             if found is None:  # unsubscribed meanwhile
                 continue
             found.n_matched += 1
-            if found.wanted.durable:
+            if found.durable:
                 notes.append((no, event.seq))
                 offers.append((found, event))
             else:

@@ -33,8 +33,8 @@ class Event:
     """
 
     __slots__ = (
-        "attributes", "body", "content_type", "headers", "numbers", "published", "seq", "stomp",
-        "text", "type", "valid_until",
+        "attributes", "body", "content_type", "headers", "json", "numbers", "published", "seq",
+        "stomp", "text", "type", "valid_until",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,7 @@ class Event:
         self.content_type = content_type
         self.numbers = numbers
         self.valid_until = valid_until
+        self.json: bytes | None = None
         self.stomp: bytes | None = None
         self.seq = 0
         self.published = 0

@@ -118,6 +118,7 @@ class Server:
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=2,

@@ -11,21 +11,19 @@ from collections.abc import Callable
 
 from tocsin.broker.events import Event
 from tocsin.broker.outbox import Outbox
-from tocsin.broker.protocol import json_text, sse
+from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Subscription
 
 
-def render_json(subscription: Subscription, event: Event, redelivered: bool, missed: int) -> bytes:
-    """Return a notification as one line of JSON."""
-    more = b""
-    if redelivered:
-        more = b',"redelivered":true'
-    if missed:
-        more += b',"missed":%d' % missed
+def _tail(event: Event) -> bytes:
+    """Return what every notification of an event ends with."""
     kind = b"" if event.type is None else b',"type":' + json_text.write(event.type)
-    return b'{"subscription":%s,"id":%d%s%s,"published":%d,"event":%s}' % (
-        subscription.json_id, event.seq, kind, more, event.published, event.text,
-    )  # fmt: skip
+    return b'%s,"published":%d,"event":%s}' % (kind, event.published, event.text)
+
+
+def _marks(redelivered: bool, missed: int) -> bytes:
+    again = b',"redelivered":true' if redelivered else b""
+    return again + (b',"missed":%d' % missed if missed else b"")
 
 
 class StreamSession:
@@ -43,8 +41,17 @@ class StreamSession:
         self, subscription: Subscription, event: Event, redelivered: bool, missed: int
     ) -> bytes:
         """Return a notification as an SSE message or as JSON."""
-        line = render_json(subscription, event, redelivered, missed)
-        return sse.encode("notification", line, event.seq) if self._as_sse else line
+        tail = event.json
+        if tail is None:
+            tail = event.json = _tail(event)
+        marks = _marks(redelivered, missed) if redelivered or missed else b""
+        if self._as_sse:
+            return b'id: %d\nevent: notification\ndata: {"subscription":%s,"id":%d%s%s\n\n' % (
+                event.seq, subscription.json_id, event.seq, marks, tail,
+            )  # fmt: skip
+        return b'{"subscription":%s,"id":%d%s%s' % (
+            subscription.json_id, event.seq, marks, tail,
+        )  # fmt: skip
 
     def flush(self) -> None:
         """Wake the reader."""

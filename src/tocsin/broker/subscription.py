@@ -73,14 +73,15 @@ class Subscription:
     """A subscription that is live."""
 
     __slots__ = (
-        "consumer", "created", "high_sent", "id", "json_id", "last_seq", "listeners", "missed",
-        "n_matched", "no", "pending", "stomp_head", "wanted",
+        "consumer", "created", "durable", "high_sent", "id", "json_id", "last_seq", "listeners",
+        "missed", "n_matched", "no", "pending", "stomp_head", "wanted",
     )  # fmt: skip
 
     def __init__(self, no: int, wanted: Wanted, created: int) -> None:
         self.no = no
         self.wanted = wanted
         self.id = wanted.id
+        self.durable = wanted.durable
         self.json_id = json_text.write(wanted.id)
         self.created = created
         self.listeners: list[Session] = []

@@ -10,7 +10,7 @@ import asyncio
 import math
 from typing import Any
 
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 
 from tocsin.broker.core import Broker
@@ -83,6 +83,8 @@ async def body_of(request: Request, limit: int | None = None) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise LimitError("the body comes too slowly", "request_seconds") from None
+    except ClientDisconnect:  # nobody is there to read the answer
+        raise ProtocolError("the request was cut off") from None
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

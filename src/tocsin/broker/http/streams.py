@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tocsin.broker.core import Broker
@@ -38,6 +39,38 @@ from tocsin.errors import (
 )
 
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+class EventStream(Response):
+    """An answer that goes on until either side ends it."""
+
+    def __init__(self, chunks: AsyncGenerator[bytes], session: StreamSession) -> None:
+        self.status_code = 200
+        self.media_type = "text/event-stream"
+        self.background = None
+        self.chunks = chunks
+        self.session = session
+        self.init_headers(_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send chunks as they come."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        watching = asyncio.create_task(self._watch(receive))
+        try:
+            async for chunk in self.chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            watching.cancel()
+            await self.chunks.aclose()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.session.close("gone")
+
+
 _MOST_BYTES = 1 << 18
 
 
@@ -83,16 +116,12 @@ async def get_stream(request: Request) -> Response:
     if found.wanted.durable and last is not None:
         await broker.acknowledge_upto(found, last)
     consumer = listen(broker, found, session, ack == "auto", lambda: session.close("replaced"))
-    return StreamingResponse(
-        _messages(broker, found, session, consumer),
-        headers=_HEADERS,
-        media_type="text/event-stream",
-    )
+    return EventStream(_messages(broker, found, session, consumer), session)
 
 
 async def _messages(
     broker: Broker, found: Subscription, session: StreamSession, consumer: Consumer | None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     broker.n_connections += 1
     broker.streams.add(session)
     wait = broker.config.heart_beat_ms / 1000
@@ -140,14 +169,12 @@ async def get_streams(request: Request) -> Response:
     if not mine:
         raise UnknownSubscriptionError(prefix)
     session = new_session(broker, as_sse=True)
-    return StreamingResponse(
-        _messages_of_many(broker, mine, session), headers=_HEADERS, media_type="text/event-stream"
-    )
+    return EventStream(_messages_of_many(broker, mine, session), session)
 
 
 async def _messages_of_many(
     broker: Broker, mine: list[Subscription], session: StreamSession
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     for each in mine:
         each.listeners.append(session)
     try:
