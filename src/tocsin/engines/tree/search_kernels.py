@@ -123,24 +123,6 @@ def _push_sets(tree: Tree, tests: Tests, node: Scalar, mark: Scalar, stack: Any,
 
 
 @inlined
-def _push_children(
-    tree: Tree, tests: Tests, cells: Cells, cut: Scalar, node: Scalar, stack: Any, top: Any
-) -> Any:
-    """Push the children of a node whose tests hold from a cut on; return the new top."""
-    nodes = tree.nodes
-    if nodes[node, N_SETS] > 0:
-        top = _push_sets(tree, tests, node, tests.mark[cut], stack, top)
-    for kind in range(2):
-        test = np.int64(cells.value[cut] if kind == 0 else cells.unit[cut])
-        if test >= 0 and _may_have(nodes, node, test):
-            child = _find(tree.slots, node, test)
-            if child >= 0:
-                stack[top] = child
-                top += 1
-    return top
-
-
-@inlined
 def _push_all(after: Successors, node: Scalar, stack: Any, top: Any) -> Any:
     """Push the successors of a node; return the new top."""
     for i in range(after.span[node, 0], after.span[node, 1]):
@@ -157,39 +139,6 @@ def _write(entries: Scalar, entry: Scalar, found: Any, n: Any) -> Any:
         n += 1
         entry = np.int64(entries[entry, NEXT])
     return n
-
-
-@inlined
-def _ask_wave(
-    tree: Tree, cells: Cells, event: Numbers, wave: Numbers, first: Scalar, last: Scalar
-) -> None:
-    """Ask for the edges that lead on from the nodes of a wave, and for the entries of leaves."""
-    nodes = tree.nodes
-    for i in range(np.uint64(first), np.uint64(last)):
-        node = np.int64(wave[i])
-        level = np.int64(nodes[node, LEVEL])
-        if level == LEAF:
-            prefetch_row(tree.entries, np.int64(nodes[node, FIRST]))
-        else:
-            test = np.int64(cells.value[event[level]])
-            if test >= 0 and _may_have(nodes, node, test):
-                prefetch_row(tree.slots, np.int64(_home(_key(node, test), len(tree.slots))))
-
-
-@inlined
-def _follow(
-    tree: Tree, tests: Tests, cells: Cells, event: Numbers, node: Scalar, wave: Numbers, end: Any
-) -> Any:
-    """Append where an event goes from a node, and ask for that; return the new end."""
-    nodes, begin = tree.nodes, end
-    star = nodes[node, STAR]
-    if star >= 0:
-        wave[end] = star
-        end += 1
-    end = _push_children(tree, tests, cells, event[nodes[node, LEVEL]], node, wave, end)
-    for i in range(begin, end):
-        prefetch_row(nodes, np.int64(wave[i]))
-    return end
 
 
 @kernel
@@ -209,22 +158,45 @@ def match(
 
     The nodes that an event visits are met in waves: what the next step reads is asked for first.
     """
-    nodes, entries = tree.nodes, tree.entries
+    nodes, slots, entries = tree.nodes, tree.slots, tree.entries
     for e in range(first, len(events)):
-        n, event = offsets[e], events[e]
-        wave[0] = tree.roots[_root_of(cells, factors, event)]
+        n = offsets[e]
+        wave[0] = tree.roots[_root_of(cells, factors, events[e])]
         start, end = np.int64(0), np.int64(1 if wave[0] >= 0 else 0)
         while start < end:
             last = end
-            _ask_wave(tree, cells, event, wave, start, last)
+            for i in range(start, last):  # ask for edges and entries
+                node = np.int64(wave[i])
+                level = np.int64(nodes[node, LEVEL])
+                if level == LEAF:
+                    prefetch_row(entries, np.int64(nodes[node, FIRST]))
+                else:
+                    key = _key(node, cells.value[events[e, level]])
+                    prefetch_row(slots, np.int64(_home(key, len(slots))))
             for i in range(start, last):
                 node = np.int64(wave[i])
-                if nodes[node, LEVEL] != LEAF:
-                    end = _follow(tree, tests, cells, event, node, wave, end)
-                elif n + nodes[node, N_SETS] > len(found):
-                    return e
-                else:
+                level = np.int64(nodes[node, LEVEL])
+                if level == LEAF:
+                    if n + nodes[node, N_SETS] > len(found):
+                        return e
                     n = _write(entries, np.int64(nodes[node, FIRST]), found, n)
+                    continue
+                star = np.int64(nodes[node, STAR])
+                if star >= 0:
+                    prefetch_row(nodes, star)
+                    wave[end] = star
+                    end += 1
+                cut = events[e, level]
+                if nodes[node, N_SETS] > 0:
+                    end = _push_sets(tree, tests, node, tests.mark[cut], wave, end)
+                for kind in range(2):
+                    test = np.int64(cells.value[cut] if kind == 0 else cells.unit[cut])
+                    if test >= 0 and _may_have(nodes, node, test):
+                        child = _find(slots, node, test)
+                        if child >= 0:
+                            prefetch_row(nodes, child)
+                            wave[end] = child
+                            end += 1
             start = last
         visits[0] += end
         offsets[e + 1] = n
@@ -246,7 +218,7 @@ def match_annotated(
     first: int,
 ) -> int:
     """The same in a tree with annotations: in depth, so that what waits can be left out."""
-    nodes, entries = tree.nodes, tree.entries
+    nodes, slots, entries = tree.nodes, tree.slots, tree.entries
     for e in range(first, len(events)):
         n = offsets[e]
         stack[0] = tree.roots[_root_of(cells, factors, events[e])]
@@ -274,11 +246,18 @@ def match_annotated(
                 top += 1
             if waits:
                 top = _push_all(after, node, stack, top)
-            end = _push_children(tree, tests, cells, events[e, level], node, stack, top)
-            if end > top and after.is_plain[level]:  # one child, whose successors are what waits
-                stack[bottom] = stack[top]
-                end = bottom + 1
-            top = end
+            cut = events[e, level]
+            if nodes[node, N_SETS] > 0:
+                top = _push_sets(tree, tests, node, tests.mark[cut], stack, top)
+            for kind in range(2):
+                test = np.int64(cells.value[cut] if kind == 0 else cells.unit[cut])
+                if test >= 0 and _may_have(nodes, node, test):
+                    child = _find(slots, node, test)
+                    if child >= 0:
+                        if after.is_plain[level]:
+                            top = bottom  # the child's successors are what waits here
+                        stack[top] = child
+                        top += 1
         offsets[e + 1] = n
     return len(events)
 
