@@ -256,7 +256,7 @@ class Forest:
         given = (self.tree, self.tests, cells, self.factors)
         reached = 0
         while True:
-            room = (events, self._stack, self._found, offsets, visits, reached)
+            room: Any = (events, self._stack, self._found, offsets, visits, reached)
             if len(self._after.is_gap):
                 reached = search_kernels.match_annotated(*given, self._after, *room)
             else:

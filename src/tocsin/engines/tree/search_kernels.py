@@ -231,7 +231,7 @@ def match_annotated(
             waits = item >= 0
             if waits and after.is_gap[node]:
                 top = _push_all(after, node, stack, top)
-                waits = False
+                waits = False  # type: ignore[assignment]
             level = np.int64(nodes[node, LEVEL])
             if level == LEAF:
                 if n + nodes[node, N_SETS] > len(found):
