@@ -20,8 +20,9 @@ implied (section 2); equalities are not, as the hash table finds them at once. I
 have trees for the values that were asked for when the tree was built, and one for all others, where
 their tests are kept; they are given up where they would copy conjunctions too often. The order of
 attributes is chosen when the tree is first filled, and again when it has doubled or a profile came;
-the tree is then built anew, as it is when most of it was deleted. The search does not use what it
-knows about tests that failed (the last paragraph on successors).
+the tree is then built anew, as it is when most of it was deleted. The search goes on in waves, not
+down each path, unless there are annotations; it does not use what it knows about tests that failed
+(the last paragraph on successors).
 
 New bounds change nothing in the tree, since edges are labelled with numbers of cuts that keep their
 meaning (see `places`); cells as `auto` has them would have to be renumbered.

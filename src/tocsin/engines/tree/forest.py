@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.tree import arrays, kernels
+from tocsin.engines.tree import arrays, kernels, search_kernels
 from tocsin.engines.tree.arrays import Cells, Factors, Runs, Successors, Tests, Tree
 from tocsin.engines.tree.conditions import SET, TestBook
 from tocsin.engines.tree.growing import grown
@@ -253,22 +253,14 @@ class Forest:
         cells = Cells(places.value, places.unit)
         offsets = np.zeros(len(events) + 1, np.int64)
         visits = np.zeros(1, np.int64)
-        given = self.tests
+        given = (self.tree, self.tests, cells, self.factors)
         reached = 0
         while True:
-            reached = kernels.match(
-                self.tree,
-                given,
-                cells,
-                self.factors,
-                self._after,
-                events,
-                self._stack,
-                self._found,
-                offsets,
-                visits,
-                reached,
-            )
+            room: Any = (events, self._stack, self._found, offsets, visits, reached)
+            if len(self._after.is_gap):
+                reached = search_kernels.match_annotated(*given, self._after, *room)
+            else:
+                reached = search_kernels.match(*given, *room)
             if reached == len(events):
                 self.n_visits = int(visits[0])
                 return offsets, self._found[: offsets[-1]]
@@ -296,7 +288,7 @@ class Forest:
             self._plain_levels(),
         )
         stack = np.empty(2 * n + 64, np.int32)
-        if kernels.annotate(tree, live[np.argsort(above, kind="stable")], after, stack) >= 0:
+        if search_kernels.annotate(tree, live[np.argsort(above, kind="stable")], after, stack) >= 0:
             self._after = after
 
     def _plain_levels(self) -> NDArray[np.bool_]:

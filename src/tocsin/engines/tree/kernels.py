@@ -1,8 +1,7 @@
-"""The matching tree, compiled: inserting, deleting and matching in flat arrays.
+"""The matching tree, compiled: inserting and deleting in flat arrays.
 
-Enters: tests (interned conditions), conjunctions as runs of tests in the order of levels, the cuts
-of events. Leaves: the changed arrays of the tree, and for each event the conjunctions it satisfies
-(LIKE patterns apart).
+Enters: tests (interned conditions), conjunctions as runs of tests in the order of levels. Leaves:
+the changed arrays of the tree. `search_kernels` has what events do with it.
 
 A *node* is a row of `nodes`; a leaf's level is LEAF. An *edge* is a row of `slots`, a hash table
 with open addressing from (node, test) to the child; the don't-care edge is a column of the node.
@@ -14,10 +13,7 @@ in a leaf. Freed nodes, entries and blocks are chained and used again.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.engines.tree.arrays import (
     AT,
@@ -50,13 +46,11 @@ from tocsin.engines.tree.arrays import (
     TEST,
     TWIN,
     WIDEST,
-    Cells,
     Factors,
     Integers,
     Numbers,
     Runs,
     Scalar,
-    Successors,
     Tests,
     Tree,
 )
@@ -573,181 +567,3 @@ def delete(tree: Tree, tests: Tests, runs: Runs, conjunctions: Integers, collaps
                 _remove_node(tree, tests, leaf, collapse)
             entry = twin
         runs.first_entry[conjunctions[q]] = NONE
-
-
-# Matching: the paper's procedure `visit`.
-
-
-@inlined
-def _root_of(cells: Cells, factors: Factors, row: Scalar) -> Scalar:
-    """Return the root to which an event comes."""
-    root = np.int64(0)
-    for level in range(len(factors.stride)):
-        cut = row[level]
-        value, unit = cells.value[cut], cells.unit[cut]
-        digit = np.int64(factors.digit[value]) if value >= 0 else np.int64(0)
-        if digit == 0 and unit >= 0:
-            digit = np.int64(factors.digit[unit])
-        root += digit * factors.stride[level]
-    return root
-
-
-@inlined
-def _may_have(nodes: Scalar, node: Scalar, test: Scalar) -> Scalar:
-    column = np.uint64(FILTER) + np.uint64((test >> 5) & 1)
-    return (nodes[node, column] >> np.int32(test & 31)) & 1
-
-
-@inlined
-def _holds(tests: Tests, test: Scalar, mark: Scalar) -> Scalar:
-    for i in range(tests.start[test], tests.start[test + 1]):
-        if mark < tests.mark[tests.high[i]]:
-            return tests.mark[tests.low[i]] <= mark
-    return False
-
-
-@inlined
-def _push_sets(tree: Tree, tests: Tests, node: Scalar, mark: Scalar, stack: Any, top: Any) -> Any:
-    """Push the children whose sets hold for a mark; return the new top."""
-    lists = tree.lists
-    start, n = np.int64(tree.nodes[node, FIRST]), np.int64(tree.nodes[node, N_SETS])
-    end = start + _place(lists, start, n, mark + 1, np.int64(-1))
-    first, last = start, end
-    while first < last:
-        middle = (first + last) >> np.int64(1)
-        if lists[middle, REACH] > mark:
-            last = middle
-        else:
-            first = middle + np.int64(1)
-    for i in range(first, end):
-        if lists[i, HIGH] > mark:
-            test = lists[i, TEST]
-            if test >= 0 or _holds(tests, ~test, mark):
-                stack[top] = lists[i, CHILD]
-                top += 1
-    return top
-
-
-@inlined
-def _push_all(after: Successors, node: Scalar, stack: Any, top: Any) -> Any:
-    """Push the successors of a node; return the new top."""
-    for i in range(after.span[node, 0], after.span[node, 1]):
-        stack[top] = after.node[i]
-        top += 1
-    return top
-
-
-@inlined
-def _write(entries: Scalar, entry: Scalar, found: Any, n: Any) -> Any:
-    """Write the conjunctions of a chain of entries; return how many are written in all."""
-    while entry >= 0:
-        found[n] = entries[entry, CONJUNCTION]
-        n += 1
-        entry = np.int64(entries[entry, NEXT])
-    return n
-
-
-@kernel
-def match(
-    tree: Tree,
-    tests: Tests,
-    cells: Cells,
-    factors: Factors,
-    after: Successors,
-    events: NDArray[np.int32],
-    stack: Numbers,
-    found: Numbers,
-    offsets: Integers,
-    visits: Integers,
-    first: int,
-) -> int:
-    """Write the conjunctions of each event from the first on; return where room ran out."""
-    nodes, slots, entries = tree.nodes, tree.slots, tree.entries
-    is_annotated = len(after.is_gap) > 0
-    for e in range(first, len(events)):
-        n = offsets[e]
-        stack[0] = tree.roots[_root_of(cells, factors, events[e])]
-        top = np.int64(1 if stack[0] >= 0 else 0)
-        while top > 0:
-            top -= 1
-            item = np.int64(stack[top])
-            node = item if item >= 0 else ~item
-            visits[0] += 1
-            waits = is_annotated and item >= 0
-            if waits and after.is_gap[node]:
-                top = _push_all(after, node, stack, top)
-                waits = False
-            level = np.int64(nodes[node, LEVEL])
-            if level == LEAF:
-                if n + nodes[node, N_SETS] > len(found):
-                    return e
-                n = _write(entries, np.int64(nodes[node, FIRST]), found, n)
-                if waits:
-                    top = _push_all(after, node, stack, top)
-                continue
-            bottom = top
-            star = nodes[node, STAR]
-            if star >= 0:
-                stack[top] = ~star if is_annotated else star
-                top += 1
-            if waits:
-                top = _push_all(after, node, stack, top)
-            cut = events[e, level]
-            if nodes[node, N_SETS] > 0:
-                top = _push_sets(tree, tests, node, tests.mark[cut], stack, top)
-            for kind in range(2):
-                test = np.int64(cells.value[cut] if kind == 0 else cells.unit[cut])
-                if test >= 0 and _may_have(nodes, node, test):
-                    child = _find(slots, node, test)
-                    if child >= 0:
-                        if is_annotated and after.is_plain[level]:
-                            top = bottom  # the child's successors are what waits here
-                        stack[top] = child
-                        top += 1
-        offsets[e + 1] = n
-    return len(events)
-
-
-# Annotating: the paper's successor nodes.
-
-
-@kernel
-def annotate(tree: Tree, order: Integers, after: Successors, stack: Numbers) -> int:
-    """Write the successors of every node; `order` is by the level of parents. -1: no room.
-
-    Those of a child c that node v reaches by test t are the star child of v, and what each
-    successor of v leads to by t; where one leads nowhere by t, its own star child and successors.
-    """
-    nodes, span = tree.nodes, after.span
-    n = np.int64(0)
-    for q in range(len(order)):
-        c = order[q]
-        v, t = np.int64(tree.parent[c]), np.int64(tree.label[c])
-        span[c, 0] = span[c, 1] = n
-        after.is_gap[c] = False
-        if v < 0 or t < 0 or not after.is_plain[nodes[v, LEVEL]]:
-            continue
-        level = nodes[v, LEVEL]
-        after.is_gap[c] = nodes[c, LEVEL] != level + 1
-        top = np.int64(0) if after.is_gap[v] else _push_all(after, v, stack, np.int64(0))
-        item = np.int64(~v)
-        while True:
-            node = item if item >= 0 else ~item
-            is_here = nodes[node, LEVEL] == level
-            onward = _find(tree.slots, node, t) if is_here and node != v else np.int64(NONE)
-            if onward < 0:
-                star = np.int64(nodes[node, STAR]) if is_here else node
-                onward = ~star if star >= 0 else np.int64(NONE)
-                if item >= 0:
-                    top = _push_all(after, node, stack, top)
-            if onward != NONE:
-                if n == len(after.node):
-                    return -1
-                after.node[n] = onward
-                n += 1
-            if top == 0:
-                break
-            top -= 1
-            item = np.int64(stack[top])
-        span[c, 1] = n
-    return int(n)
