@@ -76,6 +76,7 @@ class Asking(Core):
             wants = int(self._state.interests.wants[old]) if notify is None else to_wants(notify)
             if where is None and params is None:
                 self._state.interests.wants[old] = wants
+                self._state.interests.is_choosy = True
             else:
                 prepared = self._subscribing.changed(old, where, params)
                 until = self._subscribing.book.valid_until(old)

@@ -58,6 +58,13 @@ _TIMESTAMP = FIRST_LINE + Line.TIMESTAMP
 _FALSE, _TRUE = point(_BOOLEAN, 0), point(_BOOLEAN, 1)
 _EITHER = (_FALSE[0], _TRUE[1], (_FALSE[2] & ~0xFFFF) | (_TRUE[2] & 0xFFFF))
 
+_MOST_KNOWN = 1 << 16
+_PLAIN_NUMBERS: dict[Kind | None, tuple[type, ...]] = {
+    Kind.INTEGER: (int,),
+    Kind.FLOAT: (int, float),
+    None: (int, float),
+}
+
 Relabelled = Callable[[int, NDArray[np.int64], NDArray[np.int64]], None]
 
 
@@ -96,6 +103,7 @@ class Axes:
         self._number: dict[tuple[int, str], int] = {}
         self._pattern: dict[tuple[int, Pattern], int] = {}
         self._dims: dict[int, tuple[int, list[int]]] = {}
+        self._known: dict[int | float, Cell] = {}
         self._number_of_space = {space.name: at for at, space in enumerate(spaces)}
         self.relabelled: Relabelled = lambda dim, old, new: None
         if len(self._number_of_space) < len(spaces):
@@ -189,7 +197,30 @@ class Axes:
                             found.setdefault(dim, None)
 
     def encode(self, space: int, values: Mapping[str, Any]) -> dict[int, Cell]:
-        """Return the cells of a publication's values by dimension, those of patterns too."""
+        """Return the cells of a publication's values by dimension, those of patterns too.
+
+        The cells of numbers that were met before are remembered.
+        """
+        cells: dict[int, Cell] = {}
+        rest = {}
+        for name, value in values.items():
+            kind = type(value)
+            words = self._known.get(value) if kind is float or kind is int else None
+            dim = -1 if words is None else self._number.get((space, name), -1)
+            if words is not None and dim >= 0 and kind in self._plain(dim):
+                cells[dim] = words
+            else:
+                rest[name] = value
+        return {**cells, **self._encode_rest(space, rest)} if rest else cells
+
+    def _plain(self, dim: int) -> tuple[type, ...]:
+        """Return the types of numbers that a dimension takes as they are."""
+        axis = self.axes[dim]
+        if axis.patterns:
+            return ()
+        return _PLAIN_NUMBERS.get(axis.declared, ())
+
+    def _encode_rest(self, space: int, values: Mapping[str, Any]) -> dict[int, Cell]:
         given = self.flatten(space, values)
         checked = {dim: self._check(dim, value) for dim, value in given.items()}
         for dim, value in checked.items():
@@ -233,12 +264,20 @@ class Axes:
         if isinstance(value, bool):
             return _TRUE if value else _FALSE
         if isinstance(value, int | float):
-            return OTHER if value != value else point(FIRST_LINE, *key_of_number(value))
+            return OTHER if value != value else self._number_cell(value)
         if isinstance(value, str):
             return point(STRING_ZONE, self.axes[dim].labels.label_of[value])
         if isinstance(value, dt.datetime):
             return point(_TIMESTAMP, to_microseconds(value))
         return OTHER
+
+    def _number_cell(self, value: int | float) -> Cell:
+        words = point(FIRST_LINE, *key_of_number(value))
+        if type(value) in (int, float):
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[value] = words
+        return words
 
     def _range(self, dim: int, given: Range) -> Cell:
         axis = self.axes[dim]

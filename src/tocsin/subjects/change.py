@@ -144,6 +144,4 @@ def table_from_octets(octets: bytes) -> pa.Table:
 def wanted(changes: Changes, wants: Any) -> Changes:
     """Return the changes that subscribers want to be told."""
     bits = wants[changes.sub]
-    if np.all(bits == 3):
-        return changes
     return chosen(changes, np.where(changes.kind > 0, bits & 1, bits & 2) > 0)

@@ -72,7 +72,8 @@ class Core:
 
     def _part(self, changes: Changes, keys: Sequence[PublicationKey]) -> Part:
         """Return changes as they are told, whose places are places among some keys."""
-        told = wanted(changes, self._state.interests.wants)
+        interests = self._state.interests
+        told = wanted(changes, interests.wants) if interests.is_choosy else changes
         return Part(told.kind, told.place, keys, told.sub, self._subscribing.book.names)
 
     def _told_by_row(self, changes: Changes) -> tuple[Changes, list[PublicationKey]]:

@@ -194,6 +194,8 @@ class Interests:
         )
         self.wants = np.zeros(16, np.uint8)
         """Which transitions each subscription is told: 1 ENTER, 2 LEAVE, 3 both."""
+        self.is_choosy = False
+        """Whether some subscription does not want all of them."""
         self.n_boxes = 0
         self.n_dead = 0
         self.n_terms = 0
@@ -223,6 +225,7 @@ class Interests:
             fields[name] = grown(fields[name], stop)
         self.wants = grown(self.wants, stop)
         self.wants[dense] = wants
+        self.is_choosy = self.is_choosy or bool(np.any(wants != 3))
         first = np.searchsorted(new.sub, dense, "left")
         count = np.searchsorted(new.sub, dense, "right") - first
         fields["first"][dense] = first + self.n_boxes - len(new.counts)

@@ -238,6 +238,7 @@ def _restore_interests(space: SubjectSpace, found: _Read) -> None:
     interests.subs.stamp[:] = 0
     interests.n_boxes, interests.n_dead = said["n_boxes"], said["n_dead"]
     interests.n_terms = said["n_terms"]
+    interests.is_choosy = bool(np.any(interests.wants != 3))
     interests.n_complex = int(np.count_nonzero(interests.subs.state > 1))
     for dense, given in said["defined"].items():
         defined = from_json(given)
