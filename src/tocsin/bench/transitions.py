@@ -203,16 +203,25 @@ def _run(session: SparkSession, folder: Path, name: str, of: Any, tables: list[p
         waiting = folder / name / "waiting.parquet"
         pq.write_table(table, waiting)
         waiting.rename(files / f"{len(list(files.iterdir())):06}.parquet")
-    cpu, wall = processes.cpu_seconds(), perf_counter()
-    events = session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(files))
+    with processes.Meter() as meter:
+        return _timed(session, folder / name, of, meter)
+
+
+def _timed(session: SparkSession, folder: Path, of: Any, meter: processes.Meter) -> Cost:
+    cpu, wall = meter.seconds(), perf_counter()
+    events = (
+        session.readStream.schema(_SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder / "input"))
+    )
     query = (
         of(events).writeStream.format("noop")
-        .option("checkpointLocation", str(folder / name / "checkpoint"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )  # fmt: skip
     query.awaitTermination()
-    return Cost(processes.cpu_seconds() - cpu, perf_counter() - wall)
+    return Cost(meter.seconds() - cpu, perf_counter() - wall)
 
 
 def _one_key(store: str) -> Any:
