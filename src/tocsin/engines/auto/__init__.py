@@ -42,7 +42,8 @@ from tocsin.parts import Parts
 
 _SAMPLE = 10_000
 """How many events `profile` keeps."""
-_ALIVE = np.uint32(0xFFFFFFFF)
+_LATEST = 0xFFFFFFFF
+"""Deaths are counted back from here: what lives has 0, which costs no memory until touched."""
 _SOON = 20_000
 """Merges of fewer conjunctions are made at once, others by the thread."""
 _BESIDE = 0.25
@@ -75,13 +76,13 @@ class Version:
     def __init__(
         self,
         segments: tuple[tuple[Segment | RecentView, bool], ...],
-        died_at: NDArray[np.uint32],
+        deaths: NDArray[np.uint32],
         time: int,
         seen: threading.local,
         rooms: Rooms,
     ) -> None:
         self.segments = segments
-        self._died_at = died_at
+        self._deaths = deaths
         self._time = time
         self._seen = seen
         self._rooms = rooms
@@ -110,8 +111,8 @@ class Version:
             found.offsets,
             found.found,
             segment.ids,
-            self._died_at,
-            self._time,
+            self._deaths,
+            _LATEST - self._time,
             notes,
             stamp,
             segment.has_siblings,
@@ -129,8 +130,8 @@ class Version:
         if not segment.has_siblings:
             return np.empty(0, np.int64), 0
         notes = getattr(self._seen, "notes", None)
-        if notes is None or len(notes) < len(self._died_at):
-            self._seen.notes = notes = np.full(len(self._died_at), -1, np.int64)
+        if notes is None or len(notes) < len(self._deaths):
+            self._seen.notes = notes = np.full(len(self._deaths), -1, np.int64)
             self._seen.stamp = 0
         stamp: int = self._seen.stamp
         self._seen.stamp += n_events
@@ -141,7 +142,7 @@ class Version:
         found: dict[int, None] = {}
         for segment, _ in self.segments:
             ids = segment.match_one(event)
-            found.update(dict.fromkeys(ids[self._died_at[ids] > self._time].tolist()))
+            found.update(dict.fromkeys(ids[self._deaths[ids] < _LATEST - self._time].tolist()))
         return list(found)
 
 
@@ -156,7 +157,7 @@ class AutoEngine:
         self._pending: list[ConjunctionTable] = []
         self._held: list[_Held] = []
         self._sample: EventBatch | None = None
-        self._died_at = np.full(1024, _ALIVE, np.uint32)
+        self._deaths = np.zeros(1024, np.uint32)
         self._time = 0
         self._current: Version | None = None
         self._rooms = Rooms()
@@ -170,9 +171,11 @@ class AutoEngine:
         """Take in subscriptions; they are indexed at the next match."""
         with self._lock:
             highest = int(ids[-1]) if len(ids) else -1
-            if highest >= len(self._died_at):
-                room = max(highest + 1, 2 * len(self._died_at)) - len(self._died_at)
-                self._died_at = np.concatenate([self._died_at, np.full(room, _ALIVE, np.uint32)])
+            if highest >= len(self._deaths):
+                larger = np.zeros(max(highest + 1, 2 * len(self._deaths)), np.uint32)
+                dead = np.flatnonzero(self._deaths)
+                larger[dead] = self._deaths[dead]
+                self._deaths = larger
             self._pending.append(table)
             self._time += 1
             self._current = None
@@ -181,7 +184,7 @@ class AutoEngine:
         """Let subscriptions die."""
         with self._lock:
             self._time += 1
-            self._died_at[ids] = self._time
+            self._deaths[ids] = _LATEST - self._time
             self._current = None
             self._note_dead(ids)
 
@@ -205,7 +208,7 @@ class AutoEngine:
             if self._current is None:
                 self._flush()
                 held = tuple((held.view(), held.n_dead > 0) for held in self._held)
-                self._current = Version(held, self._died_at, self._time, self._seen, self._rooms)
+                self._current = Version(held, self._deaths, self._time, self._seen, self._rooms)
             return self._current
 
     def match_batch(self, events: EventBatch) -> Found:
@@ -221,7 +224,7 @@ class AutoEngine:
         if self._pending:
             tables = self._pending
             table = stack(tables, [0] * len(tables), sum(t.n_subscriptions for t in tables))
-            live = self._died_at[table.subscription] == _ALIVE
+            live = self._deaths[table.subscription] == 0
             if not live.all():
                 table = take(table, np.flatnonzero(live))
             if table.n_conjunctions:
@@ -328,7 +331,7 @@ class AutoEngine:
     def _merged(self, held: list[_Held]) -> Segment | None:
         """Build one segment of what lives in several, planned for the events as they now are."""
         segments = [h.view() for h in held]
-        kept = [self._died_at[segment.ids] == _ALIVE for segment in segments]
+        kept = [self._deaths[segment.ids] == 0 for segment in segments]
         if not any(k.any() for k in kept):
             return None
         largest = self._largest()
@@ -351,7 +354,7 @@ class AutoEngine:
 
     def _count_dead(self, segment: Segment | Recent) -> int:
         """Count the subscriptions of a segment that are dead."""
-        return len(np.unique(segment.ids[self._died_at[segment.ids] != _ALIVE]))
+        return len(np.unique(segment.ids[self._deaths[segment.ids] != 0]))
 
     def merge(self) -> None:
         """Index all there is as one segment, planned for the events as they now are."""
@@ -374,13 +377,13 @@ class AutoEngine:
         with self._lock:
             segments = self.segments()
             dead = [
-                np.unique(held.segment.ids[self._died_at[held.segment.ids] != _ALIVE])
+                np.unique(held.segment.ids[self._deaths[held.segment.ids] != 0])
                 for held in self._held
                 if held.n_dead
             ]
             arrays = {"dead": np.concatenate([np.empty(0, np.int32), *dead])}
             return IndexParts(
-                Parts({"n_ids": len(self._died_at)}, arrays),
+                Parts({"n_ids": len(self._deaths)}, arrays),
                 {segment.name: partial(take_apart, segment) for segment in segments},
                 self._sample,
                 sorted({name for segment in segments for name in segment.space.attributes}),
@@ -407,9 +410,9 @@ class AutoEngine:
         with self._lock:
             self._held = [_Held(put_together(parts, self._rooms)) for parts in segments]
             n_ids = max(state.facts["n_ids"] for state in states)
-            self._died_at = np.full(n_ids, _ALIVE, np.uint32)
+            self._deaths = np.zeros(n_ids, np.uint32)
             for state in states:
-                self._died_at[state.arrays["dead"]] = self._time
+                self._deaths[state.arrays["dead"]] = _LATEST - self._time
                 self._note_dead(state.arrays["dead"])
             self._current = None
 
@@ -446,4 +449,4 @@ class AutoEngine:
         """Bytes held by the segments, and by the times of death."""
         with self._lock:
             held = sum(held.segment.nbytes for held in self._held)
-            return held + sum(table.nbytes for table in self._pending) + self._died_at.nbytes
+            return held + sum(table.nbytes for table in self._pending) + self._deaths.nbytes

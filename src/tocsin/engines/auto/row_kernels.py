@@ -165,15 +165,16 @@ def to_ids(
     offsets: Integers,
     found: Numbers,
     ids: Cells,
-    died_at: Numbers,
-    version: int,
+    deaths: Numbers,
+    alive_below: int,
     last_event: Integers,
     stamp: int,
     has_siblings: bool,
     ends: Integers,
 ) -> None:
-    """Turn conjunctions into ids of subscriptions that live at a version, each once per event.
+    """Turn conjunctions into ids of the subscriptions that are alive, each once per event.
 
+    Those are alive whose deaths are below a number: deaths count back, and what lives has 0.
     They are written over the conjunctions; `ends[k]` becomes the number of ids up to and with the
     k-th event. `last_event[id]` holds a number of the event that an id was last seen in; numbers
     below `stamp` are of earlier calls.
@@ -182,7 +183,7 @@ def to_ids(
     for event in range(len(offsets) - 1):
         for i in range(offsets[event], offsets[event + 1]):
             dense = ids[found[i]]
-            is_wanted = died_at[dense] > version
+            is_wanted = deaths[dense] < alive_below
             if has_siblings:
                 is_wanted &= last_event[dense] != stamp + event
                 last_event[dense] = stamp + event
