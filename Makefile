@@ -20,7 +20,7 @@ ifneq ($(wildcard $(STAMP)),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-fast lint format bench lock clean
+.PHONY: help setup java chromium demo test test-fast lint format bench lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,10 +34,14 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup-venv
 java:
 	@scripts/ensure-java
 
+# For the tests of the broker's console only, and not fatal either.
+chromium:
+	@scripts/ensure-chromium
+
 demo: setup ## Run the demonstration
 	$(BIN)/tocsin demo $(DEMO_ARGS)
 
-test: lint ## Lint, then run the whole test suite
+test: lint chromium ## Lint, then run the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-fast: setup ## Run the tests that are not marked slow
