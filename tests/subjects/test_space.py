@@ -32,8 +32,6 @@ from tocsin.subjects import (
     SubjectSpace,
     Subscription,
     Transition,
-    difference_kernels,
-    kernels,
     transitions,
 )
 
@@ -307,16 +305,3 @@ def state_of(space: SubjectSpace) -> Any:
     ids = sorted(space._subscribing.book.names.to_list(space._subscribing.book.live()), key=repr)
     relation = {id: sorted(space.publications_of(id), key=repr) for id in ids}
     return [space.sequence, [(key, space.get(key)) for key in keys], relation]
-
-
-def test_each_kernel_has_one_signature() -> None:
-    """Another dtype, layout or read-only flag is another compilation, which costs seconds."""
-    space = SubjectSpace(POSITION)
-    space.subscribe_many({"id": range(300), "where": [f"x > {i} OR n = {i}" for i in range(300)]})
-    space.publish_many({"key": range(99), "x": range(99), "n": range(99)})
-    space.update_many({"key": range(99), "x": range(1, 100)})
-    space.subscribe("t", "x < 3")
-    space.update(3, x=1.0)
-    for module in (kernels, difference_kernels):
-        for name, found in vars(module).items():
-            assert len(getattr(found, "signatures", ())) <= 1, name

@@ -216,15 +216,15 @@ def place_in(
 
 
 @inlined
-def renew(rows: Cells, row: Number, moves: Moves, i: Number, moved: Cells) -> None:
+def renew(rows: Cells, row: Number, moves: Moves, i: Number, moved: Cells, s: Number) -> None:
     """Write a row as it will be."""
     for d in range(rows.shape[1]):
         for k in range(3):
-            moved[0, d, k] = rows[row, d, k]
+            moved[s, d, k] = rows[row, d, k]
     for j in range(len(moves.dims)):
         if len(moves.keep) == 0 or moves.keep[j, i] == 0:
             for k in range(3):
-                moved[0, moves.dims[j], k] = moves.fresh[j, i, k]
+                moved[s, moves.dims[j], k] = moves.fresh[j, i, k]
 
 
 @inlined
@@ -233,6 +233,7 @@ def crossed(
     old: Cells,
     r: Number,
     new: Cells,
+    s: Number,
     d: Number,
     first: Number,
     last: Number,
@@ -241,26 +242,33 @@ def crossed(
 ) -> tuple[Number, Number]:
     """Return which bounds of a list are crossed: lower ones by upper ends, and the reverse."""
     if side == 0:
-        a_high, b_high = old[r, d, 1], new[0, d, 1]
-        a_low, b_low = old[r, d, 2] & np.uint64(_LOW), new[0, d, 2] & np.uint64(_LOW)
+        a_high, b_high = old[r, d, 1], new[s, d, 1]
+        a_low, b_low = old[r, d, 2] & np.uint64(_LOW), new[s, d, 2] & np.uint64(_LOW)
     else:  # the bounds after one end and up to the other
-        a_high, b_high = old[r, d, 0], new[0, d, 0]
+        a_high, b_high = old[r, d, 0], new[s, d, 0]
         a_low = ((old[r, d, 2] >> np.uint64(16)) & np.uint64(_LOW)) + np.uint64(1)
-        b_low = ((new[0, d, 2] >> np.uint64(16)) & np.uint64(_LOW)) + np.uint64(1)
+        b_low = ((new[s, d, 2] >> np.uint64(16)) & np.uint64(_LOW)) + np.uint64(1)
     if a_high == b_high and a_low == b_low:
         return first, first
     if is_before(b_high, b_low, a_high, a_low):
         a_high, b_high = b_high, a_high
         a_low, b_low = b_low, a_low
     at = place_in(highs, lows, first, last, a_high, a_low)
-    return at, place_in(highs, lows, at, last, b_high, b_low)
+    step = 16
+    to = at
+    while to + step < last and is_before(
+        highs[to + step], np.uint64(lows[to + step]), b_high, b_low
+    ):
+        to += step
+        step *= 2
+    return at, place_in(highs, lows, to, min(last, to + step), b_high, b_low)
 
 
 @inlined
-def may_change(other: Cells, e: Number, old: Cells, r: Number, new: Cells) -> bool:
+def may_change(other: Cells, e: Number, old: Cells, r: Number, new: Cells, s: Number) -> bool:
     """Whether a box may hold before or after a move, by a piece of another dimension."""
     d = dimension(other, e)
-    return overlaps(other, e, old, r, d) or overlaps(other, e, new, 0, d)
+    return overlaps(other, e, old, r, d) or overlaps(other, e, new, s, d)
 
 
 @kernel
@@ -278,43 +286,47 @@ def cross(
 ) -> tuple[int, int]:
     """Find what begins or ceases to match when rows move, by the bounds that they cross.
 
-    Nothing is moved. A subscription of several boxes, or with `collect` any, is written as touched.
-    Returns the row that it stopped at, and how many pairs are written.
+    Nothing is moved. As many rows as `moved` has room for go through the lists of one dimension
+    after another, which stay in the cache meanwhile. A subscription of several boxes, or with
+    `collect` any, is written as touched. Returns the row that it stopped at, and how many pairs are
+    written, in no order.
     """
     pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
     out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
     starts, highs, lows = lists.low_start, lists.low_high, lists.low_low
     up_starts, up_highs, up_lows = lists.up_start, lists.up_high, lists.up_low
-    for i in range(begin, len(moves.chosen)):
-        row = np.int64(moves.chosen[i])
-        before = n
-        renew(rows, row, moves, i, moved)
-        for j in range(2 * len(moves.dims)):
-            d, side = np.int64(moves.dims[j >> 1]), j & 1
+    chosen, dims, n_rows = moves.chosen, moves.dims, len(moves.chosen)
+    for block in range(begin, n_rows, len(moved)):
+        before, end = n, min(n_rows, block + len(moved))
+        for i in range(block, end):
+            renew(rows, np.int64(chosen[i]), moves, i, moved, i - block)
+        for j in range(2 * len(dims)):
+            d, side = np.int64(dims[j >> 1]), j & 1
             if d + 1 >= len(starts):
                 continue
-            if side == 0:
-                others, of, found = lists.low_other, lists.low_box, lists.low_piece
-                at, to = crossed(0, rows, row, moved, d, starts[d], starts[d + 1], highs, lows)
-            else:
-                others, of, found = lists.up_other, lists.up_box, lists.up_piece
-                first, last = up_starts[d], up_starts[d + 1]
-                at, to = crossed(1, rows, row, moved, d, first, last, up_highs, up_lows)
-            for e in range(at, to):
-                if not may_change(others, e, rows, row, moved):
-                    continue
-                b = np.int64(of[e])
-                kind, by = box_changes(pieces, start[b], start[b + 1], rows, row, moved, 0)
-                if kind != 0 and by == found[e]:
-                    sub = sub_of[b]
-                    if state[sub] == 0:
-                        continue
-                    if n == room:
-                        return i, before
-                    out_row[n], out_sub[n] = i, sub
-                    out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
-                    n += 1
-    return len(moves.chosen), n
+            others = lists.low_other if side == 0 else lists.up_other
+            of = lists.low_box if side == 0 else lists.up_box
+            found = lists.low_piece if side == 0 else lists.up_piece
+            for i in range(block, end):
+                row, s = np.int64(chosen[i]), i - block
+                if side == 0:
+                    a, b = starts[d], starts[d + 1]
+                    at, to = crossed(0, rows, row, moved, s, d, a, b, highs, lows)
+                else:
+                    a, b = up_starts[d], up_starts[d + 1]
+                    at, to = crossed(1, rows, row, moved, s, d, a, b, up_highs, up_lows)
+                for e in range(at, to):
+                    if may_change(others, e, rows, row, moved, s):
+                        x = np.int64(of[e])
+                        kind, by = box_changes(pieces, start[x], start[x + 1], rows, row, moved, s)
+                        sub = sub_of[x]
+                        if kind != 0 and by == found[e] and state[sub] != 0:
+                            if n == room:
+                                return block, before
+                            out_row[n], out_sub[n] = i, sub
+                            out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
+                            n += 1
+    return n_rows, n
 
 
 @kernel
@@ -336,7 +348,7 @@ def cross_recent(
     for i in range(begin, len(moves.chosen)):
         row = np.int64(moves.chosen[i])
         before = n
-        renew(rows, row, moves, i, moved)
+        renew(rows, row, moves, i, moved, 0)
         for b in range(span[0], span[1]):
             kind, _ = box_changes(pieces, start[b], start[b + 1], rows, row, moved, 0)
             if kind != 0 and state[sub_of[b]] != 0:
@@ -372,7 +384,7 @@ def settle_moves(
             subs.stamp[sub] = stamp + i
             row = np.int64(moves.chosen[i])
             if i != last:
-                renew(rows, row, moves, i, moved)
+                renew(rows, row, moves, i, moved, 0)
                 last = i
             held = relate(boxes, subs, sub, rows, row, row + 1, np.int64(1), none)
             holds = relate(boxes, subs, sub, moved, 0, 1, np.int64(1), none)

@@ -28,6 +28,8 @@ from tocsin.subjects.places import Words
 
 _ROOM = 1 << 14
 _LARGE = 1 << 24
+_BLOCK = 256
+"""How many rows go through the lists together."""
 _NO_TERMS = np.zeros((0, 2), np.uint64)
 _MANY = 64
 """From how many new subscriptions on all publications are taken to them, not they to those."""
@@ -81,6 +83,15 @@ def _room(n: int) -> Pairs:
     return Pairs(np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int8))
 
 
+def _put_in_order(pairs: Pairs, n: int) -> None:
+    """Order pairs by their rows."""
+    row = pairs.row[:n]
+    if np.any(row[1:] < row[:-1]):
+        order = np.argsort(row, kind="stable")
+        for array in pairs:
+            array[:n] = array[:n][order]
+
+
 class State:
     """Rows, boxes and what lies between them."""
 
@@ -119,6 +130,8 @@ class State:
                 break
             larger = [np.concatenate([array, np.empty_like(array)]) for array in self._pairs]
             self._pairs = Pairs(*larger)
+        if n_rows > 1:
+            _put_in_order(self._pairs, n)
         if self.interests.n_complex and not collect:
             n = settle(*front[:2], *args, self._stamp, *back, _NO_TERMS, self._pairs, n)
             self._stamp += n_rows
@@ -156,8 +169,8 @@ class State:
     def cross(self, moves: Moves, collect: bool = False) -> Changes:
         """Return what begins or ceases to match when rows move; nothing is moved."""
         interests, cells, settle = self.interests, self.objects.cells, kernels.settle_moves
-        back = (np.empty((1, *cells.shape[1:]), np.uint64),)
         n = len(moves.chosen)
+        back = (np.empty((max(1, min(n, _BLOCK)), *cells.shape[1:]), np.uint64),)
         parts = [
             self._run(kernels.cross, settle, n, (cells, moves, s.lists), back, collect)
             for s in interests.segments
