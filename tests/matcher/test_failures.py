@@ -41,6 +41,7 @@ from tocsin.errors import (
     TooManyConjunctionsError,
     UnavailableError,
     UnknownEngineError,
+    UnknownPublicationError,
     UnknownSubscriptionError,
     UnsupportedSyntaxError,
 )
@@ -250,6 +251,11 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
         UnknownSubscriptionError(3),
         {"subscription": 3},
         "there is no subscription with id 3",
+    ),
+    "UnknownPublicationError": (
+        UnknownPublicationError("truck"),
+        {"key": "truck"},
+        "there is no publication with key 'truck'",
     ),
     "InvalidIdError": (
         InvalidIdError(2.5),
