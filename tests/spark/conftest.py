@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -28,6 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore"))
             if shutil.which("java") is None:
                 item.add_marker(pytest.mark.skip(reason="Spark needs a Java runtime"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """Let sockets that PySpark left open be noticed here, where its warnings are ignored."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -242,3 +242,17 @@ def test_ranges_are_coded_as_they_are_entered() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         tocsin.Matcher(engine="tama", **options)
+
+
+def test_values_that_are_next_to_each_other_or_at_the_ends_are_found() -> None:
+    """Marks may be so near or so far that their distance is no number to divide by."""
+    values = [-1.7e308, -1.0, -0.0, 0.0, 5e-324, 1e-323, 1.0, 2.0**53, 1.7e308]
+    matcher = tocsin.Matcher(engine="tama")
+    for i, value in enumerate(values):
+        matcher.subscribe(f"not {i}", "x <> :v", params={"v": value})
+        matcher.subscribe(f"to {i}", "x <= :v", params={"v": value})
+    matcher.profile([{"x": value} for value in values])
+    for given in values:
+        expected = {f"not {i}" for i, value in enumerate(values) if value != given}
+        expected |= {f"to {i}" for i, value in enumerate(values) if given <= value}
+        assert set(matcher.match({"x": given})) == expected

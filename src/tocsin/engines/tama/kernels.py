@@ -58,8 +58,12 @@ def _leaf(xs: Any, shares: Any, first: Any, last: Any, x: Any) -> Any:
         return np.int64(0)
     if low == last:
         return np.int64((1 << DEEPEST) - 1)
-    slope = (shares[low] - shares[low - 1]) / (xs[low] - xs[low - 1])
-    share = min(shares[low - 1] + (x - xs[low - 1]) * slope, shares[low])
+    before, after = xs[low - 1], xs[low]
+    if after - before < np.inf:
+        part = (x - before) / (after - before)
+    else:
+        part = (0.5 * x - 0.5 * before) / (0.5 * after - 0.5 * before)
+    share = min(shares[low - 1] + part * (shares[low] - shares[low - 1]), shares[low])
     return min(np.int64(share * (1 << DEEPEST)), np.int64((1 << DEEPEST) - 1))
 
 
