@@ -1,11 +1,11 @@
 """Set up before anything of Tocsin is imported: a sound Numba cache, and Hypothesis profiles.
 
 Numba's cache does not notice an edit in a helper that a cached kernel calls, so there is a cache
-for each state of all kernels, in `.cache`. Where it is empty, a second process compiles while the
-tests run that need no kernels, which come first.
+for each state of all kernels, in `.cache`. Where it is empty, two processes compile while the tests
+run that need no kernels, which come first; the others wait for them.
 
-Most tests of an engine are marked slow but for the engines `auto` and `oracle`: the others have few
-users, and their kernels are compiled meanwhile, so their tests come last.
+Tests of an engine are marked slow but for the engines `auto` and `oracle`: the others have few
+users, and their kernels are compiled last, so their tests come last.
 `HYPOTHESIS_PROFILE=explore` looks for new counterexamples instead of the same every time.
 """
 
@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def _numba_cache() -> Path:
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())
+LOADING, MATCHING = "loading", "matching"
+_WAITING = pytest.StashKey[list[str]]()
+
+
+def _stamp(part: str) -> Path:
+    """Return the file that is there when a part of the kernels is compiled."""
+    return Path(os.environ["NUMBA_CACHE_DIR"]) / f"{part}.done"
+
 
 _patient = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
@@ -91,13 +100,17 @@ _TOGETHER = ("tests/spark/",)
 """Tests that share something costly, and run one after the other in one process."""
 _LONG = ("tests/spark/", "tests/engines/test_kernels.py::test_no_kernel_reads")
 _COMMON_ENGINES = {"auto", "oracle"}
-_FAST_FOR_EVERY_ENGINE = ("tests/engines/test_protocol.py",)
 _NEED_OTHER_ENGINES = (
     "tests/engines/clustering/",
     "tests/engines/fastint/",
     "tests/engines/tama/",
+    "tests/engines/test_tree",
 )
+_BOUNDS_OF_EVERY_ENGINE = ("tests/engines/test_protocol.py", "tests/engines/clustering/")
+"""Tests of rare engines that the bounds-checking run does not leave to the slow ones."""
 _SLOW_TO_COMPILE = {"fastint", "tama"}
+_COMPILED_WITHIN = 200.0
+"""Seconds that a test waits for the processes that compile."""
 
 
 def _asked(item: pytest.Item) -> set[str]:
@@ -120,23 +133,45 @@ def _place(item: pytest.Item) -> int:
     """
     if item.nodeid.startswith(_LONG):
         return -1
-    if _asks_for_another_engine(item) or item.nodeid.startswith(_NEED_OTHER_ENGINES):
+    if _needs_rare_kernels(item):
         return 2
     return 0 if item.nodeid.startswith(_NEED_NO_KERNELS) else 1
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _needs_rare_kernels(item: pytest.Item) -> bool:
+    return _asks_for_another_engine(item) or item.nodeid.startswith(_NEED_OTHER_ENGINES)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep tests together that share something costly."""
+    if item.nodeid.startswith(_TOGETHER):
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.split("/")[1]))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order and mark the tests as said above, and compile meanwhile when many are to run."""
     items.sort(key=_place)
+    is_checking_bounds = bool(os.environ.get("NUMBA_BOUNDSCHECK"))
     for item in items:
-        if item.nodeid.startswith(_TOGETHER):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("/")[1]))
-        is_fast = item.nodeid.startswith(_FAST_FOR_EVERY_ENGINE)
-        is_fast = is_fast and _SLOW_TO_COMPILE.isdisjoint(_asked(item))
-        if _asks_for_another_engine(item) and not is_fast:
+        is_wanted = is_checking_bounds and item.nodeid.startswith(_BOUNDS_OF_EVERY_ENGINE)
+        is_wanted = is_wanted and _SLOW_TO_COMPILE.isdisjoint(_asked(item))
+        if _needs_rare_kernels(item) and not is_wanted:
             item.add_marker(pytest.mark.slow)
-    is_first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
-    if len(items) > 1000 and is_first:
-        compiling = subprocess.Popen([sys.executable, "-m", "tests.compile"])
-        atexit.register(compiling.kill)
+    if len(items) > 1000:
+        parts = [part for part in (LOADING, MATCHING) if not _stamp(part).exists()]
+        config.stash[_WAITING] = parts
+        if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+            rare = "common" if config.getoption("markexpr") == "not slow" else "rare"
+            for part in parts:
+                command = [sys.executable, "-m", "tests.compile", part, rare]
+                atexit.register(subprocess.Popen(command).kill)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let a test that needs kernels wait until they are compiled."""
+    waiting = item.config.stash.get(_WAITING, [])
+    if waiting and _place(item) > 0:
+        give_up = time.monotonic() + _COMPILED_WITHIN
+        while not all(_stamp(part).exists() for part in waiting) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        waiting.clear()

@@ -22,11 +22,11 @@ import pytest
 
 import tocsin
 from tocsin.encode.events import lookup, to_batch
-from tocsin.engines import names
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind
 
-ENGINES = names()
+ENGINES = ("auto", "oracle")
+"""Others have the same cells, and are held against these elsewhere."""
 engines = pytest.mark.parametrize("engine", ENGINES)
 
 

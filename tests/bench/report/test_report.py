@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import re
 from html.parser import HTMLParser
 
@@ -177,8 +178,13 @@ def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
 @pytest.mark.parametrize("number", [paper.number for paper in papers.PAPERS])
 def test_every_experiment_runs_and_draws(number: str, tmp_path) -> None:
     steps: list[tuple[str, int, int]] = []
-    scale = Scale(largest=3_000, seconds=0.001, repeats=1)
-    result = papers.run(tmp_path, scale, number, progress=lambda *step: steps.append(step))
+    scale = Scale(largest=2_000, seconds=0.0001, repeats=1)
+    gc.collect()
+    gc.freeze()  # a timing collects first, which would look at all that other tests left
+    try:
+        result = papers.run(tmp_path, scale, number, progress=lambda *step: steps.append(step))
+    finally:
+        gc.unfreeze()
     (paper,) = papers.chosen_papers(number)
     assert len({what.partition(":")[0] for what, _, _ in steps}) == len(paper.experiments)
     assert all(done <= total for _, done, total in steps)
