@@ -60,7 +60,9 @@ def kafka(folder: Path, jars: Sequence[Path]) -> Iterator[str]:
     settings.write_text(_KAFKA.format(port=port, controller=controller, folder=folder))
     path = os.pathsep.join(map(str, [*jars, scala_library()]))
     java = ["java", "-Xmx256m", "-cp", path]
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    octets = uuid.uuid4().bytes  # the text must not begin with "-", which would be an option
+    octets = bytes([octets[0] & 0x7F]) + octets[1:]
+    cluster = base64.urlsafe_b64encode(octets).decode().rstrip("=")
     subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)],
         check=True,
