@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable
 from typing import Any, Protocol, cast
@@ -35,7 +36,7 @@ class Owner(Protocol):
         """Hold a task until it is done."""
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.Protocol, ABC):
     """The socket of a client, its frames in order, its outbox."""
 
     def __init__(self, server: Owner) -> None:
@@ -172,17 +173,17 @@ class Link(asyncio.Protocol):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    @abstractmethod
     def handle(self, frame: Frame) -> Awaitable[None] | None:
         """Do what a frame asks for; return what must be waited for, if anything."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lost(self) -> None:
         """Forget the client."""
-        raise NotImplementedError
 
+    @abstractmethod
     def written(self) -> None:
         """Go on where the outbox was full."""
-        raise NotImplementedError
 
     def need(self, frame: Frame, name: str) -> str:
         """Return a header that a frame must have."""
