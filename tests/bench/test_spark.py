@@ -15,7 +15,9 @@ import tocsin
 from tocsin.bench import processes
 from tocsin.bench.spark import render
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="measures by /proc, which only Linux has"
+)
 
 
 def test_time_and_memory_are_those_of_all_processes() -> None:

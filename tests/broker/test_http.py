@@ -245,7 +245,9 @@ def test_a_page_of_another_site_is_refused(http: httpx.Client) -> None:
     assert http.post("/events", json={"a": 1}, headers=same).status_code == 200
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+@pytest.mark.skipif(
+    shutil.which("curl") is None, reason="tries the broker with curl, which is not installed"
+)
 def test_curl_publishes_subscribes_and_streams(broker: Running) -> None:
     def curl(*args: str) -> str:
         command = ["curl", "-sS", "--max-time", "10", *args]

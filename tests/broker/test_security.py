@@ -187,7 +187,10 @@ def test_connections_that_send_nothing_or_half_a_head_are_closed(tmp_path: Path)
             assert client_.get("/healthz").status_code == 200
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+@pytest.mark.skipif(
+    shutil.which("openssl") is None,
+    reason="makes a certificate with openssl, which is not installed",
+)
 def test_everything_speaks_tls(tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",

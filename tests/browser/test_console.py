@@ -20,7 +20,9 @@ playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="tries the console in Chromium, which is not installed"
+    ),
 ]
 
 
