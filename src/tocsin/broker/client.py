@@ -25,6 +25,7 @@ from tocsin.errors import ArgumentError, RefusedError, UnavailableError
 
 _REMEMBERED = 10_000
 _LONGEST_PAUSE = 5.0
+_JITTER = random.Random()  # our own, so that an application's seeded one is left alone
 _SILENCE = 35.0  # a broker sends something every ten seconds, unless it is set otherwise
 
 
@@ -109,7 +110,7 @@ class _Tries:
 
     def pause(self, error: Exception) -> float:
         """Return how long to wait before the next try, or give up."""
-        pause = self._pause * random.uniform(0.5, 1.0)
+        pause = self._pause * _JITTER.uniform(0.5, 1.0)
         if time.monotonic() + pause > self._end:
             raise UnavailableError(f"the broker cannot be reached: {error}") from None
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)

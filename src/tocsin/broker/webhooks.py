@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _LONGEST_PAUSE = 300.0
 _MOST_AT_ONCE = 64
+_JITTER = random.Random()
 log = logging.getLogger("tocsin.webhooks")
 
 
@@ -155,7 +156,7 @@ class Webhooks:
             metrics.webhook_failed += 1
             if attempt + 1 < config.webhook_attempts:
                 pause = min(_LONGEST_PAUSE, config.webhook_back_off * 2**attempt)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                await asyncio.sleep(pause * _JITTER.uniform(0.5, 1.0))
             if found.no not in self.broker.registry.by_no:
                 return
         self.broker.bury(found, event.seq, reason)
