@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from tocsin.broker.events import Event
+from tocsin.broker.keyed import NAMES
 from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Subscription
@@ -18,6 +19,10 @@ from tocsin.broker.subscription import Subscription
 def _tail(event: Event) -> bytes:
     """Return what every notification of an event ends with."""
     kind = b"" if event.type is None else b',"type":' + json_text.write(event.type)
+    if event.key is not None:
+        kind += b',"key":' + json_text.write(event.key)
+    if event.gone is not None:
+        kind += b',"gone":' + json_text.write(event.gone)
     return b'%s,"published":%d,"event":%s}' % (kind, event.published, event.text)
 
 
@@ -38,13 +43,15 @@ class StreamSession:
         self._wake = asyncio.Event()
 
     def render(
-        self, subscription: Subscription, event: Event, redelivered: bool, missed: int
+        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
     ) -> bytes:
         """Return a notification as an SSE message or as JSON."""
         tail = event.json
         if tail is None:
             tail = event.json = _tail(event)
         marks = _marks(redelivered, missed) if redelivered or missed else b""
+        if kind:
+            marks = b',"transition":"%s"%s' % (NAMES[kind].encode(), marks)
         if self._as_sse:
             return b'id: %d\nevent: notification\ndata: {"subscription":%s,"id":%d%s%s\n\n' % (
                 event.seq, subscription.json_id, event.seq, marks, tail,

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.broker.config import is_loopback
 from tocsin.broker.core import Broker
-from tocsin.broker.http import events, info, streams, subscriptions
+from tocsin.broker.http import events, info, publications, streams, subscriptions
 from tocsin.broker.http.requests import problem
 from tocsin.broker.tokens import Tokens
 from tocsin.errors import NotAllowedError, TocsinError
@@ -89,7 +89,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> ASGIApp:
     """Return the application; `console` is a folder of files served at `/`."""
-    one = "/subscriptions/{id:path}"
+    one, kept = "/subscriptions/{id:path}", "/publications/{key:path}"
     routes: list[BaseRoute] = [
         Route("/events", events.post_events, methods=["POST"]),
         Route("/subscriptions", subscriptions.post_subscriptions, methods=["POST"]),
@@ -101,6 +101,10 @@ def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> AS
         Route(one, subscriptions.get_subscription, methods=["GET"]),
         Route(one, subscriptions.patch_subscription, methods=["PATCH"]),
         Route(one, subscriptions.delete_subscription, methods=["DELETE"]),
+        Route("/publications", publications.get_publications, methods=["GET"]),
+        Route(kept, publications.get_publication, methods=["GET"]),
+        Route(kept, publications.put_publication, methods=["PUT", "PATCH"]),
+        Route(kept, publications.delete_publication, methods=["DELETE"]),
         Route("/stream", streams.get_streams, methods=["GET"]),
         Route("/conditions", info.post_condition, methods=["POST"]),
         Route("/recent", info.get_recent),
