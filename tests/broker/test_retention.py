@@ -81,7 +81,12 @@ def test_an_event_is_not_retained_beyond_its_own_end(client: Client) -> None:
 
 
 def test_what_is_retained_is_bounded_in_count_and_in_bytes(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"retain_seconds": 100.0, "retain_events": 10, "retain_bytes": 1000, "stomp": ""}
+    settings: dict[str, Any] = {
+        "retain_seconds": 100.0,
+        "retain_events": 10,
+        "retain_bytes": 1000,
+        "stomp": "",
+    }
     with running(tmp_path, **settings) as found, tocsin.connect(found.url) as client:
         client.publish([{"n": n} for n in range(25)])
         client.subscribe("few", "n >= 0", durable=True)

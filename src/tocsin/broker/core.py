@@ -27,6 +27,7 @@ from tocsin.broker.fan_out import Receipt as Receipt
 from tocsin.broker.metrics import Metrics
 from tocsin.broker.storage import Storage
 from tocsin.broker.subscription import Session, Subscription
+from tocsin.broker.tokens import Principal
 from tocsin.errors import TocsinError, UnavailableError
 
 T = TypeVar("T")
@@ -37,8 +38,14 @@ log = logging.getLogger("tocsin.broker")
 class Closable(Protocol):
     """A stream that can be told to end."""
 
+    principal: Principal | None
+    is_revoked: bool
+
     def close(self, reason: str) -> None:
         """End once what waits is taken."""
+
+    def revoke(self) -> None:
+        """End at once: whoever it is has no rights any more."""
 
 
 class _Job:

@@ -7,13 +7,15 @@ loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from tocsin.broker.events import Event
 from tocsin.broker.keyed import NAMES
 from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Subscription
+from tocsin.broker.tokens import Principal
+
+_GRACE = 5.0
 
 
 def _tail(event: Event) -> bytes:
@@ -38,7 +40,9 @@ class StreamSession:
         self.outbox = Outbox(max_messages, max_bytes)
         self.is_dirty = False
         self.closed: str | None = None
-        self.on_taken: Callable[[], None] | None = None
+        self.principal: Principal | None = None
+        self.is_revoked = False
+        self.transport: asyncio.Transport | None = None
         self._as_sse = as_sse
         self._wake = asyncio.Event()
 
@@ -73,6 +77,14 @@ class StreamSession:
         if self.closed is None:
             self.closed = reason
         self._wake.set()
+
+    def revoke(self) -> None:
+        """End the stream without what waits; who does not read is not waited for."""
+        self.is_revoked = True
+        self.outbox.take()
+        self.close("revoked")
+        if self.transport is not None:
+            asyncio.get_running_loop().call_later(_GRACE, self.transport.abort)
 
     async def take(self, wait: float) -> list[bytes]:
         """Return what waits; nothing where nothing comes in time."""

@@ -55,6 +55,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send chunks as they come."""
+        self.session.transport = scope.get("state", {}).get("transport")
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         watching = asyncio.create_task(self._watch(receive))
@@ -75,12 +76,14 @@ class EventStream(Response):
 _MOST_BYTES = 1 << 18
 
 
-def new_session(broker: Broker, as_sse: bool) -> StreamSession:
+def new_session(broker: Broker, principal: Principal, as_sse: bool) -> StreamSession:
     """Return a session with the outbox of the settings, or refuse one connection too many."""
     config = broker.config
     if broker.n_connections >= config.limits.max_connections:
         raise LimitError("too many connections", "max_connections", 1.0)
-    return StreamSession(config.outbox_messages, config.outbox_bytes, as_sse)
+    session = StreamSession(config.outbox_messages, config.outbox_bytes, as_sse)
+    session.principal = principal
+    return session
 
 
 async def listen(
@@ -114,7 +117,7 @@ def stop_listening(found: Subscription, session: Any, consumer: Consumer | None)
 async def get_stream(request: Request) -> Response:
     """Stream the notifications of a subscription."""
     broker, found = own(request)
-    session = new_session(broker, as_sse=True)
+    session = new_session(broker, principal_of(request), as_sse=True)
     ack = request.query_params.get("ack", "explicit")
     if ack not in ("explicit", "auto"):
         raise ArgumentError("ack is explicit or auto")
@@ -176,7 +179,7 @@ async def get_streams(request: Request) -> Response:
     ]
     if not mine:
         raise UnknownSubscriptionError(prefix)
-    session = new_session(broker, as_sse=True)
+    session = new_session(broker, principal, as_sse=True)
     return EventStream(_messages_of_many(broker, mine, session), session)
 
 
@@ -200,7 +203,7 @@ class Socket:
         self.socket = socket
         self.broker = broker
         self.principal = principal
-        self.session = new_session(broker, as_sse=False)
+        self.session = new_session(broker, principal, as_sse=False)
         self.heard: dict[str, tuple[Subscription, Consumer | None]] = {}
         self.made: list[Subscription] = []
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -134,7 +135,7 @@ async def post_subscriptions(request: Request) -> Response:
     if not isinstance(value, list):
         (made,) = await broker.registry.add([to_wanted(value, principal, broker)])
         broker.on_backlog(made)
-        place = {"location": f"/subscriptions/{made.id}"} if made.id.isalnum() else {}
+        place = {"location": f"/subscriptions/{quote(made.id, safe='')}"}
         return JsonResponse(describe(made), 201, place)
     if len(value) > broker.config.limits.max_subscriptions:
         raise LimitError("too many subscriptions", "max_subscriptions")
