@@ -68,6 +68,7 @@ class Config:
     webhook_seconds: float = 10.0
     webhook_back_off: float = 1.0
     warm: bool = True
+    telemetry: bool = False
     log: str = "info"
     log_json: bool = False
     limits: Limits = field(default_factory=Limits)

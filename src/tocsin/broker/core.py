@@ -144,7 +144,8 @@ class Broker(FanOut):
             self._n_bytes += sum(len(event.text) for event in events)
             if not self.past.is_retaining:
                 self.past.is_retaining = any(e.retain_until is not None for e in events)
-            self._enqueue(Publish(events, future))
+            span = None if self.telemetry is None else self.telemetry.publish(len(events))
+            self._enqueue(Publish(events, future, span))
         return future
 
     def _enqueue(self, item: Publish | _Job) -> None:
@@ -160,6 +161,12 @@ class Broker(FanOut):
         self._enqueue(_Job(work, future))
         return await future
 
+    def _spanned(self, batch: Sequence[Publish]) -> contextlib.AbstractContextManager[None]:
+        if self.telemetry is None:
+            return contextlib.nullcontext()
+        n_events = sum(len(publish.events) for publish in batch)
+        return self.telemetry.batch(n_events, [publish.span for publish in batch])
+
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -170,8 +177,9 @@ class Broker(FanOut):
                 continue
             try:
                 groups = [publish.events for publish in batch]
-                answer = await loop.run_in_executor(self._matching, self.past.match, groups)
-                waiting = self.deliver(batch, answer)
+                with self._spanned(batch):
+                    answer = await loop.run_in_executor(self._matching, self.past.match, groups)
+                    waiting = self.deliver(batch, answer)
             except Exception as error:  # a bug, but the broker must not stand still
                 log.exception("a batch failed")
                 self.past.undo(with_ended=True)

@@ -13,9 +13,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tocsin.broker import schema
+from tocsin.broker import schema, telemetry
 from tocsin.broker.backlogs import Backlogs
 from tocsin.broker.config import Config
 from tocsin.broker.events import Event, Publication
@@ -25,6 +25,7 @@ from tocsin.broker.past import Answer, Found, Past
 from tocsin.broker.registry import Registry
 from tocsin.broker.storage import Storage
 from tocsin.broker.subscription import Session, Subscription
+from tocsin.broker.telemetry import Telemetry
 from tocsin.broker.topics import Topics
 from tocsin.errors import EventError, LimitError, TocsinError, UnavailableError
 
@@ -44,12 +45,15 @@ class Receipt(NamedTuple):
 class Publish:
     """Events that are published together, and who waits for them."""
 
-    __slots__ = ("at", "events", "future", "is_keyed")
+    __slots__ = ("at", "events", "future", "is_keyed", "span")
 
-    def __init__(self, events: Sequence[Event], future: asyncio.Future[Receipt]) -> None:
+    def __init__(
+        self, events: Sequence[Event], future: asyncio.Future[Receipt], span: Any = None
+    ) -> None:
         self.events = events
         self.future = future
         self.at = time.perf_counter()
+        self.span = span
         self.is_keyed = any(event.key is not None for event in events)
 
 
@@ -101,6 +105,7 @@ class FanOut(Backlogs):
         self.registry = Registry(config, storage, self.topics, self.past)
         self.recent: deque[Event] = deque(maxlen=config.recent_events)
         self.registry.recent = self.recent
+        self.telemetry = Telemetry() if config.telemetry else None
         self._retain = round(config.retain_seconds * 1_000_000)
         self._dirty: list[Session] = []
         self._n_unsettled = 0
@@ -201,6 +206,10 @@ class FanOut(Backlogs):
 
     def _settle(self, publish: Publish, result: Receipt | TocsinError) -> None:
         self._unsettle(-1)
+        if publish.span is not None:
+            failure = result if isinstance(result, TocsinError) else None
+            found = {} if isinstance(result, TocsinError) else {"tocsin.matches": result.matches}
+            telemetry.settle(publish.span, failure, found)
         if publish.future.done():  # whoever published has gone
             return
         if isinstance(result, Receipt):
