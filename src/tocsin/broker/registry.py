@@ -31,6 +31,7 @@ from tocsin.errors import (
     DuplicateSubscriptionError,
     LimitError,
     SubscriptionError,
+    TooManyConjunctionsError,
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
@@ -228,8 +229,12 @@ class Registry:
 
     def _check_cost(self, where: str, params: Mapping[str, object], type: str | None) -> None:
         if _MAY_BRANCH(where):
-            form = normalize(bind(parse(where), params), self._topics.event_type(type))
-            if len(form.conjunctions) > self.limits.max_conjunctions:
+            most, event_type = self.limits.max_conjunctions, self._topics.event_type(type)
+            try:  # it stops as soon as there are too many
+                form = normalize(bind(parse(where), params), event_type, limit=most)
+            except TooManyConjunctionsError:
+                form = None
+            if form is None or len(form.conjunctions) > most:
                 raise LimitError("the condition has too many conjunctions", "max_conjunctions")
         if self.limits.max_match_share < 1:
             sample = [e for e in list(self.recent) if type is None or e.type == type]
