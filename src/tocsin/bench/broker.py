@@ -335,8 +335,9 @@ def render(result: Mapping[str, Any]) -> str:
     if soaked is not None:
         lines.append(
             f"soak: {soaked['seconds']:g} s at half load, memory {soaked['rss_mb'][0]} MB "
-            f"at first, {soaked['rss_mb'][-1]} MB at last; the last quarter is {soaked['grown_mb']:+} MB "
-            f"against the second; at least {soaked['delivered_share']:.2%} delivered"
+            f"at first, {soaked['rss_mb'][-1]} MB at last; "
+            f"the last quarter is {soaked['grown_mb']:+} MB against the second; "
+            f"at least {soaked['delivered_share']:.2%} delivered"
         )
     lines.append(f"broker memory: {result['broker_rss_mb']} MB")
     return "\n".join(lines)
