@@ -42,6 +42,7 @@ from tocsin.normalize import bind, normalize
 T = TypeVar("T")
 Told = list[tuple[Subscription, Event, int]]
 MAX_ID = 200
+_MANY = 1_000
 _MAY_BRANCH = re.compile(r"\b(or|not|in)\b", re.IGNORECASE).search
 
 
@@ -68,6 +69,7 @@ class Registry:
         self.by_id: dict[str, Subscription] = {}
         self.by_no: dict[int, Subscription] = {}
         self.n_refusing = 0
+        self.on_many: Callable[[], None] = lambda: None
         self.recent: Sequence[Event] = ()
         self._storage = storage
         self._topics = topics
@@ -178,6 +180,8 @@ class Registry:
             self._take_in(each)
             if each.pending:
                 self.teller.bound(each)
+        if len(made) >= _MANY:
+            self.on_many()
         return made
 
     def _find_past(self, made: Sequence[Subscription]) -> Told:
