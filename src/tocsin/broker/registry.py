@@ -10,6 +10,7 @@ stored with it.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import heapq
 import re
 import time
@@ -73,6 +74,7 @@ class Registry:
         self._past = past
         self._owned: dict[str, int] = {}
         self._making: set[str] = set()
+        self._sorted: list[str] | None = None
         self._next_no = 1
         self._ends: list[tuple[int, int]] = []
         self._changes = ThreadPoolExecutor(1, "tocsin-change")
@@ -113,6 +115,7 @@ class Registry:
 
     def _take_in(self, found: Subscription) -> None:
         self.by_id[found.id] = found
+        self._sorted = None
         self.by_no[found.no] = found
         owner = found.wanted.owner
         self._owned[owner] = self._owned.get(owner, 0) + 1
@@ -122,6 +125,7 @@ class Registry:
 
     def _let_go(self, found: Subscription) -> None:
         del self.by_id[found.id], self.by_no[found.no]
+        self._sorted = None
         self._owned[found.wanted.owner] -= 1
         self.n_refusing -= found.wanted.options.get("overflow") == "refuse"
 
@@ -130,6 +134,17 @@ class Registry:
         found = self.by_id.get(id)
         if found is None:
             raise UnknownSubscriptionError(id)
+        return found
+
+    def beginning(self, prefix: str) -> list[Subscription]:
+        """Return the subscriptions whose ids begin so, in their order."""
+        if self._sorted is None:
+            self._sorted = sorted(self.by_id)
+        found = []
+        for at in range(bisect.bisect_left(self._sorted, prefix), len(self._sorted)):
+            if not self._sorted[at].startswith(prefix):
+                break
+            found.append(self.by_id[self._sorted[at]])
         return found
 
     async def add(self, wanted: Sequence[Wanted]) -> list[Subscription]:

@@ -7,6 +7,7 @@ loop.
 from __future__ import annotations
 
 import asyncio
+import time
 
 from tocsin.broker.events import Event
 from tocsin.broker.keyed import NAMES
@@ -45,6 +46,8 @@ class StreamSession:
         self.transport: asyncio.Transport | None = None
         self._as_sse = as_sse
         self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
 
     def render(
         self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
@@ -89,10 +92,24 @@ class StreamSession:
     async def take(self, wait: float) -> list[bytes]:
         """Return what waits; nothing where nothing comes in time."""
         if not len(self.outbox) and self.closed is None:
-            try:
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                return []
+            self._since = time.monotonic()
+            if self._timer is None:
+                self._remind(wait)
+            await self._wake.wait()
         self._wake.clear()
         return self.outbox.take()
+
+    def _remind(self, wait: float) -> None:
+        """Wake a reader that has waited so long; one timer serves many times of waiting."""
+        left = self._since + wait - time.monotonic()
+        if left > 0:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(left, self._remind, wait)
+        else:
+            self._timer = None
+            self._wake.set()
+
+    def end(self) -> None:
+        """Forget the timer: nobody reads any more."""
+        if self._timer is not None:
+            self._timer.cancel()

@@ -13,6 +13,7 @@ from tocsin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tocsin.bench.adapt import Adapt
+    from tocsin.bench.beside import Beside
     from tocsin.bench.broker import Load
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
@@ -157,6 +158,13 @@ def run_broker(load: Load, as_json: bool) -> int:
     from tocsin.bench import broker
 
     return measured(lambda show: broker.run(load, progress=show), broker.render, as_json)
+
+
+def run_beside(load: Beside, as_json: bool) -> int:
+    """Load a broker and another one."""
+    from tocsin.bench import beside
+
+    return measured(lambda show: beside.run(load, progress=show), beside.render, as_json)
 
 
 def measured(

@@ -39,6 +39,7 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 
+SEND = "tocsin.send"
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -58,6 +59,7 @@ class EventStream(Response):
         self.session.transport = scope.get("state", {}).get("transport")
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
+        send = scope.get(SEND, send)  # what comes from here on needs nothing between
         watching = asyncio.create_task(self._watch(receive))
         try:
             async for chunk in self.chunks:
@@ -155,6 +157,7 @@ async def _messages(
     finally:
         broker.n_connections -= 1
         broker.streams.discard(session)
+        session.end()
         stop_listening(found, session, consumer)
 
 
@@ -172,10 +175,8 @@ async def get_streams(request: Request) -> Response:
         raise ArgumentError("give the prefix of the subscriptions' ids")
     mine = [
         each
-        for each in broker.registry.by_id.values()
-        if each.id.startswith(prefix)
-        and not each.wanted.durable
-        and principal.may_see(each.wanted.owner)
+        for each in broker.registry.beginning(prefix)
+        if not each.wanted.durable and principal.may_see(each.wanted.owner)
     ]
     if not mine:
         raise UnknownSubscriptionError(prefix)
@@ -219,6 +220,7 @@ class Socket:
             await asyncio.gather(writer, return_exceptions=True)
             self.broker.n_connections -= 1
             self.broker.streams.discard(self.session)
+            self.session.end()
             for found, consumer in self.heard.values():
                 stop_listening(found, self.session, consumer)
             if self.made:
