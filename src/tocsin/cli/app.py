@@ -421,7 +421,7 @@ def report_papers(
         bool, typer.Option("--quick", help="Few subscriptions, to see that everything runs.")
     ] = False,
     paper: Annotated[
-        str | None, typer.Option(help="Only this paper, by its number: 000 or 001.")
+        str | None, typer.Option(help="Only this paper, by its number: 000, 001, 003 or 004.")
     ] = None,
     largest: Annotated[
         int | None,
