@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import to_array
+from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.store.pins import Pin
 from tocsin.subjects.transitions import BatchTransitions, difference, of_subscriptions
@@ -114,10 +115,15 @@ class Found:
     def to_table(self, as_text: bool) -> pa.Table | None:
         """Return all transitions; ids are strings, if they are to be, else integers."""
         wanted = pa.string() if as_text else pa.int64()
-        tables = [
-            table.set_column(1, "subscription", table.column("subscription").cast(wanted))
-            for table in self._tables
-        ]
+        tables = []
+        for table in self._tables:
+            ids = table.column("subscription")
+            if not as_text and ids.type != wanted:
+                raise ArgumentError(
+                    "subscriptions have ids that are strings now, and all were integers when the "
+                    "query was made; make it anew, with string ids"
+                )
+            tables.append(table.set_column(1, "subscription", ids.cast(wanted)))
         return pa.concat_tables(tables) if tables else None
 
 
