@@ -43,13 +43,13 @@ the cost of a synchronisation is shared. An event is stored once, whatever the n
 subscribers it matches, and only when there is one. Transient subscriptions of a STOMP or WebSocket
 connection are never stored; those made over HTTP are, so that they outlive a restart.
 
-**The past.** A publication has a key and stays (`keyed`, `past`): what it says now is kept in memory
-and in the database. Who asks for transitions is told when it begins or ceases to match: the values
-before and after meet the matchers of such subscriptions, and what differs is told. Batches follow
-each other, and one that changes publications is on disk before the next is matched; a subscription
-that must find what is there already takes its place among them (`core.Broker.in_order`). So the
-publications, the transitions told and the subscriptions they were told to are always of one moment,
-on disk too. Events may be retained for a time, for subscriptions that come later.
+**The past.** A publication has a key and stays (`keyed`, `past`): what it says now is kept in
+memory and in the database. Who asks for transitions is told when it begins or ceases to match: the
+values before and after meet the matchers of such subscriptions, and what differs is told. Batches
+follow each other, and one that changes publications is on disk before the next is matched; a
+subscription that must find what is there already takes its place among them (`Broker.in_order`). So
+the publications, the transitions told and the subscriptions they were told to are always of one
+moment, on disk too. Events may be retained for a time, for subscriptions that come later.
 """
 
 from __future__ import annotations
