@@ -1,6 +1,6 @@
 """Hostile input: whatever is sent, the broker answers rightly or closes, and others go on.
 
-`TOCSIN_FUZZ_CASES` sets how many cases each surface gets (clients that behave badly: a tenth of it);
+`TOCSIN_FUZZ_CASES` sets how many cases each surface gets (rude clients: a tenth of it);
 the default keeps the suite short.
 """
 
