@@ -18,6 +18,7 @@ from tocsin.errors import EventError
 from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
 
 _SHALLOW = 200
+_SHORT = 1 << 16
 _may_be_inexact = re.compile(rb"\d{19}|[eE]\+?0*[1-9]\d\d|\\u[dD]").search
 
 
@@ -73,7 +74,9 @@ def to_number(text: str | None) -> int | None:
 def write(value: object) -> bytes:
     """Return a JSON text without line breaks; refuse a value that is nested too deep."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_text)
+        found = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_text)
+        # A text keeps the memory that it was written into, four kilobytes for a short one.
+        return bytes(memoryview(found)) if len(found) < _SHORT else found
     except TypeError as error:  # what orjson reads may be deeper than what it writes
         if "ecursion" not in str(error):
             raise
