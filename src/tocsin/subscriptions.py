@@ -44,6 +44,7 @@ class SubscriptionBook:
         self._n_shelved = 0
         self._n_ending = 0
         self._n_gone = 0
+        self._changed: dict[int, OneSource] = {}
         self._verify: Callable[[], object] | None = None
         self._start_growing(first)
 
@@ -197,6 +198,9 @@ class SubscriptionBook:
             shelved = dense[dense < self._first]
             self._n_ending -= self._shelf.strike(shelved)
             self._n_shelved -= len(shelved)
+        if self._changed:
+            for one in dense.tolist():
+                self._changed.pop(one, None)
         self._n_gone += len(dense)
         if self._n_gone >= _SPARE:
             self._tidy()
@@ -221,6 +225,19 @@ class SubscriptionBook:
         recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         return live | np.isin(dense, recent)
 
+    def change(self, dense: int, source: OneSource) -> None:
+        """Let a subscription have come from another source; its id and its end stay."""
+        self.verify()
+        if dense >= self._first:
+            self._sources[dense - self._first] = source
+        else:
+            self._changed[dense] = source
+
+    @property
+    def changed(self) -> list[int]:
+        """The dense ids that `change` keeps apart: they are to be added anew before `parts`."""
+        return list(self._changed)
+
     def valid_until(self, dense: int) -> int | None:
         """Return until when a subscription is valid, in microseconds, or None."""
         if dense >= self._first:
@@ -244,6 +261,8 @@ class SubscriptionBook:
             source = self._sources[dense - self._first]
             assert source is not None
             return source.template()
+        if dense in self._changed:
+            return self._changed[dense].template()
         return self._shelf.template(dense)
 
     def expression(self, dense: int) -> Expression:
@@ -260,6 +279,7 @@ class SubscriptionBook:
 
     def parts(self) -> Parts:
         """Return all that a book is as arrays, columns and a description, to be written."""
+        assert not self._changed, "what was changed is not on the shelf"
         self.verify()
         self._shelve()
         if self._directory.n_entries > 1.25 * self._n_shelved:

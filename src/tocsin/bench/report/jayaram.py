@@ -116,16 +116,17 @@ def updating(scale: Scale, progress: Progress | None = None) -> Outcome:
         rows.append({"engine": engine, "subscriptions": n, **measured})
         steps.finish()
     title = f"A parametric update against re-subscription, {n:,} of M"
-    text = "The delay is that of the change and of the first match after it, over a quiet match."
-    findings = tuple(
-        Finding(
-            f"{row['engine']}: an update costs a tenth of a re-subscription",
-            f"{row['ratio']} times; with the first match after it {row['delay_ratio']} times",
-            float(row["ratio"]) >= _CHEAPER if scale.is_full else None,
-        )
-        for row in rows
+    text = (
+        "The delay is that of the change and of the first match after it, over a quiet match. Only "
+        "fastint moves bounds in place; the others take a subscription out and put another in."
     )
-    return Outcome((Figure("004-updates", title, text, tuple(rows)),), findings)
+    moved = rows[0]
+    finding = Finding(
+        "An update that moves bounds costs a tenth of a re-subscription",
+        f"{moved['ratio']} times; with the first match after it {moved['delay_ratio']} times",
+        float(moved["ratio"]) >= _CHEAPER if scale.is_full else None,
+    )
+    return Outcome((Figure("004-updates", title, text, tuple(rows)),), (finding,))
 
 
 EXPERIMENTS = (

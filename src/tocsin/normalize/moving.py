@@ -1,0 +1,156 @@
+"""Parametric updates: new values of parameters → the bounds that they move.
+
+Enters: a condition with parameters, and values for them, some of them new. Leaves: for each
+attribute that the new ones touch its one interval, as flat cuts; or None, where an update is more
+than that and the condition is to be brought into normal form again. Follows Jayaram et al.
+(Beretta), section 5.4: an update names the constraints whose bounds change, and nothing else.
+
+Bounds can be moved where a condition is a conjunction of predicates on distinct attributes, and
+what is touched compares a number or a moment by `=`, `<`, `<=`, `>`, `>=` or BETWEEN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import NamedTuple
+
+from tocsin.errors import KindClashError, ParameterError
+from tocsin.language.expression import (
+    And,
+    Between,
+    Comparison,
+    Expression,
+    Literal,
+    Operand,
+    Parameter,
+    Predicate,
+    map_operands,
+    operands,
+)
+from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind
+from tocsin.normalize.bind import to_literal
+from tocsin.normalize.condition import check_kind, condition_of
+from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, flatten_cut, key_of_number
+from tocsin.normalize.lines import Line
+
+_MOST = 1024
+_MOVABLE = (Line.NUMBER, Line.TIMESTAMP)
+_Touched = dict[str, tuple[Predicate, ...]]
+
+
+class Move(NamedTuple):
+    """The interval that a subscription asks of an attribute from now on: keys and tails."""
+
+    attribute: str
+    line: Line
+    low: tuple[int, int]
+    high: tuple[int, int]
+
+
+class Moves:
+    """Finds the bounds that updates move; what it learned of a condition it keeps for a while."""
+
+    def __init__(self, event_type: EventType | None) -> None:
+        self._type = event_type
+        self._known: dict[int, tuple[Expression, _Touched]] = {}
+
+    def of(
+        self, expression: Expression, params: Mapping[str, object], new: Mapping[str, object]
+    ) -> list[Move] | None:
+        """Return the moves that new values of some parameters make; `params` are all of them."""
+        touched = self._touched(expression)
+        if any(name not in touched for name in new):
+            return None
+        found: dict[str, Move] = {}
+        for name in new:
+            for predicate in touched[name]:
+                if predicate.attribute not in found:
+                    move = self._moved(predicate, params)
+                    if move is None:
+                        return None
+                    found[predicate.attribute] = move
+        return list(found.values())
+
+    def _touched(self, expression: Expression) -> _Touched:
+        """Return the predicates that each parameter touches, if all of them can be moved."""
+        known = self._known.get(id(expression))
+        if known is None:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            known = self._known[id(expression)] = expression, _touched(expression)
+        return known[1]
+
+    def _moved(self, predicate: Predicate, params: Mapping[str, object]) -> Move | None:
+        name, event_type = predicate.attribute, self._type
+        declared = None if event_type is None else event_type.kind_of(name)
+        if declared is Kind.FLOAT or declared is None:
+            move = _number_move(predicate, params)
+            if move is not None:
+                return move
+
+        def fill(operand: Operand) -> Operand:
+            if isinstance(operand, Parameter):
+                return to_literal(params[str(operand.name)], str(operand.name))
+            return operand
+
+        try:
+            bound = map_operands(predicate, fill)
+            assert isinstance(bound, Comparison | Between)
+            if declared is not None:
+                check_kind(bound, declared)
+        except (KindClashError, ParameterError):
+            return None  # which is told where the condition is brought into normal form
+        condition = condition_of(bound, False, declared)
+        for line in _MOVABLE:
+            pieces = condition.lines[line]
+            if len(pieces) == 1 and not condition.other:
+                low, high = (flatten_cut(line, cut, _no_rank) for cut in pieces[0])
+                return Move(name, line, low, high)
+        return None
+
+
+def _number_move(predicate: Predicate, params: Mapping[str, object]) -> Move | None:
+    """Return what most updates are, a comparison with numbers, without going by way of conditions.
+
+    None says that it is to be looked at more closely.
+    """
+    cuts = []
+    for operand in operands(predicate):
+        value = operand.value if isinstance(operand, Literal) else params[str(operand.name)]
+        if type(value) is float:
+            if not isfinite(value):
+                return None
+        elif type(value) is not int or not INT64_MIN <= value <= INT64_MAX:
+            return None
+        cuts.append(key_of_number(value))
+    low, high = LOW_CUT, HIGH_CUT
+    op = predicate.op if isinstance(predicate, Comparison) else "between"
+    if op in (">", ">=", "=", "between"):
+        low = cuts[0] if op != ">" else (cuts[0][0], cuts[0][1] + 1)
+    if op in ("<", "<=", "=", "between"):
+        high = cuts[-1] if op == "<" else (cuts[-1][0], cuts[-1][1] + 1)
+    return Move(predicate.attribute, Line.NUMBER, low, high) if low < high else None
+
+
+def _no_rank(text: str) -> int:
+    raise AssertionError(f"{text!r} is no number")
+
+
+def _touched(expression: Expression) -> _Touched:
+    parts = expression.operands if isinstance(expression, And) else (expression,)
+    conjoined = [part for part in parts if isinstance(part, Predicate)]
+    attributes = {predicate.attribute for predicate in conjoined}
+    if not len(parts) == len(conjoined) == len(attributes):
+        return {}
+    found: _Touched = {}
+    for predicate in conjoined:
+        is_plain = isinstance(predicate, Comparison) and predicate.op != "<>"
+        is_plain = is_plain or (isinstance(predicate, Between) and not predicate.negated)
+        for operand in operands(predicate):
+            if isinstance(operand, Parameter):
+                if not is_plain:
+                    return {}
+                name = str(operand.name)
+                found[name] = (*found.get(name, ()), predicate)
+    return found
