@@ -110,14 +110,16 @@ def run(load: Load, progress: Show = lambda *_: None) -> dict[str, Any]:
 
 
 def _soak(load: Load, ports: Mapping[str, int], pid: int, progress: Show) -> dict[str, Any]:
-    """Go on at half load for a long time, and look at the memory twenty times."""
-    memory, part = [], replace(load, seconds=load.soak / 20)
+    """Go on at half load for a long time, and look at the memory up to twenty times."""
+    looks = max(4, min(20, int(load.soak // 5)))
+    memory, part = [], replace(load, seconds=load.soak / looks)
     shares = []
-    for at in range(20):
-        progress("soak", at, 20)
+    for at in range(looks):
+        progress("soak", at, looks)
         shares.append(asyncio.run(_measure(part, load.rate // 2, ports, pid))["delivered_share"])
         memory.append(_rss_mb(pid) or 0.0)
-    grown = sum(memory[15:]) / 5 - sum(memory[5:10]) / 5
+    quarter = looks // 4
+    grown = (sum(memory[-quarter:]) - sum(memory[quarter : 2 * quarter])) / quarter
     return {
         "seconds": load.soak,
         "rss_mb": memory,
@@ -335,8 +337,9 @@ def render(result: Mapping[str, Any]) -> str:
     if soaked is not None:
         lines.append(
             f"soak: {soaked['seconds']:g} s at half load, memory {soaked['rss_mb'][0]} MB "
-            f"at first, {soaked['rss_mb'][-1]} MB at last; the last quarter is {soaked['grown_mb']:+} MB "
-            f"against the second; at least {soaked['delivered_share']:.2%} delivered"
+            f"at first, {soaked['rss_mb'][-1]} MB at last; "
+            f"the last quarter is {soaked['grown_mb']:+} MB against the second; "
+            f"at least {soaked['delivered_share']:.2%} delivered"
         )
     lines.append(f"broker memory: {result['broker_rss_mb']} MB")
     return "\n".join(lines)

@@ -249,9 +249,12 @@ class Broker(FanOut):
         past = await asyncio.get_running_loop().run_in_executor(
             self._matching, self.past.find, asked
         )
-        for _, event in sorted(past, key=lambda each: each[1].seq):
-            if event.seq > after:
-                self._notify(session, found, event, 1 if found.wants else 0)
+        events = sorted((event for _, event in past if event.seq > after), key=lambda e: e.seq)
+        surplus = max(0, len(events) - session.outbox.max_messages)
+        session.outbox.n_dropped += surplus
+        self.metrics.dropped += surplus
+        for event in events[surplus:]:
+            self._notify(session, found, event, 1 if found.wants else 0)
         found.listeners.append(session)
         self.flush()
 

@@ -157,6 +157,8 @@ class FanOut(Backlogs):
     def _take(self, event: Event, nos: list[int], round: Round, now: int) -> int:
         """Number an event and fan it out; return how many transitions it tells of."""
         self._number(event, now)
+        if event.gone is None and len(event.text) <= _RECENT_BYTES:
+            self.recent.append(event)
         n_notes = len(round.notes)
         self._fan_out(event, nos, round)
         n_moves = self._fan_out_moves(event, round, now) if event.moves else 0
@@ -165,7 +167,9 @@ class FanOut(Backlogs):
             refs += self._keep_for_later(event, round, now)
         if refs:
             round.rows.append(to_row(event, refs))
-        if isinstance(event, Publication):
+        if event.key is not None:
+            assert isinstance(event, Publication)
+            event.moves = ()
             round.keep(event)
         return n_moves
 
@@ -226,8 +230,6 @@ class FanOut(Backlogs):
     def _number(self, event: Event, now: int) -> None:
         event.seq, event.published = self._next_seq, now
         self._next_seq += 1
-        if event.gone is None and len(event.text) <= _RECENT_BYTES:
-            self.recent.append(event)
         if self._reserved - self._next_seq < BLOCK // 2:
             self._reserved += BLOCK
             self.storage.forget(schema.reserve, self._reserved)

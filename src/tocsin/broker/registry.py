@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from tocsin.broker import schema
 from tocsin.broker.config import Config
@@ -36,12 +37,14 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
+from tocsin.language.expression import parameter_names
 from tocsin.matcher import Matcher
 from tocsin.normalize import bind, normalize
 
 T = TypeVar("T")
 Told = list[tuple[Subscription, Event, int]]
 MAX_ID = 200
+_MANY = 1_000
 _MAY_BRANCH = re.compile(r"\b(or|not|in)\b", re.IGNORECASE).search
 
 
@@ -68,6 +71,7 @@ class Registry:
         self.by_id: dict[str, Subscription] = {}
         self.by_no: dict[int, Subscription] = {}
         self.n_refusing = 0
+        self.on_many: Callable[[], None] = lambda: None
         self.recent: Sequence[Event] = ()
         self._storage = storage
         self._topics = topics
@@ -78,6 +82,7 @@ class Registry:
         self._next_no = 1
         self._ends: list[tuple[int, int]] = []
         self._changes = ThreadPoolExecutor(1, "tocsin-change")
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def restore(self) -> None:
         """Load what is stored, before the broker starts."""
@@ -178,6 +183,8 @@ class Registry:
             self._take_in(each)
             if each.pending:
                 self.teller.bound(each)
+        if len(made) >= _MANY:
+            self.on_many()
         return made
 
     def _find_past(self, made: Sequence[Subscription]) -> Told:
@@ -268,24 +275,27 @@ class Registry:
         options: Mapping[str, Any],
     ) -> None:
         """Update parameters, a condition or options of a subscription."""
-        old = found.wanted
-        text = old.where if where is None else where
-        if len(text) > self.limits.max_condition:
-            raise LimitError("the condition is too long", "max_condition")
-        kept = {**old.params, **(params or {})}
-        if where is not None:
-            from tocsin.language.expression import parameter_names
+        lock = self._locks.setdefault(found.no, asyncio.Lock())
+        async with lock:  # one after another: each begins with what the last one left
+            if found.wants and (where is not None or params):
+                await self.teller.in_order(lambda: self._change(found, where, params, options))
+            else:
+                await self._change(found, where, params, options)
 
-            names = parameter_names(parse(where))
-            kept = {k: v for k, v in kept.items() if k in names or k in (params or {})}
-        new = replace(old, where=text, params=kept, options={**old.options, **options})
-        is_new = where is not None or bool(params)
-        if is_new and found.wants:
-            await self.teller.in_order(lambda: self._change(found, old, new, is_new))
-        else:
-            await self._change(found, old, new, is_new)
-
-    async def _change(self, found: Subscription, old: Wanted, new: Wanted, is_new: bool) -> None:
+    async def _change(
+        self,
+        found: Subscription,
+        where: str | None,
+        params: Mapping[str, object] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        old, is_new = found.wanted, where is not None or bool(params)
+        new = replace(
+            old,
+            where=old.where if where is None else where,
+            params=self._merged(old, where, params or {}),
+            options={**old.options, **options},
+        )
         loop = asyncio.get_running_loop()
         told: Told = []
         if is_new:
@@ -306,6 +316,17 @@ class Registry:
             if is_new:
                 await loop.run_in_executor(self._changes, self._reindex, found, new, old)
             raise
+
+    def _merged(
+        self, old: Wanted, where: str | None, params: Mapping[str, object]
+    ) -> dict[str, object]:
+        """Return the parameters that a changed condition has."""
+        if where is None:
+            return {**old.params, **params}
+        if len(where) > self.limits.max_condition:
+            raise LimitError("the condition is too long", "max_condition")
+        names = parameter_names(parse(where))
+        return {k: v for k, v in old.params.items() if k in names} | dict(params)
 
     def _reindex(self, found: Subscription, old: Wanted, new: Wanted) -> Told:
         """Change a condition; return the transitions that this brings about."""

@@ -45,7 +45,7 @@ class StreamSession:
         self.is_revoked = False
         self.transport: asyncio.Transport | None = None
         self._as_sse = as_sse
-        self._wake = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
 
@@ -69,7 +69,9 @@ class StreamSession:
 
     def flush(self) -> None:
         """Wake the reader."""
-        self._wake.set()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def close_slow(self) -> None:
         """End the stream."""
@@ -79,7 +81,7 @@ class StreamSession:
         """End the stream once what waits is taken."""
         if self.closed is None:
             self.closed = reason
-        self._wake.set()
+        self.flush()
 
     def revoke(self) -> None:
         """End the stream without what waits; who does not read is not waited for."""
@@ -95,8 +97,9 @@ class StreamSession:
             self._since = time.monotonic()
             if self._timer is None:
                 self._remind(wait)
-            await self._wake.wait()
-        self._wake.clear()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
         return self.outbox.take()
 
     def _remind(self, wait: float) -> None:
@@ -107,7 +110,7 @@ class StreamSession:
             self._timer = loop.call_later(left, self._remind, wait)
         else:
             self._timer = None
-            self._wake.set()
+            self.flush()
 
     def end(self) -> None:
         """Forget the timer: nobody reads any more."""

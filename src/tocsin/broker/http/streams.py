@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,30 +44,66 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class EventStream(Response):
-    """An answer that goes on until either side ends it."""
+    """An answer that goes on until either side ends it.
 
-    def __init__(self, chunks: AsyncGenerator[bytes], session: StreamSession) -> None:
+    It is written without layers between: a thousand streams get a message each at once.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        heard: Sequence[Subscription],
+        session: StreamSession,
+        consumer: Consumer | None,
+    ) -> None:
         self.status_code = 200
         self.media_type = "text/event-stream"
         self.background = None
-        self.chunks = chunks
+        self.broker = broker
+        self.heard = heard
         self.session = session
+        self.consumer = consumer
         self.init_headers(_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send chunks as they come."""
-        self.session.transport = scope.get("state", {}).get("transport")
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        send = scope.get(SEND, send)  # what comes from here on needs nothing between
+        """Send messages as they come."""
+        broker, session = self.broker, self.session
+        session.transport = scope.get("state", {}).get("transport")
+        broker.n_connections += 1
+        broker.streams.add(session)
         watching = asyncio.create_task(self._watch(receive))
         try:
-            async for chunk in self.chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(head)
+            await self._write(scope.get(SEND, send))  # from here on nothing between is needed
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             watching.cancel()
-            await self.chunks.aclose()
+            broker.n_connections -= 1
+            broker.streams.discard(session)
+            session.end()
+            for each in self.heard:
+                stop_listening(each, session, self.consumer)
+
+    async def _write(self, send: Send) -> None:
+        session, consumer = self.session, self.consumer
+        wait = self.broker.config.heart_beat_ms / 1000
+        messages = [b": here you are\n\n"]
+        while True:
+            for chunk in _chunks(messages):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if consumer is not None:
+                consumer.written()
+            if session.closed is not None and not len(session.outbox):
+                end = sse.encode("closed", json_text.write({"reason": session.closed}))
+                await send({"type": "http.response.body", "body": end, "more_body": True})
+                return
+            messages = await session.take(wait)
+            if not messages and session.closed is None:
+                if self.heard[0].id not in self.broker.registry.by_id:
+                    session.close("unsubscribed")
+                else:
+                    messages = [sse.COMMENT]
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -129,36 +165,7 @@ async def get_stream(request: Request) -> Response:
     consumer = await listen(
         broker, found, session, ack == "auto", lambda: session.close("replaced"), last or 0
     )
-    return EventStream(_messages(broker, found, session, consumer), session)
-
-
-async def _messages(
-    broker: Broker, found: Subscription, session: StreamSession, consumer: Consumer | None
-) -> AsyncGenerator[bytes]:
-    broker.n_connections += 1
-    broker.streams.add(session)
-    wait = broker.config.heart_beat_ms / 1000
-    try:
-        yield b": here you are\n\n"
-        while True:
-            messages = await session.take(wait)
-            for chunk in _chunks(messages):
-                yield chunk
-            if consumer is not None:
-                consumer.written()
-            if session.closed is not None and not len(session.outbox):
-                yield sse.encode("closed", json_text.write({"reason": session.closed}))
-                return
-            if not messages:
-                if found.id not in broker.registry.by_id:
-                    session.close("unsubscribed")
-                else:
-                    yield sse.COMMENT
-    finally:
-        broker.n_connections -= 1
-        broker.streams.discard(session)
-        session.end()
-        stop_listening(found, session, consumer)
+    return EventStream(broker, [found], session, consumer)
 
 
 def _chunks(messages: list[bytes]) -> list[bytes]:
@@ -181,20 +188,9 @@ async def get_streams(request: Request) -> Response:
     if not mine:
         raise UnknownSubscriptionError(prefix)
     session = new_session(broker, principal, as_sse=True)
-    return EventStream(_messages_of_many(broker, mine, session), session)
-
-
-async def _messages_of_many(
-    broker: Broker, mine: list[Subscription], session: StreamSession
-) -> AsyncGenerator[bytes]:
-    try:
-        for each in mine:
-            await broker.listen(each, session)
-        async for chunk in _messages(broker, mine[0], session, None):
-            yield chunk
-    finally:
-        for each in mine:
-            stop_listening(each, session, None)
+    for each in mine:
+        await broker.listen(each, session)
+    return EventStream(broker, mine, session, None)
 
 
 class Socket:
