@@ -56,6 +56,11 @@ def test_the_asynchronous_client_does_the_same(broker: Running) -> None:
                     break
             await client.acknowledge("c2", note.id)
             await client.update("c2", where="c2 = 2")
+            await client.publish({"c2": 5}, key="c2", ttl=100)
+            assert (await client.publication("c2") or {})["event"] == {"c2": 5}
+            assert await client.retract("c2")
+            assert not await client.retract("c2")
+            assert await client.publication("c2") is None
             pending = (await client.subscription("c2"))["pending"]
             await client.unsubscribe("c2")
             return [*found, pending]
@@ -94,9 +99,19 @@ def test_the_command_line_publishes_subscribes_and_looks(broker: Running) -> Non
     assert json.loads(done.stdout) == {"accepted": 2, "matches": 1}
     got = tocsin_command("subscribe", "--id", "cli", "--count", "1", "--url", broker.url)
     assert json.loads(got.stdout)["event"] == {"cli": 1, "n": 1}
+    to = ("--url", broker.url, "--type", "Cli")
+    with tocsin.connect(broker.url) as client:
+        client.publish({"x": 1, "y": 1}, type="Cli", key="a")
+    tocsin_command("publish", *to, "--key", "a", "--merge", "--ttl", "500", '{"y": 2}')
+    watch = ("--count", "1", "--transitions", "y = 2")
+    note = json.loads(tocsin_command("subscribe", *to, *watch).stdout)
+    assert (note["transition"], note["key"], note["event"]) == ("ENTER", "a", {"x": 1, "y": 2})
+    assert tocsin_command("publish", *to, "--key", "a", "--retract").returncode == 0
+    assert "no publication" in tocsin_command("publish", *to, "--key", "a", "--retract").stderr
     bad = tocsin_command("publish", "--url", broker.url, "[1]")
     assert bad.returncode == 2
     assert "JSON object" in bad.stderr
     flags = ("--url", broker.url, "--count", "1", "--seconds", "0.2", "--json")
     found = json.loads(tocsin_command("top", *flags).stdout)
     assert found["subscriptions"] > 0
+    assert {"publications", "retained", "transitions_per_second"} <= found.keys()

@@ -259,3 +259,25 @@ def test_curl_publishes_subscribes_and_streams(broker: Running) -> None:
     assert '"matches":1' in curl("-d", '{"a12":1}', f"{broker.url}/events")
     stream = curl("-N", "--max-time", "1", f"{broker.url}/subscriptions/curl/stream")
     assert '"event":{"a12":1}' in stream
+
+
+@pytest.mark.parametrize("id", ["a/stream", "b/ack", "stream", "c/d/revive", "%2Fstream", "é/ü?#&"])
+def test_an_id_may_look_like_a_route(broker: Running, http: httpx.Client, id: str) -> None:
+    from urllib.parse import quote
+
+    made = http.post("/subscriptions", json={"id": id, "where": "route = 1", "durable": True})
+    place = made.headers["location"]
+    assert place == "/subscriptions/" + quote(id, safe="")
+    assert http.get(place).json()["id"] == id
+    assert http.patch(place, json={"window": 5}).json()["window"] == 5
+    http.post("/events", json={"route": 1})
+    with http.stream("GET", place + "/stream") as stream:
+        (note,) = read_messages(stream, 1)
+    assert note["subscription"] == id
+    assert http.post(place + "/ack", json={"upto": note["id"]}).json() == {"acknowledged": 1}
+    assert http.get(place + "/dead").json() == {"dead": []}
+    wrong = http.put(place)
+    assert wrong.status_code == 405
+    assert http.post(place).status_code == 405
+    assert http.delete(place).status_code == 204
+    assert http.get(place).status_code == 404

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.broker.servers import RawStomp, Running, running, wait_for
-from websockets.exceptions import WebSocketException
+from tests.broker.servers import RawStomp, Running, read_messages, running, wait_for
+from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import connect as connect_websocket
 
 import tocsin
@@ -85,6 +85,59 @@ def test_stomp_and_websockets_ask_for_tokens_too(tmp_path: Path) -> None:
                 assert '"ok":"publish"' in str(socket_.recv(20))
         with tocsin.connect(broker.url, token) as client_:
             assert client_.publish({"a": 1}, type="A").accepted == 1
+
+
+def test_connections_of_a_revoked_token_are_closed(tmp_path: Path) -> None:
+    kept, token = (make(tmp_path, subscribe=("*",), publish=("*",)) for _ in range(2))
+    with (
+        running(tmp_path, auth=True) as broker,
+        broker.client(headers=bearer(token)) as http,
+        RawStomp(broker.stomp_port, passcode=kept) as other,
+        RawStomp(broker.stomp_port, passcode=token) as stomp,
+        connect_websocket(
+            broker.url.replace("http", "ws") + "/ws", additional_headers=bearer(token)
+        ) as ws,
+        broker.client(headers=bearer(kept)) as keeper,
+    ):
+        http.post("/subscriptions", json={"id": "s", "where": "a = 1"})
+        keeper.post("/subscriptions", json={"id": "k", "where": "a = 1"})
+        other.call("SUBSCRIBE", {"id": "1", "destination": "/events"})
+        with (
+            http.stream("GET", "/subscriptions/s/stream") as stream,
+            keeper.stream("GET", "/subscriptions/k/stream") as staying,
+        ):
+            with contextlib.closing(open_folder(tmp_path)) as opened:
+                id = token.removeprefix("tocsin_").partition(".")[0]
+                assert revoke(opened, id)
+            assert "revoked" in "".join(stream.iter_lines())
+            assert stomp.next().headers["code"] == "not-allowed"
+            with pytest.raises(ConnectionClosed) as closed:
+                ws.recv(timeout=20)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.reason == "revoked"
+            keeper.post("/events", json={"a": 1})
+            assert read_messages(staying, 1)[0]["event"] == {"a": 1}
+            assert other.next().command == "MESSAGE"
+
+
+def test_a_revoked_reader_that_does_not_read_is_closed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.broker.sessions._GRACE", 0.1)
+    kept, token = make(tmp_path, publish=("*",)), make(tmp_path, subscribe=("*",))
+    with running(tmp_path, auth=True) as broker, broker.client(headers=bearer(kept)) as http:
+        http.post("/subscriptions", json={"id": "s", "where": "a = 1"}, headers=bearer(token))
+        with socket.create_connection(("127.0.0.1", int(broker.url.rpartition(":")[2]))) as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+            deaf.sendall(b"GET /subscriptions/s/stream HTTP/1.1\r\n" + head)
+            wait_for(lambda: broker.broker.registry.by_id["s"].listeners)
+            for _ in range(20):
+                http.post("/events", json=[{"a": 1, "x": "y" * 900}] * 500)
+            with contextlib.closing(open_folder(tmp_path)) as opened:
+                assert revoke(opened, token.removeprefix("tocsin_").partition(".")[0])
+            wait_for(lambda: not broker.broker.streams)
+            wait_for(lambda: not broker.broker.registry.by_id["s"].listeners)
 
 
 def test_tokens_are_stored_hashed_and_revoked_while_the_broker_runs(

@@ -40,7 +40,11 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True)
 class Notification:
-    """An event that a subscription matches."""
+    """An event that a subscription matches; or the publication that began or ceased to.
+
+    `transition` is ENTER or LEAVE, or None for a plain match; `key` is the publication's. `gone` is
+    `retracted` or `expired` where that is why it ceased to match.
+    """
 
     subscription: str
     id: int
@@ -49,6 +53,9 @@ class Notification:
     published: int = 0
     redelivered: bool = False
     missed: int = 0
+    transition: str | None = None
+    key: str | None = None
+    gone: str | None = None
 
 
 class _Call(NamedTuple):
@@ -58,12 +65,25 @@ class _Call(NamedTuple):
     query: Mapping[str, str] | None = None
 
 
-def _publish(events: object, type: str | None, valid_until: object) -> _Call:
+def _publish(events: object, terms: Mapping[str, object]) -> _Call:
     several = list(events) if isinstance(events, Sequence) else [events]
-    query = {} if type is None else {"type": type}
-    if valid_until is not None:
-        query["valid_until"] = str(valid_until)
+    given = {name: value for name, value in terms.items() if value is not None}
+    query = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+    }
     return _Call("POST", "/events", several, query)
+
+
+def _kept(key: str | int, type: str | None, method: str = "GET") -> _Call:
+    place = f"/publications/{quote(str(key), safe='')}"
+    return _Call(method, place, None, {} if type is None else {"type": type})
+
+
+def _check_unknown(error: RefusedError) -> None:
+    """Let an error pass that only says that there is no such publication."""
+    if error.code != "unknown-key":
+        raise error
 
 
 def _one(id: str, more: str = "") -> str:
@@ -198,14 +218,48 @@ class Client:
         *,
         type: str | None = None,
         valid_until: object = None,
+        ttl: float | None = None,
+        key: str | int | None = None,
+        key_of: str | None = None,
+        merge: bool = False,
+        retain: float | None = None,
     ) -> Receipt:
-        """Publish one event or several (all or none); durable notifications are then on disk."""
-        return _to_receipt(self._do(_publish(events, type, valid_until)))
+        """Publish one event or several (all or none); durable notifications are then on disk.
+
+        With `key` the event is a publication that stays until it is retracted or its time is over;
+        of several, `key_of` names the attribute that has the key. `merge` changes only what is
+        named. `retain` keeps an event so many seconds for subscriptions to come.
+        """
+        terms = {
+            "type": type, "valid_until": valid_until, "ttl": ttl, "key": key, "key_of": key_of,
+            "merge": merge or None, "retain": retain,
+        }  # fmt: skip
+        return _to_receipt(self._do(_publish(events, terms)))
+
+    def retract(self, key: str | int, *, type: str | None = None) -> bool:
+        """Take a publication back; whether there was one."""
+        try:
+            self._do(_kept(key, type, "DELETE"))
+        except RefusedError as error:
+            _check_unknown(error)
+            return False
+        return True
+
+    def publication(self, key: str | int, *, type: str | None = None) -> dict[str, Any] | None:
+        """Return what a publication says now, under `event`; None where there is none."""
+        try:
+            found: dict[str, Any] = self._do(_kept(key, type))
+        except RefusedError as error:
+            _check_unknown(error)
+            return None
+        return found
 
     def subscribe(self, id: str | None, where: str, **options: object) -> str:
         """Make a subscription and return its id.
 
-        Options: `params`, `type`, `durable`, `valid_until`, `overflow`, `window`, `webhook`.
+        Options: `params`, `type`, `durable`, `valid_until`, `overflow`, `window`, `webhook`;
+        `transitions=True` (or `["ENTER"]`, `["LEAVE"]`) asks to be told when a publication begins
+        or ceases to match, and of nothing else.
         """
         return str(self._do(_subscribe(id, where, options))["id"])
 
@@ -309,9 +363,38 @@ class AsyncClient:
         *,
         type: str | None = None,
         valid_until: object = None,
+        ttl: float | None = None,
+        key: str | int | None = None,
+        key_of: str | None = None,
+        merge: bool = False,
+        retain: float | None = None,
     ) -> Receipt:
-        """Publish one event or several (all or none); durable notifications are then on disk."""
-        return _to_receipt(await self._do(_publish(events, type, valid_until)))
+        """Publish one event or several (all or none); as `Client.publish`."""
+        terms = {
+            "type": type, "valid_until": valid_until, "ttl": ttl, "key": key, "key_of": key_of,
+            "merge": merge or None, "retain": retain,
+        }  # fmt: skip
+        return _to_receipt(await self._do(_publish(events, terms)))
+
+    async def retract(self, key: str | int, *, type: str | None = None) -> bool:
+        """Take a publication back; whether there was one."""
+        try:
+            await self._do(_kept(key, type, "DELETE"))
+        except RefusedError as error:
+            _check_unknown(error)
+            return False
+        return True
+
+    async def publication(
+        self, key: str | int, *, type: str | None = None
+    ) -> dict[str, Any] | None:
+        """Return what a publication says now, under `event`; None where there is none."""
+        try:
+            found: dict[str, Any] = await self._do(_kept(key, type))
+        except RefusedError as error:
+            _check_unknown(error)
+            return None
+        return found
 
     async def subscribe(self, id: str | None, where: str, **options: object) -> str:
         """Make a subscription and return its id; options as for `Client.subscribe`."""

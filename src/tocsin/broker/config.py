@@ -29,6 +29,8 @@ class Limits:
     max_conjunctions: int = 256
     max_match_share: float = 1.0
     max_subscriptions: int = 100_000
+    max_publications: int = 100_000
+    max_publication_bytes: int = 256 << 20
     max_connections: int = 5_000
     max_transaction: int = 10_000
     events_per_second: float = 0.0
@@ -56,6 +58,9 @@ class Config:
     window: int = 1_000
     max_backlog: int = 100_000
     recent_events: int = 1_000
+    retain_seconds: float = 0.0
+    retain_events: int = 100_000
+    retain_bytes: int = 64 << 20
     heart_beat_ms: int = 10_000
     drain_seconds: float = 10.0
     webhook_allow: tuple[str, ...] = ()

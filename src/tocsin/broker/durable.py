@@ -70,12 +70,12 @@ class Consumer:
     def _may_send(self) -> bool:
         return len(self.in_flight) < self.window and self.session.outbox.has_room
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: Event, kind: int) -> None:
         """Take a notification that has just been committed."""
         if event.seq <= self._cursor:  # read from disk already
             return
         if self._is_live and self._may_send:
-            self._send(event)
+            self._send(event, kind)
         else:
             self._is_live = False
 
@@ -94,24 +94,25 @@ class Consumer:
             if found.consumer is not self:
                 return
             now = time.time_ns() // 1000
-            for row in rows:
+            for *row, kind in rows:
                 event = Event.restored(*row)
-                if event.valid_until is not None and event.valid_until <= now:
+                is_over = event.valid_until is not None and event.valid_until <= now
+                if is_over and not kind:  # that a match began or ended is told all the same
                     self._cursor = event.seq
                     self.broker.acknowledge(found, [event.seq])
                 else:
-                    self._send(event)
+                    self._send(event, kind)
             self.broker.flush()
             if not rows and found.last_seq == last:
                 self._is_live = True
                 return
 
-    def _send(self, event: Event) -> None:
+    def _send(self, event: Event, kind: int) -> None:
         found = self.subscription
         again = event.seq <= found.high_sent
         found.high_sent = max(found.high_sent, event.seq)
         self._cursor = event.seq
-        message = self.session.render(found, event, again, found.missed)
+        message = self.session.render(found, event, kind, again, found.missed)
         self.session.outbox.put(message, False)
         self.in_flight[event.seq] = None
         self.broker.metrics.notifications += 1

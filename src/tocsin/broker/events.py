@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tocsin.broker.protocol import json_text
@@ -30,11 +30,17 @@ class Event:
 
     `attributes` is what conditions see; `text` is the same as a line of JSON. `headers`, `body` and
     `content_type` are what a STOMP or CloudEvents publisher sent, where it is not the text itself.
+    `retain_until` is when it is no longer kept for subscriptions to come. `Publication` has what an
+    event with a key has besides.
     """
 
+    key: str | None = None
+    gone: str | None = None
+    moves: Sequence[tuple[int, int]] = ()
+
     __slots__ = (
-        "attributes", "body", "content_type", "headers", "json", "numbers", "published", "seq",
-        "stomp", "text", "type", "valid_until",
+        "attributes", "body", "content_type", "headers", "json", "numbers", "published",
+        "retain_until", "seq", "stomp", "text", "type", "valid_until",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +63,7 @@ class Event:
         self.content_type = content_type
         self.numbers = numbers
         self.valid_until = valid_until
+        self.retain_until: int | None = None
         self.json: bytes | None = None
         self.stomp: bytes | None = None
         self.seq = 0
@@ -86,7 +93,54 @@ class Event:
             kept = json_text.read(extra)
             event.headers, event.content_type = kept["h"], kept["c"]
             event.body = None if kept["b"] is None else base64.b64decode(kept["b"])
+            if "k" in kept:
+                event = Publication(event, kept["k"], gone=kept.get("g"))
         return event
+
+
+class Publication(Event):
+    """An event under a key.
+
+    `merges` says that what is there already stays but for what is named here. `gone` says how it
+    ended: `retracted` or `expired`. `moves` has what it brought about: numbers of subscriptions,
+    and ENTER or LEAVE.
+    """
+
+    __slots__ = ("gone", "key", "merges", "moves")
+
+    def __init__(self, source: Event, key: str, *, merges: bool = False, gone: str | None = None):
+        super().__init__(
+            source.type,
+            source.attributes,
+            source.text,
+            headers=source.headers,
+            body=source.body,
+            content_type=source.content_type,
+            valid_until=source.valid_until,
+        )
+        self.retain_until = source.retain_until
+        self.seq, self.published = source.seq, source.published
+        self.key: str | None = key
+        self.merges = merges
+        self.gone = gone
+        self.moves: Sequence[tuple[int, int]] = ()
+
+    @property
+    def place(self) -> tuple[str | None, str]:
+        """The type and the key."""
+        assert self.key is not None
+        return self.type, self.key
+
+    def extra(self) -> bytes:
+        """Return what is stored beside the text."""
+        body = None if self.body is None else base64.b64encode(self.body).decode()
+        found = {"h": self.headers, "b": body, "c": self.content_type, "k": self.key}
+        return json_text.write(found | ({} if self.gone is None else {"g": self.gone}))
+
+    def copied(self, gone: str | None = None) -> Publication:
+        """Return the same, to be told of once more under another number."""
+        assert self.key is not None
+        return Publication(self, self.key, gone=gone)
 
 
 def check_type(name: object) -> str | None:
@@ -196,6 +250,19 @@ def _expiry(context: Mapping[str, Any], row: int | None) -> int | None:
     return to_end(context["expirytime"], row)
 
 
+def to_seconds(value: object, name: str, row: int | None = None) -> int | None:
+    """Return how many microseconds a number of seconds is, or a text that is one."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value) if isinstance(value, str | int | float) else -1.0
+    except ValueError:
+        seconds = -1.0
+    if isinstance(value, bool) or not 0 < seconds < 1e10:
+        raise EventError("a number of seconds, more than 0", attribute=name, row=row)
+    return round(seconds * 1_000_000)
+
+
 def to_end(value: object, row: int | None = None) -> int | None:
     """Return a `valid_until` in microseconds: from a number of them, or an ISO 8601 text."""
     if value is None:
@@ -257,6 +324,18 @@ def from_stomp(
         numbers=numbers or None,
         valid_until=valid_until,
     )
+
+
+def numbers_of(headers: Mapping[str, Any], event_type: EventType | None) -> dict[str, Any] | None:
+    """Return the headers of a stored message that read as numbers, where nothing is declared."""
+    found = {
+        name: _to_number(value)
+        for name, value in headers.items()
+        if isinstance(value, str)
+        and _NUMBER(value)
+        and (event_type is None or event_type.kind_of(name) is None)
+    }
+    return {name: number for name, number in found.items() if number is not None} or None
 
 
 def _read_body(body: bytes, content_type: str) -> object:

@@ -16,6 +16,7 @@ _BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 _COUNTERS = {
     "events": "Events published.",
     "matches": "Matches found.",
+    "transitions": "Transitions told: matches that began or ended.",
     "notifications": "Notifications handed to connections.",
     "redelivered": "Notifications that may have been delivered before.",
     "acknowledged": "Notifications acknowledged.",
@@ -56,6 +57,7 @@ class Metrics:
     def __init__(self) -> None:
         self.started = time.time()
         self.events = self.matches = self.notifications = self.redelivered = 0
+        self.transitions = 0
         self.acknowledged = self.dropped = self.overflowed = self.refused = 0
         self.batches = self.webhook_sent = self.webhook_failed = self.dead = 0
         self.to_notify = Histogram()

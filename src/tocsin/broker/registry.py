@@ -2,7 +2,9 @@
 
 Enters: what a client asks for, checked by its shape. Leaves: `Subscription` objects by id and by
 number, conditions in the matchers, rows in the database; or an error and nothing changed. Parsing
-and indexing run in a thread of their own, one change at a time.
+and indexing run in a thread of their own, one change at a time. A subscription that asks for
+transitions, or that retained events may be for, has its place among the publishes: what it finds is
+stored with it.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ import asyncio
 import heapq
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from tocsin.broker import schema
 from tocsin.broker.config import Config
 from tocsin.broker.events import Event
+from tocsin.broker.keyed import ENTER, LEAVE
+from tocsin.broker.past import Past
 from tocsin.broker.protocol import json_text
 from tocsin.broker.storage import Storage
 from tocsin.broker.subscription import Subscription, Wanted, to_params
@@ -33,14 +37,31 @@ from tocsin.language import parse
 from tocsin.matcher import Matcher
 from tocsin.normalize import bind, normalize
 
+T = TypeVar("T")
+Told = list[tuple[Subscription, Event, int]]
 MAX_ID = 200
 _MAY_BRANCH = re.compile(r"\b(or|not|in)\b", re.IGNORECASE).search
+
+
+class Teller(Protocol):
+    """What the registry needs of the core."""
+
+    async def in_order(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something between two batches."""
+
+    async def tell(self, told: Told, change: Callable[..., object], *args: object) -> None:
+        """Make a change to the database, and tell of the past what goes with it."""
+
+    def bound(self, found: Subscription) -> None:
+        """Keep a backlog within its bound."""
 
 
 class Registry:
     """All subscriptions. Used within the event loop."""
 
-    def __init__(self, config: Config, storage: Storage, topics: Topics) -> None:
+    teller: Teller
+
+    def __init__(self, config: Config, storage: Storage, topics: Topics, past: Past) -> None:
         self.limits = config.limits
         self.by_id: dict[str, Subscription] = {}
         self.by_no: dict[int, Subscription] = {}
@@ -48,6 +69,7 @@ class Registry:
         self.recent: Sequence[Event] = ()
         self._storage = storage
         self._topics = topics
+        self._past = past
         self._owned: dict[str, int] = {}
         self._making: set[str] = set()
         self._next_no = 1
@@ -57,7 +79,7 @@ class Registry:
     def restore(self) -> None:
         """Load what is stored, before the broker starts."""
         rows = self._storage.first(schema.subscriptions)
-        plain: dict[str | None, list[tuple[int, str, int | None]]] = {}
+        plain: dict[tuple[str | None, bool], list[tuple[int, str, int | None]]] = {}
         now = time.time_ns() // 1000
         for row in rows:
             if row.valid_until is not None and row.valid_until <= now:
@@ -69,15 +91,19 @@ class Registry:
                 row.id, row.condition, row.type, params, bool(row.durable), row.valid_until,
                 row.owner, options,
             )  # fmt: skip
+            watching = bool(wanted.wants)
             if params:
-                self._topics.subscribe(row.no, row.type, row.condition, params, row.valid_until)
+                self._topics.subscribe(
+                    row.no, row.type, row.condition, params, row.valid_until, watching
+                )
             else:
-                plain.setdefault(row.type, []).append((row.no, row.condition, row.valid_until))
+                condition = (row.no, row.condition, row.valid_until)
+                plain.setdefault((row.type, watching), []).append(condition)
             found = Subscription(row.no, wanted, row.created)
             found.missed = row.missed
             self._take_in(found)
-        for type, conditions in plain.items():
-            self._topics.load(type, conditions)
+        for (type, watching), conditions in plain.items():
+            self._topics.load(type, conditions, watching)
         for no, n, last in self._storage.first(schema.backlogs):
             if no in self.by_no:
                 found = self.by_no[no]
@@ -107,6 +133,11 @@ class Registry:
 
     async def add(self, wanted: Sequence[Wanted]) -> list[Subscription]:
         """Register subscriptions: all of them or none."""
+        if any(self._past.has_order(each) for each in wanted):
+            return await self.teller.in_order(lambda: self._add(wanted))
+        return await self._add(wanted)
+
+    async def _add(self, wanted: Sequence[Wanted]) -> list[Subscription]:
         ids = self._check_all(wanted)
         self._making |= ids
         first, self._next_no = self._next_no, self._next_no + len(wanted)
@@ -117,7 +148,10 @@ class Registry:
             await loop.run_in_executor(self._changes, self._index, made)
             rows = [each.row() for each in made if each.wanted.stored]
             try:
-                if rows:
+                told = await loop.run_in_executor(self._changes, self._find_past, made)
+                if told:
+                    await self.teller.tell(told, schema.add_subscriptions, rows)
+                elif rows:
                     await self._storage.submit(schema.add_subscriptions, rows)
             except BaseException:
                 await loop.run_in_executor(self._changes, self._unindex, made)
@@ -126,7 +160,20 @@ class Registry:
             self._making -= ids
         for each in made:
             self._take_in(each)
+            if each.pending:
+                self.teller.bound(each)
         return made
+
+    def _find_past(self, made: Sequence[Subscription]) -> Told:
+        """Return what there is for new durable subscriptions; transient ones find it later."""
+        asked = {
+            each.no: each
+            for each in made
+            if each.durable and self._past.has_order(each.wanted) and each.wants != 2
+        }
+        found = self._past.find([(no, each.wanted) for no, each in asked.items()]) if asked else []
+        found.sort(key=lambda pair: pair[1].seq)
+        return [(asked[no], event, ENTER if asked[no].wants else 0) for no, event in found]
 
     def _check_all(self, wanted: Sequence[Wanted]) -> set[str]:
         ids: set[str] = set()
@@ -148,15 +195,16 @@ class Registry:
     def _index(self, made: Sequence[Subscription]) -> None:
         """Put conditions into the matchers: all of them or none. Runs in the thread of changes."""
         done: list[Subscription] = []
-        bulk = len(made) > 32 and not any(each.wanted.params for each in made)
+        bulk = len(made) > 32 and not any(each.wanted.params or each.wants for each in made)
         try:
             for each in made:
                 wanted = each.wanted
                 self._check_cost(wanted.where, wanted.params, wanted.type)
                 if not bulk:
                     self._topics.subscribe(
-                        each.no, wanted.type, wanted.where, wanted.params, wanted.valid_until
-                    )
+                        each.no, wanted.type, wanted.where, wanted.params, wanted.valid_until,
+                        bool(each.wants),
+                    )  # fmt: skip
                     done.append(each)
             if bulk:
                 self._index_many(made, done)
@@ -172,11 +220,11 @@ class Registry:
             done += of_type
 
     def _unindex(self, gone: Iterable[Subscription]) -> None:
-        by_type: dict[str | None, list[int]] = {}
+        by_type: dict[tuple[str | None, bool], list[int]] = {}
         for each in gone:
-            by_type.setdefault(each.wanted.type, []).append(each.no)
-        for type, nos in by_type.items():
-            self._topics.unsubscribe(type, nos)
+            by_type.setdefault((each.wanted.type, bool(each.wants)), []).append(each.no)
+        for (type, watching), nos in by_type.items():
+            self._topics.unsubscribe(type, nos, watching)
 
     def _check_cost(self, where: str, params: Mapping[str, object], type: str | None) -> None:
         if _MAY_BRANCH(where):
@@ -211,20 +259,53 @@ class Registry:
             names = parameter_names(parse(where))
             kept = {k: v for k, v in kept.items() if k in names or k in (params or {})}
         new = replace(old, where=text, params=kept, options={**old.options, **options})
+        is_new = where is not None or bool(params)
+        if is_new and found.wants:
+            await self.teller.in_order(lambda: self._change(found, old, new, is_new))
+        else:
+            await self._change(found, old, new, is_new)
+
+    async def _change(self, found: Subscription, old: Wanted, new: Wanted, is_new: bool) -> None:
         loop = asyncio.get_running_loop()
-        if where is not None or params:
-            await loop.run_in_executor(self._changes, self._reindex, found.no, where, params, new)
+        told: Told = []
+        if is_new:
+            told = await loop.run_in_executor(self._changes, self._reindex, found, old, new)
         was_refusing = old.options.get("overflow") == "refuse"
         found.wanted = new
         self.n_refusing += (new.options.get("overflow") == "refuse") - was_refusing
-        if new.stored:
-            await self._storage.submit(schema.change_subscription, found.row())
+        try:
+            if told:
+                change = (schema.change_subscription, found.row()) if new.stored else (_nothing,)
+                await self.teller.tell(told, *change)
+                self.teller.bound(found)
+            elif new.stored:
+                await self._storage.submit(schema.change_subscription, found.row())
+        except BaseException:
+            found.wanted = old
+            self.n_refusing -= (new.options.get("overflow") == "refuse") - was_refusing
+            if is_new:
+                await loop.run_in_executor(self._changes, self._reindex, found, new, old)
+            raise
 
-    def _reindex(
-        self, no: int, where: str | None, params: Mapping[str, object] | None, new: Wanted
-    ) -> None:
+    def _reindex(self, found: Subscription, old: Wanted, new: Wanted) -> Told:
+        """Change a condition; return the transitions that this brings about."""
         self._check_cost(new.where, new.params, new.type)
-        self._topics.update(no, new.type, where, params, (new.where, new.params))
+        watching = bool(found.wants)
+        where = new.where if new.where != old.where or not new.params else None
+        whole = (new.where, new.params)
+        self._topics.update(found.no, new.type, where, new.params or None, whole, watching)
+        if not watching:
+            return []
+        before = {id(event): event for _, event in self._past.find([(0, old)])}
+        after = {id(event): event for _, event in self._past.find([(0, new)])}
+        moves = [(event, LEAVE) for at, event in before.items() if at not in after]
+        moves += [(event, ENTER) for at, event in after.items() if at not in before]
+        moves.sort(key=lambda move: move[0].seq)
+        return [
+            (found, event, kind)
+            for event, kind in moves
+            if found.wants & (1 if kind == ENTER else 2)
+        ]
 
     async def remove(self, gone: Sequence[Subscription]) -> None:
         """Remove subscriptions and all they were to get."""
@@ -250,3 +331,7 @@ class Registry:
     def close(self) -> None:
         """Finish the change that is being made."""
         self._changes.shutdown()
+
+
+def _nothing(connection: object) -> None:
+    """Change nothing: for subscriptions that are not stored."""

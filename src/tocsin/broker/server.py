@@ -15,7 +15,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -32,6 +32,7 @@ from tocsin.errors import ArgumentError, UnavailableError
 from tocsin.warm import warm_up
 
 log = logging.getLogger("tocsin.server")
+_CHECK = 0.5
 
 
 class _JsonLines(logging.Formatter):
@@ -61,6 +62,15 @@ def set_up_logs(level: str, as_json: bool) -> None:
     root.propagate = False
 
 
+class _Http(uvicorn.Server):
+    """An HTTP server that leaves the signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
+
+
 class Server:
     """A broker and its listeners within one event loop."""
 
@@ -73,7 +83,8 @@ class Server:
         self.webhooks = Webhooks(self.broker)
         self.console = console
         self.http_port = self.stomp_port = 0
-        self._http: uvicorn.Server | None = None
+        self._http: _Http | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[None] | None = None
         self._stomp: StompServer | None = None
 
@@ -95,7 +106,20 @@ class Server:
             listening = _bind(host, port)
             self.http_port = listening.getsockname()[1]
             await self._serve_http(listening)
+        if self.tokens.are_needed:
+            self._checking = asyncio.create_task(self._check_tokens())
         log.info("listening: http port %d, stomp port %d", self.http_port, self.stomp_port)
+
+    async def _check_tokens(self) -> None:
+        """End the connections of whoever has been revoked since."""
+        while True:
+            await asyncio.sleep(_CHECK)
+            stomp = self._stomp.connections if self._stomp is not None else ()
+            for each in [*self.broker.streams, *stomp]:
+                who = each.principal
+                if who is not None and not each.is_revoked and not self.tokens.is_valid(who):
+                    log.info("a connection of %s is closed: its token counts no more", who.name)
+                    each.revoke()
 
     def _tls(self) -> ssl.SSLContext | None:
         if not self.config.tls_cert:
@@ -126,8 +150,8 @@ class Server:
             ssl_certfile=self.config.tls_cert or None,
             ssl_keyfile=self.config.tls_key or None,
         )
-        self._http = uvicorn.Server(settings)
-        self._serving = asyncio.create_task(self._http._serve([listening]))
+        self._http = _Http(settings)
+        self._serving = asyncio.create_task(self._http.serve([listening]))
         while not self._http.started:
             if self._serving.done():
                 self._serving.result()
@@ -149,6 +173,8 @@ class Server:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.config.drain_seconds):
                     await self._serving
+        if self._checking is not None:
+            self._checking.cancel()
         await self.broker.stop()
         self.tokens.close()
         log.info("stopped after %.1f s", time.monotonic() - began)

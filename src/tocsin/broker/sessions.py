@@ -7,17 +7,24 @@ loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from tocsin.broker.events import Event
+from tocsin.broker.keyed import NAMES
 from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Subscription
+from tocsin.broker.tokens import Principal
+
+_GRACE = 5.0
 
 
 def _tail(event: Event) -> bytes:
     """Return what every notification of an event ends with."""
     kind = b"" if event.type is None else b',"type":' + json_text.write(event.type)
+    if event.key is not None:
+        kind += b',"key":' + json_text.write(event.key)
+    if event.gone is not None:
+        kind += b',"gone":' + json_text.write(event.gone)
     return b'%s,"published":%d,"event":%s}' % (kind, event.published, event.text)
 
 
@@ -33,18 +40,22 @@ class StreamSession:
         self.outbox = Outbox(max_messages, max_bytes)
         self.is_dirty = False
         self.closed: str | None = None
-        self.on_taken: Callable[[], None] | None = None
+        self.principal: Principal | None = None
+        self.is_revoked = False
+        self.transport: asyncio.Transport | None = None
         self._as_sse = as_sse
         self._wake = asyncio.Event()
 
     def render(
-        self, subscription: Subscription, event: Event, redelivered: bool, missed: int
+        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
     ) -> bytes:
         """Return a notification as an SSE message or as JSON."""
         tail = event.json
         if tail is None:
             tail = event.json = _tail(event)
         marks = _marks(redelivered, missed) if redelivered or missed else b""
+        if kind:
+            marks = b',"transition":"%s"%s' % (NAMES[kind].encode(), marks)
         if self._as_sse:
             return b'id: %d\nevent: notification\ndata: {"subscription":%s,"id":%d%s%s\n\n' % (
                 event.seq, subscription.json_id, event.seq, marks, tail,
@@ -66,6 +77,14 @@ class StreamSession:
         if self.closed is None:
             self.closed = reason
         self._wake.set()
+
+    def revoke(self) -> None:
+        """End the stream without what waits; who does not read is not waited for."""
+        self.is_revoked = True
+        self.outbox.take()
+        self.close("revoked")
+        if self.transport is not None:
+            asyncio.get_running_loop().call_later(_GRACE, self.transport.abort)
 
     async def take(self, wait: float) -> list[bytes]:
         """Return what waits; nothing where nothing comes in time."""

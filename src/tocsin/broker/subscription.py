@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tocsin.broker import schema
 from tocsin.broker.events import Event, to_timestamp
+from tocsin.broker.keyed import from_wants
 from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import json_text
 from tocsin.errors import ArgumentError
@@ -24,9 +25,9 @@ class Session(Protocol):
     is_dirty: bool
 
     def render(
-        self, subscription: Subscription, event: Event, redelivered: bool, missed: int
+        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
     ) -> bytes:
-        """Return a notification as bytes for this connection."""
+        """Return a notification as bytes for this connection; a kind is 0, or a transition's."""
 
     def flush(self) -> None:
         """Let waiting messages go as far as the connection takes them."""
@@ -41,7 +42,7 @@ class Reader(Protocol):
     in_flight: dict[int, None]
     on_replaced: Callable[[], None]
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: Event, kind: int) -> None:
         """Take a notification that has just been committed."""
 
     def resume(self) -> None:
@@ -68,6 +69,11 @@ class Wanted:
     options: Mapping[str, Any] = field(default_factory=dict)
     stored: bool = True
 
+    @property
+    def wants(self) -> int:
+        """Which transitions are asked for: 1 ENTER, 2 LEAVE, 3 both; 0 for a plain one."""
+        return int(self.options.get("transitions", 0))
+
 
 class Subscription:
     """A subscription that is live."""
@@ -75,6 +81,7 @@ class Subscription:
     __slots__ = (
         "consumer", "created", "durable", "high_sent", "id", "json_id", "last_seq", "listeners",
         "missed", "n_matched", "no", "pending", "stomp_head", "wanted",
+        "wants",
     )  # fmt: skip
 
     def __init__(self, no: int, wanted: Wanted, created: int) -> None:
@@ -82,6 +89,7 @@ class Subscription:
         self.wanted = wanted
         self.id = wanted.id
         self.durable = wanted.durable
+        self.wants = wanted.wants
         self.json_id = json_text.write(wanted.id)
         self.created = created
         self.listeners: list[Session] = []
@@ -113,7 +121,9 @@ class Subscription:
     def describe(self) -> dict[str, Any]:
         """Return what a client may see."""
         wanted = self.wanted
-        shown = {k: v for k, v in wanted.options.items() if k not in ("secret",)}
+        shown = {k: v for k, v in wanted.options.items() if k != "secret"}
+        if self.wants:
+            shown["transitions"] = from_wants(self.wants)
         return {
             "id": self.id,
             "type": wanted.type,

@@ -20,7 +20,7 @@ from typing import Any
 
 from tocsin.errors import ArgumentError, LimitError, NotAllowedError
 
-_FRESH = 2.0
+_FRESH = 1.0
 PREFIX = "tocsin_"
 
 
@@ -130,6 +130,14 @@ class Tokens:
         if principal.expires is not None and principal.expires <= time.time_ns() // 1000:
             raise NotAllowedError("the token has expired")
         return principal
+
+    def is_valid(self, principal: Principal) -> bool:
+        """Whether somebody who was let in before would be let in now."""
+        if self._connection is None:
+            return True
+        if principal.expires is not None and principal.expires <= time.time_ns() // 1000:
+            return False
+        return principal.id in self._read()
 
     def _read(self) -> dict[str, tuple[bytes, Principal]]:
         now = time.monotonic()

@@ -1,8 +1,10 @@
 """Topics: the matchers, one for each event type and one for subscriptions to every type.
 
 Enters: subscriptions by their numbers, and batches of events of any types. Leaves: for each event
-the numbers of the subscriptions it matches. An event meets the matcher of its type and that of the
-subscriptions without a type.
+the numbers of the subscriptions it matches, for each publication the transitions that it brings
+about. An event meets the matcher of its type and that of the subscriptions without a type;
+subscriptions that ask for transitions have matchers of their own, which events without a key do not
+meet.
 
 A number in a STOMP header compares as a number with numbers and as a text with texts. A matcher
 wants one kind of value, so what conditions compare an attribute with is remembered: where it is
@@ -28,6 +30,8 @@ from tocsin.model import EventType, Kind
 from tocsin.normalize import bind
 
 MAX_FORMS = 8
+_FEW = 8
+_Moves = list[tuple[int, int]]
 _LITERAL = re.compile(r"'(?:[^']|'')*'|(?<![\w.])[+-]?\d[\w.]*")
 
 
@@ -78,6 +82,25 @@ class Topic:
         self.matcher = Matcher(event_type, clock=clock)
         self.compared = Compared()
 
+    def match_each(self, events: Sequence[Event]) -> list[list[int] | TocsinError]:
+        """Return the numbers that each event matches, or why it cannot be matched."""
+        if len(events) > _FEW:
+            try:
+                return list(self.match(events))
+            except TocsinError:
+                pass
+        found: list[list[int] | TocsinError] = []
+        for event in events:
+            try:
+                found.append(
+                    self.matcher.match(event.attributes)  # type: ignore[arg-type]
+                    if event.numbers is None
+                    else self.match([event])[0]
+                )
+            except TocsinError as error:
+                found.append(error)
+        return found
+
     def match(self, events: Sequence[Event]) -> list[list[int]]:
         """Return the numbers that each event matches."""
         if not len(self.matcher):
@@ -104,17 +127,23 @@ class Topics:
         self.types = dict(types)
         self._clock = clock
         self._topics: dict[str | None, Topic] = {None: Topic(None, clock)}
+        self._watching: dict[str | None, Topic] = {}
 
     def event_type(self, name: str | None) -> EventType | None:
         """Return the declared type of this name, if there is one."""
         return None if name is None else self.types.get(name)
 
-    def topic(self, name: str | None) -> Topic:
+    def topic(self, name: str | None, watching: bool = False) -> Topic:
         """Return the matcher of a type, made when it is first asked for."""
-        found = self._topics.get(name)
+        topics = self._watching if watching else self._topics
+        found = topics.get(name)
         if found is None:
-            found = self._topics[name] = Topic(self.event_type(name), self._clock)
+            found = topics[name] = self.trial(name)
         return found
+
+    def trial(self, name: str | None) -> Topic:
+        """Return a matcher of a type that nobody else knows."""
+        return Topic(self.event_type(name), self._clock)
 
     def subscribe(
         self,
@@ -123,15 +152,21 @@ class Topics:
         where: str,
         params: Mapping[str, object],
         valid_until: int | None,
+        watching: bool = False,
     ) -> None:
-        """Register a condition under a number."""
-        topic = self.topic(type)
+        """Register a condition under a number; `watching` asks for transitions."""
+        topic = self.topic(type, watching)
         topic.matcher.subscribe(no, where, params or None, valid_until)
         topic.compared.learn(where, params)
 
-    def load(self, type: str | None, rows: Sequence[tuple[int, str, int | None]]) -> None:
+    def load(
+        self,
+        type: str | None,
+        rows: Sequence[tuple[int, str, int | None]],
+        watching: bool = False,
+    ) -> None:
         """Register many conditions without parameters."""
-        topic = self.topic(type)
+        topic = self.topic(type, watching)
         nos, texts, ends = zip(*rows, strict=True)
         table = {"id": pa.array(nos, pa.int64()), "where": pa.array(texts)}
         if any(end is not None for end in ends):
@@ -147,15 +182,16 @@ class Topics:
         where: str | None,
         params: Mapping[str, object] | None,
         whole: tuple[str, Mapping[str, object]],
+        watching: bool = False,
     ) -> None:
         """Change a condition or its parameters; `whole` is what comes of it."""
-        topic = self.topic(type)
+        topic = self.topic(type, watching)
         topic.matcher.update(no, where=where, params=params)
         topic.compared.learn(*whole)
 
-    def unsubscribe(self, type: str | None, nos: Iterable[int]) -> None:
+    def unsubscribe(self, type: str | None, nos: Iterable[int], watching: bool = False) -> None:
         """Remove subscriptions; those that are gone already do not matter."""
-        matcher = self.topic(type).matcher
+        matcher = self.topic(type, watching).matcher
         matcher.unsubscribe_many([no for no in nos if no in matcher])
 
     def match(self, events: Sequence[Event]) -> list[list[int] | TocsinError]:
@@ -186,8 +222,53 @@ class Topics:
         except TocsinError as error:
             return error
 
+    def transitions(
+        self, pairs: Sequence[tuple[Event | None, Event]]
+    ) -> list[_Moves | TocsinError]:
+        """Return what publications bring about, given what they take the place of.
+
+        For each, the numbers of subscriptions with -1 for those that it ceases to match, which come
+        first, and 1 for those that it begins to match; or why it cannot be matched.
+        """
+        found: list[Any] = [[] for _ in pairs]
+        for name, topic in list(self._watching.items()):
+            if len(topic.matcher):
+                rows = [at for at, pair in enumerate(pairs) if name in (None, pair[1].type)]
+                _add_differences(topic, [pairs[at] for at in rows], [found[at] for at in rows])
+        for at, moves in enumerate(found):
+            refused = [move for move in moves if isinstance(move, TocsinError)]
+            found[at] = refused[0] if refused else sorted(moves, key=_leaves_first)
+        return found
+
     def __len__(self) -> int:
-        return sum(len(topic.matcher) for topic in self._topics.values())
+        every = (*self._topics.values(), *self._watching.values())
+        return sum(len(topic.matcher) for topic in every)
+
+
+def _leaves_first(move: tuple[int, int]) -> tuple[int, int]:
+    return move[1], move[0]
+
+
+def _add_differences(
+    topic: Topic, pairs: Sequence[tuple[Event | None, Event]], into: Sequence[Any]
+) -> None:
+    """Add to each list what one matcher says of it: moves, or an error."""
+    events = [
+        each
+        for before, event in pairs
+        for each in (before, event if event.gone is None else None)
+        if each is not None
+    ]
+    answers = iter(topic.match_each(events))
+    for (before, event), moves in zip(pairs, into, strict=True):
+        old = next(answers) if before is not None else []
+        new = next(answers) if event.gone is None else []
+        if isinstance(new, TocsinError):
+            moves.append(new)
+            continue
+        was = set() if isinstance(old, TocsinError) else set(old)
+        moves += [(no, -1) for no in was.difference(new)]
+        moves += [(no, 1) for no in new if no not in was]
 
 
 def first_reason(error: BadRowsError) -> str:

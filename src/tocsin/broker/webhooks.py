@@ -30,6 +30,7 @@ import httpx
 from tocsin.broker import schema
 from tocsin.broker.config import Config
 from tocsin.broker.events import Event
+from tocsin.broker.keyed import NAMES
 from tocsin.broker.protocol import cloudevents
 from tocsin.broker.subscription import Subscription
 from tocsin.errors import ArgumentError
@@ -126,14 +127,14 @@ class Webhooks:
             rows = await self.broker.storage.read(schema.page, found.no, cursor, 64)
             if not rows:
                 return
-            for row in rows:
+            for *row, kind in rows:
                 event = Event.restored(*row)
-                await self._deliver(found, event)
+                await self._deliver(found, event, kind)
                 cursor = event.seq
                 if found.no not in self.broker.registry.by_no:
                     return
 
-    async def _deliver(self, found: Subscription, event: Event) -> None:
+    async def _deliver(self, found: Subscription, event: Event, kind: int) -> None:
         config, metrics = self.broker.config, self.broker.metrics
         reason = ""
         again = event.seq <= found.high_sent
@@ -141,7 +142,7 @@ class Webhooks:
         for attempt in range(config.webhook_attempts):
             try:
                 async with self._slots:
-                    status = await self._send(found, event, again or attempt > 0)
+                    status = await self._send(found, event, kind, again or attempt > 0)
             except (httpx.HTTPError, httpx.InvalidURL, OSError, ArgumentError) as error:
                 reason = f"{type(error).__name__}: {error}"[:300]
             else:
@@ -161,7 +162,7 @@ class Webhooks:
                 return
         self.broker.bury(found, event.seq, reason)
 
-    async def _send(self, found: Subscription, event: Event, again: bool) -> int:
+    async def _send(self, found: Subscription, event: Event, kind: int, again: bool) -> int:
         url = found.wanted.options["webhook"]["url"]
         host, port = _split(url)
         address = await self._resolve(host, port)
@@ -169,7 +170,7 @@ class Webhooks:
             "POST",
             httpx.URL(url).copy_with(host=address),
             content=event.text if event.body is None else event.body,
-            headers=self._headers(found, event, again, url),
+            headers=self._headers(found, event, kind, again, url),
             extensions={"sni_hostname": host},
         )
         # The answer's body is nobody's business, and may be endless.
@@ -185,7 +186,9 @@ class Webhooks:
             check_address(address, self.broker.config.webhook_allow)
         return addresses[0]
 
-    def _headers(self, found: Subscription, event: Event, again: bool, url: str) -> dict[str, str]:
+    def _headers(
+        self, found: Subscription, event: Event, kind: int, again: bool, url: str
+    ) -> dict[str, str]:
         ours = {
             "id": str(event.seq),
             "source": "tocsin",
@@ -201,6 +204,10 @@ class Webhooks:
             "tocsin-subscription": cloudevents.to_headers({"x": found.id})["ce-x"],
             "tocsin-id": str(event.seq),
         }
+        told = {"transition": NAMES.get(kind), "key": event.key, "gone": event.gone}
+        shown = {name: value for name, value in told.items() if value is not None}
+        for name, value in cloudevents.to_headers(shown).items():
+            headers[f"tocsin-{name[3:]}"] = value
         if again:
             headers["tocsin-redelivered"] = "true"
         secret = found.wanted.options.get("secret")

@@ -40,7 +40,12 @@ def run_serve(path: Path | None, flags: Mapping[str, object]) -> int:
 
 
 def run_publish(
-    events: Sequence[str], type: str | None, batch: int, url: str, token: str | None, as_json: bool
+    events: Sequence[str],
+    terms: Mapping[str, Any],
+    batch: int,
+    url: str,
+    token: str | None,
+    as_json: bool,
 ) -> int:
     """Publish the events of the arguments, or of standard input."""
     from tocsin.broker.client import connect
@@ -49,11 +54,22 @@ def run_publish(
     n = n_matches = 0
     with connect(url, token) as client:
         for group in _groups(lines, batch):
-            receipt = client.publish([_to_event(line) for line in group], type=type)
+            receipt = client.publish([_to_event(line) for line in group], **terms)
             n += receipt.accepted
             n_matches += receipt.matches
     result = {"accepted": n, "matches": n_matches}
     typer.echo(json.dumps(result) if as_json else f"{n} events published, {n_matches} matches")
+    return OK
+
+
+def run_retract(key: str, type: str | None, url: str, token: str | None) -> int:
+    """Take a publication back."""
+    from tocsin.broker.client import connect
+
+    with connect(url, token) as client:
+        if not client.retract(key, type=type):
+            raise ArgumentError(f"there is no publication {key!r}")
+    typer.echo(f"retracted {key}")
     return OK
 
 
@@ -76,8 +92,7 @@ def _to_event(text: str) -> dict[str, Any]:
 def run_subscribe(
     where: str | None,
     id: str | None,
-    type: str | None,
-    durable: bool,
+    options: Mapping[str, Any],
     count: int,
     url: str,
     token: str | None,
@@ -86,13 +101,14 @@ def run_subscribe(
     from tocsin.broker.client import connect
     from tocsin.errors import RefusedError
 
+    durable = bool(options.get("durable"))
     if where is None and id is None:
         raise ArgumentError("give a condition, or --id of a subscription that is there")
     with connect(url, token) as client:
         made = None
         if where is not None:
             try:
-                id = made = client.subscribe(id, where, type=type, durable=durable)
+                id = made = client.subscribe(id, where, **options)
             except RefusedError as error:
                 if error.code != "duplicate-id" or not durable:
                     raise

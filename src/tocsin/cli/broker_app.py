@@ -12,6 +12,7 @@ from tocsin.cli.console import guarded
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 Url = Annotated[str, typer.Option(envvar="TOCSIN_URL", help="The broker.")]
 Token = Annotated[str | None, typer.Option(envvar="TOCSIN_TOKEN", help="What the broker asks for.")]
+Type = Annotated[str | None, typer.Option(help="The event type.")]
 Data = Annotated[Path, typer.Option(help="The folder of the broker's database.")]
 _HERE = "http://127.0.0.1:8080"
 
@@ -53,16 +54,41 @@ def publish(
     events: Annotated[
         list[str], typer.Argument(metavar="[EVENT]...", help="JSON objects; none: lines of stdin.")
     ] = [],  # noqa: B006
-    type: Annotated[str | None, typer.Option(help="The event type.")] = None,
+    type: Type = None,
+    key: Annotated[
+        str | None, typer.Option(help="Publish it under a key: it stays until it is retracted.")
+    ] = None,
+    key_of: Annotated[
+        str | None, typer.Option(help="The attribute that has the key of each event.")
+    ] = None,
+    merge: Annotated[
+        bool,
+        typer.Option("--merge", help="What stands under the key stays, but for what is named."),
+    ] = False,
+    retract: Annotated[
+        bool, typer.Option("--retract", help="Take back what stands under the key.")
+    ] = False,
+    ttl: Annotated[float | None, typer.Option(help="Valid for so many seconds.")] = None,
+    retain: Annotated[
+        float | None, typer.Option(help="Kept so many seconds for subscriptions to come.")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Lines in a request.")] = 500,
     url: Url = _HERE,
     token: Token = None,
     as_json: AsJson = False,
 ) -> int:
     """Publish events to a broker."""
-    from tocsin.cli.broker import run_publish
+    from tocsin.cli.broker import run_publish, run_retract
+    from tocsin.errors import ArgumentError
 
-    return run_publish(events, type, batch, url, token, as_json)
+    if retract:
+        if key is None or events:
+            raise ArgumentError("--retract takes --key and no events")
+        return run_retract(key, type, url, token)
+    terms = {
+        "type": type, "key": key, "key_of": key_of, "merge": merge, "ttl": ttl, "retain": retain,
+    }  # fmt: skip
+    return run_publish(events, terms, batch, url, token, as_json)
 
 
 @guarded
@@ -71,9 +97,13 @@ def subscribe(
         str | None, typer.Argument(help="A condition; none: a subscription that is there.")
     ] = None,
     id: Annotated[str | None, typer.Option(help="The subscription's id.")] = None,
-    type: Annotated[str | None, typer.Option(help="The event type.")] = None,
+    type: Type = None,
     durable: Annotated[
         bool, typer.Option("--durable", help="Keep it, and what it is to get, while away.")
+    ] = False,
+    transitions: Annotated[
+        bool,
+        typer.Option("--transitions", help="Tell when publications begin and cease to match."),
     ] = False,
     count: Annotated[int, typer.Option(min=0, help="End after so many; 0: never.")] = 0,
     url: Url = _HERE,
@@ -82,7 +112,8 @@ def subscribe(
     """Print notifications as JSON lines, as they come."""
     from tocsin.cli.broker import run_subscribe
 
-    return run_subscribe(where, id, type, durable, count, url, token)
+    options = {"type": type, "durable": durable, "transitions": transitions or None}
+    return run_subscribe(where, id, options, count, url, token)
 
 
 @guarded

@@ -12,8 +12,13 @@ import typer
 
 from tocsin.cli.console import OK
 
-_RATES = ("events", "matches", "notifications", "acknowledged", "dropped", "refused")
-_LEVELS = ("subscriptions", "connections", "queue_events", "storage_waiting", "backlog", "dead")
+_RATES = (
+    "events", "matches", "transitions", "notifications", "acknowledged", "dropped", "refused",
+)  # fmt: skip
+_LEVELS = (
+    "subscriptions", "publications", "retained", "connections", "queue_events", "storage_waiting",
+    "backlog", "dead",
+)  # fmt: skip
 
 
 def percentile(bounds: list[float], counts: list[int], share: float) -> float | None:

@@ -8,8 +8,9 @@ from other origins, or under a foreign host name, are refused.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
@@ -20,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.broker.config import is_loopback
 from tocsin.broker.core import Broker
-from tocsin.broker.http import events, info, streams, subscriptions
+from tocsin.broker.http import events, info, publications, streams, subscriptions
 from tocsin.broker.http.requests import problem
 from tocsin.broker.tokens import Tokens
 from tocsin.errors import NotAllowedError, TocsinError
@@ -81,6 +82,36 @@ class Console(StaticFiles):
         return response
 
 
+_ONE: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {
+    "": {
+        "GET": subscriptions.get_subscription,
+        "PATCH": subscriptions.patch_subscription,
+        "DELETE": subscriptions.delete_subscription,
+    },
+    "stream": {"GET": streams.get_stream},
+    "ack": {"POST": subscriptions.post_ack},
+    "dead": {"GET": subscriptions.get_dead},
+    "revive": {"POST": subscriptions.post_revive},
+}
+
+
+async def _one_subscription(request: Request) -> Response:
+    """Serve a call about one subscription.
+
+    Its id may have any characters: the path is taken apart as it was sent, so that a slash of the
+    id, which is sent as %2F, does not end it. `a/stream` is a stream, `a%2Fstream` an id.
+    """
+    sent = request.scope["raw_path"].decode("ascii").removeprefix("/subscriptions/")
+    head, _, last = sent.rpartition("/")
+    verb = last if head and last in _ONE else ""
+    handler = _ONE[verb].get(request.method)
+    if handler is None:
+        allowed = ", ".join(_ONE[verb])
+        return Response("Method Not Allowed", 405, {"allow": allowed}, "text/plain")
+    request.path_params["id"] = unquote(head if verb else sent)
+    return await handler(request)
+
+
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, TocsinError)
     request.app.state.broker.metrics.refused += 1
@@ -89,18 +120,20 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> ASGIApp:
     """Return the application; `console` is a folder of files served at `/`."""
-    one = "/subscriptions/{id:path}"
+    kept = "/publications/{key:path}"
     routes: list[BaseRoute] = [
         Route("/events", events.post_events, methods=["POST"]),
         Route("/subscriptions", subscriptions.post_subscriptions, methods=["POST"]),
         Route("/subscriptions", subscriptions.get_subscriptions, methods=["GET"]),
-        Route(one + "/stream", streams.get_stream, methods=["GET"]),
-        Route(one + "/ack", subscriptions.post_ack, methods=["POST"]),
-        Route(one + "/dead", subscriptions.get_dead, methods=["GET"]),
-        Route(one + "/revive", subscriptions.post_revive, methods=["POST"]),
-        Route(one, subscriptions.get_subscription, methods=["GET"]),
-        Route(one, subscriptions.patch_subscription, methods=["PATCH"]),
-        Route(one, subscriptions.delete_subscription, methods=["DELETE"]),
+        Route(
+            "/subscriptions/{id:path}",
+            _one_subscription,
+            methods=["GET", "POST", "PATCH", "DELETE"],
+        ),
+        Route("/publications", publications.get_publications, methods=["GET"]),
+        Route(kept, publications.get_publication, methods=["GET"]),
+        Route(kept, publications.put_publication, methods=["PUT", "PATCH"]),
+        Route(kept, publications.delete_publication, methods=["DELETE"]),
         Route("/stream", streams.get_streams, methods=["GET"]),
         Route("/conditions", info.post_condition, methods=["POST"]),
         Route("/recent", info.get_recent),

@@ -2,7 +2,8 @@
 
 Enters: bytes of a connection. Leaves: requests, by uvicorn's own protocol. Added here: a limit on
 the length of a request's head, and a time within which a head must come; a connection that sends
-nothing is closed after the same time.
+nothing is closed after the same time. A request's state has its transport, so that one whose client
+does not read can be ended.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def guarded(max_head: int, seconds: float) -> type[asyncio.Protocol]:
             self._n_head = 0
             self._start()
             super().on_message_begin()
+            self.scope["state"]["transport"] = self.transport
 
         def on_url(self, url: bytes) -> None:
             self._count(len(url))

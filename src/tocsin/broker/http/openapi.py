@@ -60,6 +60,17 @@ _WANTED = {"application/json": {"schema": _ref("Wanted")}}
 _STREAM = {"description": "Messages.", "content": {"text/event-stream": {"schema": _TEXT}}}
 
 
+_TERMS = {
+    "type": "The event type.",
+    "valid_until": "ISO 8601, or microseconds.",
+    "ttl": "Valid for so many seconds.",
+    "key": "Publish under a key: it stays until it is updated, retracted or expires.",
+    "key_of": "The attribute that has the key of each event, as ce.subject.",
+    "merge": "true: what stands under the key stays, but for what is named (RFC 7396).",
+    "retain": "Keep events so many seconds for subscriptions to come.",
+}
+
+
 def _said(text: str, status: str = "200") -> dict[str, Any]:
     return {status: {"description": text}}
 
@@ -77,7 +88,7 @@ def _collections() -> dict[str, Any]:
                 "Publish events: all of a request or none",
                 {"200": _json(_ref("Receipt"), "Durable notifications are on disk.")},
                 _PLAIN | _CLOUD,
-                {"type": "The event type.", "valid_until": "ISO 8601, or microseconds."},
+                _TERMS,
             )
         },
         "/subscriptions": {
@@ -120,6 +131,28 @@ def _single() -> dict[str, Any]:
     return {path: {"parameters": _ID, **calls} for path, calls in found.items()}
 
 
+def _publications() -> dict[str, Any]:
+    kept = {"200": _json(_ref("Publication"))}
+    receipt = {"200": _json(_ref("Receipt"))}
+    query = {"type": "The event type."}
+    given = {name: text for name, text in _TERMS.items() if name not in ("key", "key_of", "merge")}
+    listed = _object(found=_NUMBER, publications={"type": "array", "items": _ref("Publication")})
+    searched = {**query, "search": "A part of the key.", "limit": "At most 1000."}
+    key = [{"name": "key", "in": "path", "required": True, "schema": _TEXT}]
+    return {
+        "/publications": {
+            "get": _call("List publications", {"200": _json(listed)}, query=searched)
+        },
+        "/publications/{key}": {
+            "parameters": key,
+            "get": _call("Show what stands under a key", kept, query=query),
+            "put": _call("Publish under a key", receipt, _PLAIN | _CLOUD, given),
+            "patch": _call("Change what is named", receipt, _PLAIN | _CLOUD, given),
+            "delete": _call("Retract", receipt, query=query),
+        },
+    }
+
+
 def _others() -> dict[str, Any]:
     asked = _object(["where"], where=_TEXT, type=_TEXT, params=_object())
     body = {"application/json": {"schema": asked}}
@@ -141,7 +174,8 @@ def _others() -> dict[str, Any]:
         "/readyz": {"get": _call("Whether the broker takes work", _said("ready"))},
         "/ws": {
             "get": _call(
-                "WebSocket: publish, subscribe, listen, unsubscribe, ack", _said("Switch.", "101")
+                "WebSocket: publish, retract, subscribe, listen, unsubscribe, ack",
+                _said("Switch.", "101"),
             )
         },
     }
@@ -153,6 +187,7 @@ def _schemas() -> dict[str, Any]:
         "durable": _BOOLEAN, "valid_until": {"type": ["string", "integer"]},
         "webhook": _object(["url"], url=_TEXT, secret=_TEXT),
         "overflow": {"enum": ["drop-oldest", "refuse"]}, "window": _NUMBER,
+        "transitions": {"type": ["boolean", "array"], "items": {"enum": ["ENTER", "LEAVE"]}},
     }  # fmt: skip
     shown = {
         "owner": _TEXT, "created": _NUMBER, "matched": _NUMBER, "pending": _NUMBER,
@@ -162,6 +197,14 @@ def _schemas() -> dict[str, Any]:
         "Event": {"type": "object"},
         "Wanted": _object(["where"], **wanted),
         "Subscription": _object(["id", "where"], **wanted, **shown),
+        "Publication": _object(
+            key=_TEXT,
+            type=_TEXT,
+            id=_NUMBER,
+            published=_NUMBER,
+            valid_until=_NUMBER,
+            event={"type": "object"},
+        ),
         "Receipt": _object(accepted=_NUMBER, first=_NUMBER, last=_NUMBER, matches=_NUMBER),
         "Problem": _object(["code", "detail"], code=_TEXT, detail=_TEXT, status=_NUMBER),
     }
@@ -173,7 +216,7 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tocsin broker", "version": tocsin.__version__},
-        "paths": _collections() | _single() | _others(),
+        "paths": _collections() | _single() | _publications() | _others(),
         "components": {
             "schemas": _schemas(),
             "responses": {"Problem": {"description": "An error.", "content": problem}},

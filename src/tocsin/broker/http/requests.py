@@ -27,12 +27,14 @@ from tocsin.errors import (
     SubscriptionError,
     TocsinError,
     UnavailableError,
+    UnknownPublicationError,
     UnknownSubscriptionError,
 )
 
 _TOO_LARGE = {"max_body", "max_events"}
 _STATUS: list[tuple[type[TocsinError], int]] = [
     (UnknownSubscriptionError, 404),
+    (UnknownPublicationError, 404),
     (DuplicateSubscriptionError, 409),
     (SubscriptionError, 400),
     (EventError, 400),

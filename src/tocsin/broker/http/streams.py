@@ -22,9 +22,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tocsin.broker.core import Broker
 from tocsin.broker.durable import Consumer
-from tocsin.broker.events import check_type, from_json, to_end
+from tocsin.broker.events import Event, check_type, from_json
 from tocsin.broker.http.requests import broker_of, principal_of
 from tocsin.broker.http.subscriptions import own, to_wanted
+from tocsin.broker.keyed import retraction, to_terms
 from tocsin.broker.protocol import json_text, sse
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.subscription import Subscription
@@ -54,6 +55,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send chunks as they come."""
+        self.session.transport = scope.get("state", {}).get("transport")
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         watching = asyncio.create_task(self._watch(receive))
@@ -74,20 +76,27 @@ class EventStream(Response):
 _MOST_BYTES = 1 << 18
 
 
-def new_session(broker: Broker, as_sse: bool) -> StreamSession:
+def new_session(broker: Broker, principal: Principal, as_sse: bool) -> StreamSession:
     """Return a session with the outbox of the settings, or refuse one connection too many."""
     config = broker.config
     if broker.n_connections >= config.limits.max_connections:
         raise LimitError("too many connections", "max_connections", 1.0)
-    return StreamSession(config.outbox_messages, config.outbox_bytes, as_sse)
+    session = StreamSession(config.outbox_messages, config.outbox_bytes, as_sse)
+    session.principal = principal
+    return session
 
 
-def listen(
-    broker: Broker, found: Subscription, session: StreamSession, auto: bool, replaced: Any
+async def listen(
+    broker: Broker,
+    found: Subscription,
+    session: StreamSession,
+    auto: bool,
+    replaced: Any,
+    after: int = 0,
 ) -> Consumer | None:
     """Have a session get the notifications of a subscription."""
     if not found.wanted.durable:
-        found.listeners.append(session)
+        await broker.listen(found, session, after)
         return None
     if "webhook" in found.wanted.options:
         raise ArgumentError("the notifications of this subscription go to its webhook")
@@ -108,14 +117,16 @@ def stop_listening(found: Subscription, session: Any, consumer: Consumer | None)
 async def get_stream(request: Request) -> Response:
     """Stream the notifications of a subscription."""
     broker, found = own(request)
-    session = new_session(broker, as_sse=True)
+    session = new_session(broker, principal_of(request), as_sse=True)
     ack = request.query_params.get("ack", "explicit")
     if ack not in ("explicit", "auto"):
         raise ArgumentError("ack is explicit or auto")
     last = json_text.to_number(request.headers.get("last-event-id"))
     if found.wanted.durable and last is not None:
         await broker.acknowledge_upto(found, last)
-    consumer = listen(broker, found, session, ack == "auto", lambda: session.close("replaced"))
+    consumer = await listen(
+        broker, found, session, ack == "auto", lambda: session.close("replaced"), last or 0
+    )
     return EventStream(_messages(broker, found, session, consumer), session)
 
 
@@ -168,16 +179,16 @@ async def get_streams(request: Request) -> Response:
     ]
     if not mine:
         raise UnknownSubscriptionError(prefix)
-    session = new_session(broker, as_sse=True)
+    session = new_session(broker, principal, as_sse=True)
     return EventStream(_messages_of_many(broker, mine, session), session)
 
 
 async def _messages_of_many(
     broker: Broker, mine: list[Subscription], session: StreamSession
 ) -> AsyncGenerator[bytes]:
-    for each in mine:
-        each.listeners.append(session)
     try:
+        for each in mine:
+            await broker.listen(each, session)
         async for chunk in _messages(broker, mine[0], session, None):
             yield chunk
     finally:
@@ -192,7 +203,7 @@ class Socket:
         self.socket = socket
         self.broker = broker
         self.principal = principal
-        self.session = new_session(broker, as_sse=False)
+        self.session = new_session(broker, principal, as_sse=False)
         self.heard: dict[str, tuple[Subscription, Consumer | None]] = {}
         self.made: list[Subscription] = []
 
@@ -251,16 +262,18 @@ class Socket:
         op = asked.pop("op", None)
         if op == "publish":
             result = await self._publish(asked)
+        elif op == "retract":
+            result = await self._retract(asked)
         elif op == "subscribe":
             result = await self._subscribe(asked)
         elif op == "listen":
-            result = self._listen(self._own(asked), bool(asked.get("auto")))
+            result = await self._listen(self._own(asked), bool(asked.get("auto")))
         elif op == "unsubscribe":
             result = await self._unsubscribe(asked)
         elif op == "ack":
             result = await self._acknowledge(asked)
         else:
-            raise ArgumentError("op is publish, subscribe, listen, unsubscribe or ack")
+            raise ArgumentError("op is publish, retract, subscribe, listen, unsubscribe or ack")
         return {"ok": op, **result}
 
     async def _publish(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -271,12 +284,21 @@ class Socket:
             raise EventError("publish takes event, an object, or events, an array of them")
         self.principal.bucket.take(len(found))
         event_type = self.broker.topics.event_type(type)
-        until = to_end(asked.get("valid_until"))
-        events = [
-            from_json(each, type, event_type, row=row, valid_until=until)
-            for row, each in enumerate(found)
+        events: list[Event] = [
+            from_json(each, type, event_type, row=row) for row, each in enumerate(found)
         ]
+        terms = to_terms(asked)
+        if terms is not None:
+            events = [terms.apply(each, event_type, row) for row, each in enumerate(events)]
         receipt = await self.broker.publish(events)
+        return {"first": receipt.first, "last": receipt.last, "matches": receipt.matches}
+
+    async def _retract(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Take a publication back; one that is not there is no error."""
+        type = check_type(asked.get("type"))
+        self.principal.may_publish(type)
+        self.principal.bucket.take(1)
+        receipt = await self.broker.publish([retraction(type, asked.get("key"))])
         return {"first": receipt.first, "last": receipt.last, "matches": receipt.matches}
 
     async def _subscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -287,7 +309,7 @@ class Socket:
         wanted = replace(to_wanted(asked, self.principal, self.broker), stored=False)
         (made,) = await self.broker.registry.add([wanted])
         self.made.append(made)
-        return self._listen(made, False)
+        return await self._listen(made, False)
 
     def _own(self, asked: dict[str, Any]) -> Subscription:
         found = self.broker.registry.find(str(asked.get("id")))
@@ -295,9 +317,9 @@ class Socket:
             raise UnknownSubscriptionError(found.id)
         return found
 
-    def _listen(self, found: Subscription, auto: bool) -> dict[str, Any]:
+    async def _listen(self, found: Subscription, auto: bool) -> dict[str, Any]:
         if found.id not in self.heard:
-            consumer = listen(
+            consumer = await listen(
                 self.broker, found, self.session, auto, lambda: self._replaced(found.id)
             )
             self.heard[found.id] = (found, consumer)

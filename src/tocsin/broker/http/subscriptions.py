@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +19,7 @@ from tocsin.broker import schema
 from tocsin.broker.core import Broker
 from tocsin.broker.events import Event, check_type, to_end
 from tocsin.broker.http.requests import JsonResponse, broker_of, json_of, principal_of
+from tocsin.broker.keyed import NAMES, to_wants
 from tocsin.broker.protocol import filters, json_text
 from tocsin.broker.subscription import Subscription, Wanted, to_params
 from tocsin.broker.tokens import Principal
@@ -26,6 +28,7 @@ from tocsin.errors import ArgumentError, LimitError, UnknownSubscriptionError
 
 _KNOWN = {
     "id", "where", "type", "params", "durable", "valid_until", "webhook", "overflow", "window",
+    "transitions",
 }  # fmt: skip
 _API = {"id", "source", "types", "config", "filters", "sink", "sinkcredential", "protocol",
         "protocolsettings"}  # fmt: skip
@@ -39,8 +42,6 @@ def to_wanted(found: object, principal: Principal, broker: Broker) -> Wanted:
     if found.keys() & {"sink", "filters", "types", "protocol"}:
         found = _from_api(found)
     odd = found.keys() - _KNOWN - {"api"}
-    if "mode" in odd:
-        raise ArgumentError("only plain subscriptions are supported; mode is not known")
     if odd:
         raise ArgumentError(f"a subscription has no {', '.join(sorted(map(str, odd)))[:100]}")
     where = found.get("where")
@@ -55,6 +56,9 @@ def to_wanted(found: object, principal: Principal, broker: Broker) -> Wanted:
     if not isinstance(durable, bool):
         raise ArgumentError("durable is true or false")
     options = to_options(found, broker)
+    wants = to_wants(found.get("transitions"))
+    if wants:
+        options["transitions"] = wants
     if "webhook" in options and not durable:
         raise ArgumentError("a webhook needs a durable subscription")
     return Wanted(
@@ -131,11 +135,14 @@ async def post_subscriptions(request: Request) -> Response:
     if not isinstance(value, list):
         (made,) = await broker.registry.add([to_wanted(value, principal, broker)])
         broker.on_backlog(made)
-        place = {"location": f"/subscriptions/{made.id}"} if made.id.isalnum() else {}
+        place = {"location": f"/subscriptions/{quote(made.id, safe='')}"}
         return JsonResponse(describe(made), 201, place)
     if len(value) > broker.config.limits.max_subscriptions:
         raise LimitError("too many subscriptions", "max_subscriptions")
     all_made = await broker.registry.add([to_wanted(each, principal, broker) for each in value])
+    for made in all_made:
+        if made.pending:
+            broker.on_backlog(made)
     return JsonResponse({"made": len(all_made)}, 201)
 
 
@@ -218,11 +225,11 @@ async def get_dead(request: Request) -> Response:
     broker, found = own(request)
     rows = await broker.storage.read(schema.dead_letters, found.no, 1000)
     letters = []
-    for *event, reason, at in rows:
+    for *event, kind, reason, at in rows:
         kept = Event.restored(*event)
-        letters.append(
-            {"id": kept.seq, "reason": reason, "at": at, "event": json_text.read(kept.text)}
-        )
+        letter = {"id": kept.seq, "reason": reason, "at": at, "event": json_text.read(kept.text)}
+        told = {"transition": NAMES[kind], "key": kept.key} if kind else {}
+        letters.append({**letter, **told})
     return JsonResponse({"dead": letters})
 
 

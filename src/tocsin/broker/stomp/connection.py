@@ -15,7 +15,8 @@ from typing import ClassVar
 
 from tocsin.broker.core import Receipt
 from tocsin.broker.durable import Consumer
-from tocsin.broker.events import Event, check_type, from_stomp, to_end
+from tocsin.broker.events import Event, check_type, from_stomp
+from tocsin.broker.keyed import NAMES, retraction, to_flag, to_terms, to_wants
 from tocsin.broker.protocol import json_text
 from tocsin.broker.protocol import stomp as codec
 from tocsin.broker.protocol.stomp import Frame
@@ -31,8 +32,9 @@ from tocsin.errors import (
 
 _OWN = frozenset(
     "destination content-type content-length receipt transaction valid-until message-id "
-    "subscription ack redelivered missed".split()
+    "subscription ack redelivered missed key ttl merge retract retain transition gone".split()
 )
+_TERMS = frozenset(("key", "ttl", "merge", "valid-until", "retain", "retract"))
 _ACKS = ("auto", "client", "client-individual")
 
 
@@ -130,17 +132,18 @@ class Connection(Link):
         headers = frame.headers
         type = to_type(self.need(frame, "destination"))
         self.principal.may_publish(type)
-        end = headers.get("valid-until")
-        number = json_text.to_number(end)
         mine = {k: v for k, v in headers.items() if k not in _OWN} if len(headers) > 1 else {}
-        return from_stomp(
-            mine,
-            frame.body,
-            headers.get("content-type", ""),
-            type,
-            self.broker.topics.event_type(type),
-            to_end(end if number is None else number),
-        )
+        if _TERMS.isdisjoint(headers):
+            return self._plain(mine, frame, type)
+        terms = to_terms({name.replace("-", "_"): headers.get(name) for name in _TERMS})
+        if to_flag(headers.get("retract", False), "retract"):
+            return retraction(type, headers.get("key"))
+        event = self._plain(mine, frame, type)
+        return event if terms is None else terms.apply(event, self.broker.topics.event_type(type))
+
+    def _plain(self, mine: dict[str, str], frame: Frame, type: str | None) -> Event:
+        kind = frame.headers.get("content-type", "")
+        return from_stomp(mine, frame.body, kind, type, self.broker.topics.event_type(type))
 
     async def _send_when_possible(self, frame: Frame, events: list[Event]) -> None:
         assert self.principal is not None
@@ -221,30 +224,34 @@ class Connection(Link):
         assert self.principal is not None
         self.principal.may_subscribe(type)
         where = frame.headers.get("selector", "").strip() or "TRUE"
+        wants = _to_wants(frame.headers.get("transitions"))
+        options = {"transitions": wants} if wants else {}
         name = frame.headers.get("durable-subscription-name")
-        return self._subscribe(frame, id, ack, type, where, name)
+        inner = f"stomp-{secrets.token_hex(6)}-{id}"[:200] if name is None else name
+        wanted = Wanted(
+            inner, where, type, durable=name is not None, owner=self.principal.id, options=options,
+            stored=name is not None,
+        )  # fmt: skip
+        return self._subscribe(frame, id, ack, wanted)
 
-    async def _subscribe(
-        self, frame: Frame, id: str, ack: str, type: str | None, where: str, name: str | None
-    ) -> None:
-        if name is None:
-            inner = f"stomp-{secrets.token_hex(6)}-{id}"[:200]
-            assert self.principal is not None
-            wanted = Wanted(inner, where, type, owner=self.principal.id, stored=False)
+    async def _subscribe(self, frame: Frame, id: str, ack: str, wanted: Wanted) -> None:
+        if not wanted.durable:
             (found,) = await self.broker.registry.add([wanted])
             if self.is_closing:
                 await self.broker.remove([found])
                 return
         else:
-            found = await self._find_durable(name, type, where)
+            found = await self._find_durable(wanted)
             if self.is_closing:
                 return
         head = f"MESSAGE\nsubscription:{codec.escape(id)}\n".encode()
         heard = _Heard(found, ack, None, head)
         self.heard[id] = self.by_no[found.no] = heard
         self.receipt(frame)
-        if name is None:
-            found.listeners.append(self)
+        if not wanted.durable:
+            await self.broker.listen(found, self)
+            if self.is_closing:
+                self._stop(heard)
             return
         window = int(found.wanted.options.get("window", self.broker.config.window))
         heard.consumer = Consumer(
@@ -252,17 +259,19 @@ class Connection(Link):
         )
         heard.consumer.attach()
 
-    async def _find_durable(self, name: str, type: str | None, where: str) -> Subscription:
+    async def _find_durable(self, wanted: Wanted) -> Subscription:
         """Return the durable subscription of this name: made, changed or as it is."""
         assert self.principal is not None
         registry = self.broker.registry
+        name, where = wanted.id, wanted.where
         found = registry.by_id.get(name)
         if found is None:
-            wanted = Wanted(name, where, type, durable=True, owner=self.principal.id)
             (found,) = await registry.add([wanted])
             return found
         mine = self.principal.may_see(found.wanted.owner)
-        if not mine or not found.wanted.durable or found.wanted.type != type:
+        if not mine or not found.wanted.durable or found.wanted.type != wanted.type:
+            raise DuplicateSubscriptionError(name)
+        if found.wants != wanted.wants:
             raise DuplicateSubscriptionError(name)
         if "webhook" in found.wanted.options:
             raise DuplicateSubscriptionError(name)
@@ -294,7 +303,7 @@ class Connection(Link):
         self.receipt(frame)
 
     def render(
-        self, subscription: Subscription, event: Event, redelivered: bool, missed: int
+        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
     ) -> bytes:
         """Return a notification as a MESSAGE frame."""
         heard = self.by_no[subscription.no]
@@ -304,6 +313,8 @@ class Connection(Link):
         more = b"message-id:%d-%d\n" % (subscription.no, event.seq)
         if heard.ack != "auto":
             more += b"ack:%d-%d\n" % (subscription.no, event.seq)
+        if kind:
+            more += b"transition:%s\n" % NAMES[kind].encode()
         if redelivered:
             more += b"redelivered:true\n"
         if missed:
@@ -366,12 +377,23 @@ def to_type(destination: str) -> str | None:
     return check_type(name)
 
 
+def _to_wants(text: str | None) -> int:
+    """Return which transitions a header asks for: `true`, `ENTER`, `LEAVE` or both names."""
+    if text is None or text in ("true", "false"):
+        return to_wants(text == "true")
+    return to_wants([each.strip() for each in text.split(",")])
+
+
 def _tail(event: Event) -> bytes:
     """Return what every MESSAGE of an event ends with."""
     body = event.text if event.body is None else event.body
     headers = {"destination": "/events" if event.type is None else f"/topic/{event.type}"}
     if event.content_type:
         headers["content-type"] = event.content_type
+    if event.key is not None:
+        headers["key"] = event.key
+    if event.gone is not None:
+        headers["gone"] = event.gone
     for name, value in (event.headers or {}).items():
         if isinstance(value, dict):  # the context of a CloudEvent
             headers |= {f"ce-{key}": str(inner) for key, inner in value.items()}

@@ -19,7 +19,7 @@ from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import stomp as codec
 from tocsin.broker.protocol.stomp import Frame
 from tocsin.broker.tokens import Principal, Tokens
-from tocsin.errors import LimitError, ProtocolError, TocsinError
+from tocsin.errors import LimitError, NotAllowedError, ProtocolError, TocsinError
 
 TICK = 0.25
 _MOST_WAITING = 1_000
@@ -47,6 +47,7 @@ class Link(asyncio.Protocol, ABC):
         self.outbox = Outbox(config.outbox_messages, config.outbox_bytes)
         self.is_dirty = False
         self.principal: Principal | None = None
+        self.is_revoked = False
         self.sends_every = self.expects_every = 0.0
         self.opened = self.last_received = self.last_sent = time.monotonic()
         self._parser = codec.Parser(limits.max_header_bytes, limits.max_headers, limits.max_body)
@@ -113,6 +114,12 @@ class Link(asyncio.Protocol, ABC):
     def close_slow(self) -> None:
         """Close a client that does not keep up."""
         self.fail(LimitError("the client is too slow", "outbox_messages"))
+
+    def revoke(self) -> None:
+        """Close a client whose token counts no more; what waits for it goes."""
+        self.is_revoked = True
+        self.outbox.take()
+        self.fail(NotAllowedError("the token was revoked or has expired"))
 
     def tick(self, now: float) -> None:
         """Send a heart-beat when it is due; close who is silent or never finishes a frame."""
