@@ -152,7 +152,10 @@ class Simulator:
         self.traffic = Traffic()
         self.delivered: Counter[tuple[str, tuple[str, int]]] = Counter()
         self.on_delivery: Callable[[str, Happening], None] = lambda id, happening: None
-        self.on_message: Callable[[str, Message], None] = lambda to, message: None
+        self.on_work: Callable[[str, list[tuple[str, Message]], str | None], None] = (
+            lambda name, sent, source: None
+        )
+        self._source: str | None = None
         self._make = lambda name: Router(name, grading, levels=levels)
         self._local = local
         self._delays = delays
@@ -301,12 +304,13 @@ class Simulator:
         broker.is_scheduled = False
         if not broker.inbox:
             return
-        began = self._timer()
+        began, self._source = self._timer(), None
         broker.inbox.popleft()()
         sent = broker.router.take()
         cost = self._timer() - began
         broker.busy += cost
         broker.free_at = self.now + cost
+        self.on_work(broker.name, sent, self._source)
         for peer, message in sent:
             self._post(broker, peer, to_plain(message))
         if broker.inbox:
@@ -349,7 +353,7 @@ class Simulator:
             link = broker.router.links.get(source)
             if link is not None and link.is_up:
                 broker.router.receive(source, message)
-                self.on_message(at, message)
+                self._source = source
 
     def _take_in(self, broker: Broker, source: str, number: int, happening: Happening) -> None:
         if number:

@@ -39,8 +39,8 @@ class _NoExpressions:
         raise AssertionError("the engine evaluates no expressions")
 
 
-class _Index:
-    """The slots of one topic, of all neighbours that have many, in an engine."""
+class Index:
+    """Conjunctions by owner and slot, in an engine: those of neighbours that have many."""
 
     def __init__(self, levels: int) -> None:
         options: dict[str, object] = {"levels": levels} if levels else {}
@@ -51,6 +51,7 @@ class _Index:
 
     @property
     def peers(self) -> Iterable[str]:
+        """Whoever has slots."""
         return self._dense
 
     def fill(self, peer: str, slots: Mapping[int, Conjunction]) -> None:
@@ -85,7 +86,7 @@ class RouteTable:
     def __init__(self, links: Mapping[str, Link], levels: int) -> None:
         self._links = links
         self._levels = levels
-        self._indexes: dict[Topic, _Index] = {}
+        self._indexes: dict[Topic, Index] = {}
         self._stale: set[tuple[str, Topic]] = set()
 
     def changed(self, peer: str, topic: Topic) -> None:
@@ -152,6 +153,6 @@ class RouteTable:
             many = want is not None and len(want.slots) > MANY
             index = self._indexes.get(topic)
             if many and index is None:
-                index = self._indexes[topic] = _Index(self._levels)
+                index = self._indexes[topic] = Index(self._levels)
             if index is not None and (many or peer in index.peers):
                 index.fill(peer, want.slots if many and want is not None else {})
