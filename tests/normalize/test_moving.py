@@ -41,7 +41,7 @@ def test_moves_are_the_bounds_of_the_normal_form(where: str, kind: object) -> No
     n_moved = 0
     for _ in range(400):
         names = [name for name in ("a", "b") if f":{name}" in where]
-        params = {name: dice.choice(VALUES) for name in names}
+        params: dict[str, object] = {name: dice.choice(VALUES) for name in names}
         if dice.random() < 0.2:
             params["a"] = dice.choice(ODD)
         found = moves.of(expression, params, {"a": params["a"]})

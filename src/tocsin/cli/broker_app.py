@@ -37,6 +37,10 @@ def serve(
         bool, typer.Option("--insecure", help="Listen beyond loopback without TLS or tokens.")
     ] = False,
     warm: Annotated[bool | None, typer.Option(help="Compile kernels before listening.")] = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name in a network.")] = None,
+    link: Annotated[
+        list[str], typer.Option(help="A neighbour in the network: its URL. Repeatable.")
+    ] = [],  # noqa: B006
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
 ) -> int:
     """Run a broker: HTTP, WebSocket, STOMP, and a console at /."""
@@ -45,6 +49,7 @@ def serve(
     flags = {
         "data": data, "http": http, "stomp": stomp, "tls_cert": tls_cert, "tls_key": tls_key,
         "auth": auth, "insecure": insecure or None, "warm": warm, "log_json": log_json or None,
+        "name": name, "links": tuple(link) or None,
     }  # fmt: skip
     return run_serve(config, flags)
 
