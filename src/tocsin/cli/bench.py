@@ -96,12 +96,14 @@ def run_recovery(setting: Recovery, as_json: bool) -> int:
     return OK if found[0]["verified"] else BAD_ROWS
 
 
-def run_update(subscriptions: int, updates: int, engine: str, seed: int, as_json: bool) -> int:
+def run_update(
+    subscriptions: int, updates: int, engine: str, name: str, seed: int, as_json: bool
+) -> int:
     """Time parametric updates against new subscriptions."""
     from tocsin.bench import update
 
     return measured(
-        lambda show: update.run(subscriptions, updates, engine, seed, progress=show),
+        lambda show: update.run(subscriptions, updates, engine, seed, show, name=name),
         update.render,
         as_json,
     )
