@@ -11,8 +11,8 @@ from tocsin.errors import ArgumentError
 from tocsin.language import parse
 from tocsin.model import Kind
 from tocsin.normalize import bind, normalize
+from tocsin.workloads import Highway, names, workload
 from tocsin.workloads import base as base_module
-from tocsin.workloads import names, workload
 
 ARROW_TYPES = {Kind.INTEGER: pa.int64(), Kind.FLOAT: pa.float64(), Kind.STRING: pa.string()}
 every_workload = pytest.mark.parametrize("name", names())
@@ -141,6 +141,7 @@ def test_parameters_describe_the_subscriptions_that_the_texts_describe(name):
 
 def test_drivers_move_along_their_road():
     highway = workload("H")
+    assert isinstance(highway, Highway)
     ids = np.arange(20)
     found = pa.concat_tables(
         t.select(["id", "low", "high"]) for t in highway.subscription_params(20)
