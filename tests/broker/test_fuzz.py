@@ -1,11 +1,13 @@
 """Hostile input: whatever is sent, the broker answers rightly or closes, and others go on.
 
-`TOCSIN_FUZZ_CASES` sets how many cases each surface gets; the default keeps the suite short.
+`TOCSIN_FUZZ_CASES` sets how many cases each surface gets (rude clients: a tenth of it);
+the default keeps the suite short.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import random
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.servers import RawStomp, Running, running, wait_for
+from websockets.sync.client import connect as connect_websocket
 
 from tocsin.bench.machine import rss_mb
 from tocsin.broker.config import Limits
@@ -82,7 +85,18 @@ HTTP = [
     request("GET", "/metrics"),
     request("GET", "/openapi.json", more="Authorization: Bearer x.y\r\n"),
 ]
+SOCKET = [
+    b'{"op":"publish","event":{"a":1,"b":"x"},"type":"Q","key":"w","merge":true,"ref":1}',
+    b'{"op":"publish","events":[{"a":1},{"a":{"b":[2]}}],"valid_until":"2030-01-01"}',
+    b'{"op":"retract","key":"w","type":"Q","ref":"r"}',
+    b'{"op":"subscribe","id":"ws","where":"a = :x","params":{"x":1},"transitions":["ENTER"]}',
+    b'{"op":"subscribe","where":"a > 0 OR b LIKE \'x%\'","ref":{"deep":[1]}}',
+    b'{"op":"listen","id":"ws","auto":true}',
+    b'{"op":"unsubscribe","id":"ws"}',
+    b'{"op":"ack","id":"ws","ids":[1,2],"upto":3}',
+]
 ODD = [
+    b'{"a":' * 300, b'{"a":' * 300 + b"1" + b"}" * 300, b"[" * 300 + b"]" * 300,
     b"\0", b"\n", b"\r\n\r\n", b"\xff\xfe", b"\\", b":", b"{", b"}" * 9, b"[" * 500, b"9" * 400,
     b"1e999", b'"\\ud800"', b"content-length:99999999999\n", b"Transfer-Encoding: chunked\r\n",
     b"a:" + b"x" * 40_000, b"(" * 300, b" OR a=1" * 400, b"'", b"%00", b"../" * 20, b"-1", b"null",
@@ -177,7 +191,7 @@ def no_errors() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("surface", ["stomp", "http"])
+@pytest.mark.parametrize("surface", ["stomp", "http", "websocket"])
 def test_whatever_is_sent_the_broker_goes_on(tmp_path: Path, surface: str) -> None:
     limits = Limits(max_body=100_000, max_header_bytes=8_000, max_subscriptions=2_000)
     draw = random.Random(8)
@@ -189,8 +203,10 @@ def test_whatever_is_sent_the_broker_goes_on(tmp_path: Path, surface: str) -> No
         bystander.call("SUBSCRIBE", {"id": "calm", "destination": "/topic/Calm"})
         check_others(broker, bystander, -1)
         before = rss_mb()
-        for n in range(CASES):
-            if surface == "stomp":
+        for n in range(CASES // 10 if surface == "websocket" else CASES):
+            if surface == "websocket":  # ten operations over each
+                check_socket(broker, draw)
+            elif surface == "stomp":
                 frames = [draw.choice(STOMP) for _ in range(draw.randrange(1, 5))]
                 sent = CONNECT * (draw.random() < 0.9) + mutate(draw, b"".join(frames))
                 check_stomp(exchange(broker.stomp_port, sent))
@@ -201,6 +217,23 @@ def test_whatever_is_sent_the_broker_goes_on(tmp_path: Path, surface: str) -> No
                 check_others(broker, bystander, n)
         check_others(broker, bystander, CASES)
         assert rss_mb() - before < 200
+
+
+def check_socket(broker: Running, draw: random.Random) -> None:
+    """Send broken operations; each has its answer, and the last one a right one."""
+    with connect_websocket(broker.url.replace("http", "ws") + "/ws") as socket:
+        for _ in range(10):
+            case = mutate(draw, draw.choice(SOCKET))
+            try:
+                socket.send(case.decode())
+            except UnicodeDecodeError:
+                socket.send(case)
+        socket.send('{"op": "unsubscribe", "id": "none", "ref": "end"}')
+        n = 0
+        while (found := json.loads(socket.recv(60))).get("ref") != "end":
+            n += "ok" in found or "error" in found
+        assert n == 10
+        assert found["error"] == "unknown-id"
 
 
 class Rude:
@@ -294,7 +327,7 @@ def test_whatever_clients_do_the_broker_goes_on(tmp_path: Path) -> None:
             "SUBSCRIBE", {"id": "calm", "destination": "/topic/Calm", "selector": "n<>0"}
         )
         before = rss_mb()
-        for n in range(1, CASES // 5):
+        for n in range(1, CASES // 10):
             rude.act()
             if n % 100 == 1:
                 assert rude.http.post("/events?type=Calm", json={"n": n}).json()["matches"] >= 1

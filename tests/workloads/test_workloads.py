@@ -11,9 +11,8 @@ from tocsin.errors import ArgumentError
 from tocsin.language import parse
 from tocsin.model import Kind
 from tocsin.normalize import bind, normalize
+from tocsin.workloads import Highway, names, workload
 from tocsin.workloads import base as base_module
-from tocsin.workloads import names, workload
-from tocsin.workloads.highway import Highway
 
 ARROW_TYPES = {Kind.INTEGER: pa.int64(), Kind.FLOAT: pa.float64(), Kind.STRING: pa.string()}
 every_workload = pytest.mark.parametrize("name", names())

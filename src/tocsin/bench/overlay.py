@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, quantiles
 from time import process_time
@@ -49,6 +49,8 @@ VARIANTS = ("lub", "disjunction", "exact", "resubscribe", "flooding")
 WORKLOADS = {"trading": "M", "highway": "H"}
 PLACEMENTS = ("home", "spread")
 _CORE = "core"
+_ENGINE = "fastint"
+"""The paper's own: bounds move in place."""
 _HOME = {"trading": "firm", "highway": "road"}
 
 
@@ -79,12 +81,14 @@ class Setting:
 class IndexLocal(Local):
     """The subscriptions of a broker's clients in an engine, as a real broker has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_put: Callable[[str], None]) -> None:
         super().__init__()
-        self._index = Index(0)
+        self._index = Index(engine=_ENGINE)
+        self._on_put = on_put
 
     def put(self, id: str, topic: str | None, form: NormalForm, keep: bool) -> None:
         """Register a subscription, or change it."""
+        self._on_put(id)
         super().put(id, topic, form, keep)
         self._index.fill(id, dict(enumerate(form)))
 
@@ -168,8 +172,9 @@ class Trial:
         self.network = Simulator(
             load.setting.seed,
             Grading(grade),
+            engine=_ENGINE,
             delays=(0.001, 0.001),
-            local=IndexLocal,
+            local=lambda: IndexLocal(self._changed),
             timer=process_time,
         )
         self.network.on_delivery = self._delivered
@@ -177,6 +182,7 @@ class Trial:
         self.latencies: list[float] = []
         self.delays: list[float] = []
         self._published: dict[tuple[str, int], float] = {}
+        self._asked: dict[str, tuple[str, float]] = {}
         self._begun: dict[str, list[float]] = defaultdict(list)
         self._on_way: dict[str, list[float]] = defaultdict(list)
 
@@ -184,6 +190,12 @@ class Trial:
         published = self._published.get(happening.key)
         if published is not None:  # not one of those before the measurement
             self.latencies.append(self.network.now - published)
+
+    def _changed(self, id: str) -> None:
+        """A broker takes up an update."""
+        if id in self._asked:
+            edge, begun = self._asked.pop(id)
+            self._begun[edge].append(begun)
 
     def _worked(self, name: str, sent: Sequence[tuple[str, Message]], source: str | None) -> None:
         """Follow updates: an edge that says nothing upstream is done; else the core is, later."""
@@ -249,7 +261,7 @@ class Trial:
         form = self.load.form(each)
         if self.variant == "resubscribe":
             self.network.unsubscribe(each.edge, each.id)
-        self._begun[each.edge].append(self.network.now)
+        self._asked[each.id] = (each.edge, self.network.now)
         self.network.subscribe(each.edge, each.id, form, self.load.type)
 
     def _figures(self, spurious: int) -> dict[str, Any]:

@@ -248,7 +248,8 @@ class Socket:
             asked = json_text.read(raw)
             if not isinstance(asked, dict):
                 raise ArgumentError("an operation is a JSON object")
-            ref = {"ref": asked.pop("ref")} if "ref" in asked else {}
+            if "ref" in asked:
+                ref = {"ref": _to_ref(asked.pop("ref"))}
             answer = {**await self._do(asked), **ref}
         except TocsinError as error:
             self.broker.metrics.refused += 1
@@ -347,6 +348,13 @@ class Socket:
         if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 1 << 63 for i in ids):
             raise ArgumentError("ack takes upto, a number, or ids, an array of them")
         return {"acknowledged": await self.broker.acknowledge_ids(found, ids)}
+
+
+def _to_ref(found: object) -> object:
+    """Return what an answer refers to: a text or a number of the client's."""
+    if not isinstance(found, str | int | float | None):
+        raise ArgumentError("ref is a text or a number")
+    return found
 
 
 async def websocket(socket: WebSocket) -> None:

@@ -43,8 +43,8 @@ class Grading:
     grade: str = "lub"
     bound: int = 64
     """Slots of a disjunction."""
-    max_pieces: int = 8
-    """Intervals of numbers in a LUB; the paper has one."""
+    max_pieces: int = 1
+    """Intervals of numbers in a LUB. One, as in the paper, moves least often; more admit less."""
     max_values: int = 1024
     """Strings in a LUB."""
 

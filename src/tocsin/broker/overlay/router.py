@@ -62,13 +62,14 @@ class Router:
         *,
         gradings: Mapping[str, Grading] | None = None,
         levels: int = 0,
+        engine: str = "auto",
     ) -> None:
         """`gradings` differ by neighbour; with `levels`, many slots are matched approximately."""
         self.name = name
         self.graph = Graph(name)
         self.links: dict[str, Link] = {}
         self.counts = Counts()
-        self.table = RouteTable(self.links, levels)
+        self.table = RouteTable(self.links, levels, engine)
         self._grading = grading
         self._gradings = dict(gradings or {})
         self._local: dict[Topic, dict[Member, tuple[NormalForm, bool]]] = {}

@@ -140,6 +140,7 @@ class Simulator:
         grading: Grading = PLAIN,
         *,
         levels: int = 0,
+        engine: str = "auto",
         delays: tuple[float, float] = (0.001, 0.05),
         bytes_per_second: float = 0.0,
         local: Callable[[], Local] = Local,
@@ -156,7 +157,7 @@ class Simulator:
             lambda name, sent, source: None
         )
         self._source: str | None = None
-        self._make = lambda name: Router(name, grading, levels=levels)
+        self._make = lambda name: Router(name, grading, levels=levels, engine=engine)
         self._local = local
         self._delays = delays
         self._rate = bytes_per_second

@@ -42,9 +42,9 @@ class _NoExpressions:
 class Index:
     """Conjunctions by owner and slot, in an engine: those of neighbours that have many."""
 
-    def __init__(self, levels: int) -> None:
+    def __init__(self, levels: int = 0, engine: str = "auto") -> None:
         options: dict[str, object] = {"levels": levels} if levels else {}
-        self._engine: Engine = make("tama" if levels else "auto", _NoExpressions(), options)
+        self._engine: Engine = make("tama" if levels else engine, _NoExpressions(), options)
         self._dense: dict[str, dict[int, tuple[int, Conjunction]]] = {}
         self._peer_of: dict[int, str] = {}
         self._next = 0
@@ -83,8 +83,9 @@ class Index:
 class RouteTable:
     """What neighbours want, ready for events."""
 
-    def __init__(self, links: Mapping[str, Link], levels: int) -> None:
+    def __init__(self, links: Mapping[str, Link], levels: int, engine: str) -> None:
         self._links = links
+        self._engine = engine
         self._levels = levels
         self._indexes: dict[Topic, Index] = {}
         self._stale: set[tuple[str, Topic]] = set()
@@ -153,6 +154,6 @@ class RouteTable:
             many = want is not None and len(want.slots) > MANY
             index = self._indexes.get(topic)
             if many and index is None:
-                index = self._indexes[topic] = Index(self._levels)
+                index = self._indexes[topic] = Index(self._levels, self._engine)
             if index is not None and (many or peer in index.peers):
                 index.fill(peer, want.slots if many and want is not None else {})
