@@ -211,9 +211,9 @@ class Matcher:
         with self._lock:
             self._expire()
             dense = self._dense(id)
-            expression, old_params = self._book.template(dense)
-            if new is None and self._move(dense, expression, {**old_params, **values}, values):
+            if new is None and self._move(dense, values):
                 return
+            expression, old_params = self._book.template(dense)
             if new is not None:
                 expression = new
             names = parameter_names(expression)
@@ -223,18 +223,15 @@ class Matcher:
             source = OneSource(where if where is not None else expression, merged)
             self._add_one(id, source, expression, self._book.valid_until(dense), replaced=dense)
 
-    def _move(
-        self,
-        dense: int,
-        expression: Expression,
-        params: Mapping[str, object],
-        new: Mapping[str, object],
-    ) -> bool:
+    def _move(self, dense: int, new: Mapping[str, object]) -> bool:
         """Move bounds where they are, if the engine can and new parameters do nothing else."""
-        moves = self._updatable and self._moves.of(expression, params, new)
-        if not moves or self._updatable is None or not self._updatable.move(dense, moves):
+        if self._updatable is None:
             return False
-        self._book.change(dense, OneSource(expression, params))
+        where = self._book.where(dense)
+        moves = self._moves.of(where, new, lambda: self._book.template(dense)[1])
+        if not moves or not self._updatable.move(dense, moves):
+            return False
+        self._book.change(dense, new)
         return True
 
     def _resettle(self) -> None:

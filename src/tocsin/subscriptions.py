@@ -13,7 +13,7 @@ read beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class SubscriptionBook:
         self._n_shelved = 0
         self._n_ending = 0
         self._n_gone = 0
-        self._changed: dict[int, OneSource] = {}
+        self._changed: dict[int, dict[str, object]] = {}
         self._verify: Callable[[], object] | None = None
         self._start_growing(first)
 
@@ -225,13 +225,26 @@ class SubscriptionBook:
         recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         return live | np.isin(dense, recent)
 
-    def change(self, dense: int, source: OneSource) -> None:
-        """Let a subscription have come from another source; its id and its end stay."""
+    def where(self, dense: int) -> str | Expression:
+        """Return a subscription's condition without its parameters."""
         self.verify()
         if dense >= self._first:
-            self._sources[dense - self._first] = source
+            source = self._sources[dense - self._first]
+            assert source is not None
+            return source.where
+        return self._shelf.where(dense)
+
+    def change(self, dense: int, params: Mapping[str, object]) -> None:
+        """Give a subscription other values for some of its parameters; all else stays."""
+        if dense >= self._first:
+            source = self._sources[dense - self._first]
+            assert source is not None
+            merged = {**source.params, **params}
+            self._sources[dense - self._first] = OneSource(source.where, merged)
+        elif dense in self._changed:
+            self._changed[dense].update(params)
         else:
-            self._changed[dense] = source
+            self._changed[dense] = dict(params)
 
     @property
     def changed(self) -> list[int]:
@@ -261,9 +274,9 @@ class SubscriptionBook:
             source = self._sources[dense - self._first]
             assert source is not None
             return source.template()
-        if dense in self._changed:
-            return self._changed[dense].template()
-        return self._shelf.template(dense)
+        expression, params = self._shelf.template(dense)
+        changed = self._changed.get(dense)
+        return expression, params if changed is None else {**params, **changed}
 
     def expression(self, dense: int) -> Expression:
         """Return a subscription's condition with its parameters bound."""

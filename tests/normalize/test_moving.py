@@ -44,7 +44,8 @@ def test_moves_are_the_bounds_of_the_normal_form(where: str, kind: object) -> No
         params: dict[str, object] = {name: dice.choice(VALUES) for name in names}
         if dice.random() < 0.2:
             params["a"] = dice.choice(ODD)
-        found = moves.of(expression, params, {"a": params["a"]})
+        old = {"a": dice.choice(VALUES), "b": params.get("b")}
+        found = moves.of(dice.choice([where, expression]), {"a": params["a"]}, lambda: old)  # noqa: B023
         if found is None:
             continue
         n_moved += 1
@@ -64,7 +65,7 @@ def test_moves_are_the_bounds_of_the_normal_form(where: str, kind: object) -> No
 def test_moments_move_too() -> None:
     declared, expression = EventType("T", t="timestamp"), parse("t >= :a")
     moment = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
-    (move,) = Moves(declared).of(expression, {"a": moment}, {"a": moment}) or []
+    (move,) = Moves(declared).of(expression, {"a": moment}, dict) or []
     table = from_forms([normalize(bind(expression, {"a": moment}), declared)])
     assert (table.low_key[0], table.low_tail[0]) == move.low
     assert (table.high_key[0], table.high_tail[0]) == move.high
@@ -84,4 +85,5 @@ def test_moments_move_too() -> None:
     ],
 )
 def test_what_is_more_than_a_bound_is_not_moved(where: str) -> None:
-    assert Moves(None).of(parse(where), {"a": 1}, {"a": 1}) is None
+    assert Moves(None).of(where, {"a": 1}, dict) is None
+    assert Moves(None).of(parse(where), {"a": 1}, dict) is None

@@ -11,11 +11,12 @@ what is touched compares a number or a moment by `=`, `<`, `<=`, `>`, `>=` or BE
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import NamedTuple
 
 from tocsin.errors import KindClashError, ParameterError
+from tocsin.language import parse
 from tocsin.language.expression import (
     And,
     Between,
@@ -36,7 +37,7 @@ from tocsin.normalize.lines import Line
 
 _MOST = 1024
 _MOVABLE = (Line.NUMBER, Line.TIMESTAMP)
-_Touched = dict[str, tuple[Predicate, ...]]
+_Plan = tuple[list[Predicate], bool]
 
 
 class Move(NamedTuple):
@@ -53,32 +54,37 @@ class Moves:
 
     def __init__(self, event_type: EventType | None) -> None:
         self._type = event_type
-        self._known: dict[int, tuple[Expression, _Touched]] = {}
+        self._known: dict[tuple[str | int, tuple[str, ...]], tuple[object, _Plan | None]] = {}
 
     def of(
-        self, expression: Expression, params: Mapping[str, object], new: Mapping[str, object]
+        self,
+        where: str | Expression,
+        new: Mapping[str, object],
+        old: Callable[[], Mapping[str, object]],
     ) -> list[Move] | None:
-        """Return the moves that new values of some parameters make; `params` are all of them."""
-        touched = self._touched(expression)
-        if any(name not in touched for name in new):
+        """Return the moves that new values of some parameters make; `old` gives what all were."""
+        plan = self._plan(where, tuple(new))
+        if plan is None:
             return None
-        found: dict[str, Move] = {}
-        for name in new:
-            for predicate in touched[name]:
-                if predicate.attribute not in found:
-                    move = self._moved(predicate, params)
-                    if move is None:
-                        return None
-                    found[predicate.attribute] = move
-        return list(found.values())
+        predicates, beside = plan
+        params = {**old(), **new} if beside else new
+        found = []
+        for predicate in predicates:
+            move = self._moved(predicate, params)
+            if move is None:
+                return None
+            found.append(move)
+        return found
 
-    def _touched(self, expression: Expression) -> _Touched:
-        """Return the predicates that each parameter touches, if all of them can be moved."""
-        known = self._known.get(id(expression))
+    def _plan(self, where: str | Expression, names: tuple[str, ...]) -> _Plan | None:
+        """Return the predicates that some parameters touch, and whether these need others."""
+        asked = (where if isinstance(where, str) else id(where), names)
+        known = self._known.get(asked)
         if known is None:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            known = self._known[id(expression)] = expression, _touched(expression)
+            expression = parse(where) if isinstance(where, str) else where
+            known = self._known[asked] = where, _plan_of(expression, names)
         return known[1]
 
     def _moved(self, predicate: Predicate, params: Mapping[str, object]) -> Move | None:
@@ -137,20 +143,26 @@ def _no_rank(text: str) -> int:
     raise AssertionError(f"{text!r} is no number")
 
 
-def _touched(expression: Expression) -> _Touched:
+def _plan_of(expression: Expression, names: tuple[str, ...]) -> _Plan | None:
     parts = expression.operands if isinstance(expression, And) else (expression,)
     conjoined = [part for part in parts if isinstance(part, Predicate)]
     attributes = {predicate.attribute for predicate in conjoined}
     if not len(parts) == len(conjoined) == len(attributes):
-        return {}
-    found: _Touched = {}
+        return None
+    touched: list[Predicate] = []
+    used: set[str] = set()
     for predicate in conjoined:
-        is_plain = isinstance(predicate, Comparison) and predicate.op != "<>"
-        is_plain = is_plain or (isinstance(predicate, Between) and not predicate.negated)
-        for operand in operands(predicate):
-            if isinstance(operand, Parameter):
-                if not is_plain:
-                    return {}
-                name = str(operand.name)
-                found[name] = (*found.get(name, ()), predicate)
-    return found
+        own = {str(o.name) for o in operands(predicate) if isinstance(o, Parameter)}
+        if own.isdisjoint(names):
+            continue
+        if not _is_plain(predicate):
+            return None
+        touched.append(predicate)
+        used |= own
+    return (touched, not used <= {*names}) if used >= {*names} else None
+
+
+def _is_plain(predicate: Predicate) -> bool:
+    if isinstance(predicate, Comparison):
+        return predicate.op != "<>"
+    return isinstance(predicate, Between) and not predicate.negated
