@@ -90,8 +90,8 @@ class Moves:
     def _moved(self, predicate: Predicate, params: Mapping[str, object]) -> Move | None:
         name, event_type = predicate.attribute, self._type
         declared = None if event_type is None else event_type.kind_of(name)
-        if declared is Kind.FLOAT or declared is None:
-            move = _number_move(predicate, params)
+        if declared is None or declared in (Kind.FLOAT, Kind.INTEGER):
+            move = _number_move(predicate, params, declared is Kind.INTEGER)
             if move is not None:
                 return move
 
@@ -116,27 +116,36 @@ class Moves:
         return None
 
 
-def _number_move(predicate: Predicate, params: Mapping[str, object]) -> Move | None:
+def _number_move(predicate: Predicate, params: Mapping[str, object], is_whole: bool) -> Move | None:
     """Return what most updates are, a comparison with numbers, without going by way of conditions.
 
-    None says that it is to be looked at more closely.
+    None says that it is to be looked at more closely. Of a whole attribute, the integers in an
+    interval are what counts, and its ends lie before integers.
     """
-    cuts = []
+    values = []
     for operand in operands(predicate):
         value = operand.value if isinstance(operand, Literal) else params[str(operand.name)]
         if type(value) is float:
-            if not isfinite(value):
+            if is_whole or not isfinite(value):
                 return None
-        elif type(value) is not int or not INT64_MIN <= value <= INT64_MAX:
+        elif type(value) is not int or not INT64_MIN < value < INT64_MAX:
             return None
-        cuts.append(key_of_number(value))
+        values.append(value)
     low, high = LOW_CUT, HIGH_CUT
     op = predicate.op if isinstance(predicate, Comparison) else "between"
     if op in (">", ">=", "=", "between"):
-        low = cuts[0] if op != ">" else (cuts[0][0], cuts[0][1] + 1)
+        low = _cut(values[0], op == ">", is_whole)
     if op in ("<", "<=", "=", "between"):
-        high = cuts[-1] if op == "<" else (cuts[-1][0], cuts[-1][1] + 1)
+        high = _cut(values[-1], op != "<", is_whole)
     return Move(predicate.attribute, Line.NUMBER, low, high) if low < high else None
+
+
+def _cut(value: int | float, is_after: bool, is_whole: bool) -> tuple[int, int]:
+    """Return the flat cut before or after a number."""
+    if is_after and is_whole:
+        return key_of_number(value + 1)
+    key, tail = key_of_number(value)
+    return key, tail + is_after
 
 
 def _no_rank(text: str) -> int:
