@@ -32,6 +32,6 @@ def test_summaries_send_a_tenth_of_what_flooding_sends() -> None:
 def test_impossible_settings_are_refused() -> None:
     for wrong in ({"workload": "x"}, {"placement": "x"}, {"edges": 0}, {"updates": -1}):
         with pytest.raises(ArgumentError):
-            Setting(**wrong)  # type: ignore[arg-type]
+            Setting(**wrong)
     with pytest.raises(ArgumentError, match="a variant"):
         run(Setting(), ["best"])

@@ -44,8 +44,9 @@ connection are never stored; those made over HTTP are, so that they outlive a re
 
 **Not here yet.** State-persistent subscriptions. `topics.Topics.match` is the seam: it returns for
 each event the numbers of the subscriptions to notify; an index of subjects would return transitions
-there, and everything behind it (fan-out, storage, acknowledgements) stays as it is. Overlays of
-several brokers are missing as well.
+there, and everything behind it (fan-out, storage, acknowledgements) stays as it is.
+
+**Several brokers.** `network.py` is the seam, `overlay/` what is behind it.
 """
 
 from __future__ import annotations
