@@ -30,7 +30,7 @@ _CACHES_KEPT = 6
 
 def _numba_cache() -> Path:
     """Return the folder for kernels compiled from the sources as they are now."""
-    checks = os.environ.get("NUMBA_BOUNDSCHECK", "")
+    checks = os.environ.get("NUMBA_BOUNDSCHECK", "") + os.environ.get("NUMBA_OPT", "")
     state = hashlib.sha256((version("numba") + checks).encode())
     source = _ROOT / "src" / "tocsin"
     for path in sorted(
@@ -96,7 +96,12 @@ _NEED_NO_KERNELS = (
 )
 
 
-_TOGETHER = ("tests/spark/",)
+_TOGETHER = {
+    "tests/spark/pipeline/test_kafka": "kafka",
+    "tests/spark/pipeline/test_recovery": "recovery",
+    "tests/spark/test_connect": "connect",
+    "tests/spark/": "spark",
+}
 """Tests that share something costly, and run one after the other in one process."""
 _LONG = ("tests/spark/", "tests/engines/test_kernels.py::test_no_kernel_reads")
 _COMMON_ENGINES = {"auto", "oracle"}
@@ -144,8 +149,9 @@ def _needs_rare_kernels(item: pytest.Item) -> bool:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Keep tests together that share something costly."""
-    if item.nodeid.startswith(_TOGETHER):
-        item.add_marker(pytest.mark.xdist_group(item.nodeid.split("/")[1]))
+    groups = (group for path, group in _TOGETHER.items() if item.nodeid.startswith(path))
+    if group := next(groups, None):
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -134,6 +134,9 @@ def test_several_threads_find_what_one_finds(result):
     one = match.run(small("TW", baseline="none"))
     assert several["matches"] == one["matches"] > 0
     assert several["threads"] == 3
+    assert several["speed_up"] > 0
+    assert "speed_up" not in one
+    assert "times one thread" in match.render(several)
 
 
 @pytest.mark.parametrize("name", ["W0", "T", "M"])

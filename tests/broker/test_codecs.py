@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -219,3 +220,22 @@ def test_an_outbox_is_bounded_by_bytes_too() -> None:
     assert not outbox.has_room
     assert outbox.take() == [b"y" * 20]
     assert outbox.has_room
+
+
+def test_a_text_takes_no_more_memory_than_it_has_characters() -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        kept = [json_text.write({"n": n}) for n in range(1000)]
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used < 200 * len(kept)
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    deep = json_text.read(b'{"a":' * 300 + b"1" + b"}" * 300)
+    with pytest.raises(EventError, match="nested too deep"):
+        json_text.write(deep)
+    with pytest.raises(EventError, match="nested too deep"):
+        from_json(deep, None, None, raw=b'{"a":' * 300 + b"1" + b"}" * 300)

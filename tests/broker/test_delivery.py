@@ -7,15 +7,12 @@ import hashlib
 import hmac
 import json
 import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.broker.hooks import hooked
 from tests.broker.servers import RawStomp, Running, read_messages, running, wait_for
 from websockets.sync.client import connect as connect_websocket
 
@@ -133,42 +130,6 @@ def test_a_websocket_publishes_subscribes_and_listens(broker: Running, http: htt
     assert http.get("/subscriptions/ws").json()["pending"] == 0
 
 
-class Hook:
-    """A web server that keeps what it gets and answers as it is told."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[dict[str, str], bytes]] = []
-        self.answers: list[int] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                headers = {k.lower(): v for k, v in self.headers.items()}
-                outer.got.append((headers, body))
-                self.send_response(outer.answers.pop(0) if outer.answers else 204)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://localhost:{self.server.server_port}/hook"
-
-
-@contextmanager
-def hooked() -> Iterator[Hook]:
-    hook = Hook()
-    thread = threading.Thread(target=hook.server.serve_forever)
-    thread.start()
-    try:
-        yield hook
-    finally:
-        hook.server.shutdown()
-        thread.join()
-        hook.server.server_close()
-
-
 def test_a_webhook_gets_every_notification_again_until_it_takes_it(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "webhook_allow": ("127.0.0.0/8", "::1/128"), "webhook_attempts": 3,
@@ -194,6 +155,25 @@ def test_a_webhook_gets_every_notification_again_until_it_takes_it(tmp_path: Pat
         assert http.post("/subscriptions/hook/revive").json() == {"revived": 1}
         wait_for(lambda: len(hook.got) == 7)
         assert json.loads(hook.got[-1][1])["n"] == 1
+
+
+def test_a_webhook_is_told_of_transitions_also_of_those_that_were_dead(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"webhook_allow": ("127.0.0.0/8", "::1/128"), "webhook_attempts": 1}
+    with hooked() as hook, running(tmp_path, **settings) as broker, broker.client() as http:
+        hook.answers = [204, 500]
+        wanted = {"id": "w", "where": "x = 1", "webhook": {"url": hook.url}, "transitions": True}
+        assert http.post("/subscriptions", json=wanted).status_code == 201
+        http.post("/events?key=lorry é", json={"x": 1})
+        http.delete("/publications/lorry é")
+        wait_for(lambda: len(http.get("/subscriptions/w/dead").json()["dead"]) == 1)
+        (letter,) = http.get("/subscriptions/w/dead").json()["dead"]
+        assert (letter["transition"], letter["key"]) == ("LEAVE", "lorry é")
+        http.post("/subscriptions/w/revive")
+        wait_for(lambda: len(hook.got) == 3)
+    told = [headers["tocsin-transition"] for headers, _ in hook.got]
+    assert told == ["ENTER", "LEAVE", "LEAVE"]
+    assert [headers["tocsin-key"] for headers, _ in hook.got] == ["lorry %C3%A9"] * 3
+    assert hook.got[-1][0]["tocsin-gone"] == "retracted"
 
 
 def test_a_name_that_leads_inside_is_not_called(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -281,3 +282,22 @@ def test_an_id_may_look_like_a_route(broker: Running, http: httpx.Client, id: st
     assert http.post(place).status_code == 405
     assert http.delete(place).status_code == 204
     assert http.get(place).status_code == 404
+
+
+@pytest.mark.parametrize("transitions", [False, True])
+def test_changes_at_the_same_time_all_count(http: httpx.Client, transitions: bool) -> None:
+    names = [f"p{n}" for n in range(8)]
+    id, where = f"together-{transitions}", " AND ".join(f"x{name} > :{name}" for name in names)
+    params = dict.fromkeys(names, 0)
+    subscribe(http, id, where, params=params, durable=True, transitions=transitions)
+    with ThreadPoolExecutor(8) as several:
+        changes = [{"params": {name: at}} for at, name in enumerate(names)]
+        answers = several.map(lambda c: http.patch(f"/subscriptions/{id}", json=c), changes)
+        assert [answer.status_code for answer in answers] == [200] * 8
+    found = http.get(f"/subscriptions/{id}").json()["params"]
+    assert found == {name: at for at, name in enumerate(names)}
+    event = {f"x{name}": at + 1 for at, name in enumerate(names)}
+    assert http.post(f"/events?key={id}", json=event).json()["matches"] == 1
+    low = {**event, "xp7": 7}
+    assert http.post(f"/events?key={id}", json=low).json()["matches"] == int(transitions)
+    http.delete(f"/subscriptions/{id}")

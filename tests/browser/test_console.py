@@ -98,6 +98,32 @@ def test_what_is_published_is_watched_and_counted(page: Any, broker: Running) ->
     shows(page, "#watch-state", "stopped")
 
 
+def test_transitions_are_watched_and_publications_counted(page: Any, broker: Running) -> None:
+    page.fill("#watch-where", "depot = 1")
+    page.check("#watch-transitions")
+    page.click("#watch-button")
+    shows(page, "#watch-state", "watching")
+    page.fill("#publish-key", "lorry 7")
+    for depot in (1, 1, 2):
+        page.fill("#event", f'{{"depot": {depot}}}')
+        page.click("#publish-form button")
+        shows(page, "#publish-result", "matches")
+        if depot == 1:
+            shows(page, "#watched", "ENTER lorry 7")
+    shows(page, "#watched", "LEAVE lorry 7")
+    assert len(told(page)) == 2
+    shows(page, "#figures", "Publications")
+    page.click("#watch-button")
+    shows(page, "#watch-state", "stopped")
+    with broker.client() as http:
+        assert http.delete("/publications/lorry 7").status_code == 200
+
+
+def told(page: Any) -> list[str]:
+    found: list[str] = page.locator("#watched li").all_inner_texts()
+    return found
+
+
 def test_subscriptions_are_searched(page: Any) -> None:
     page.fill("#search", "alert-0")
     shows(page, "#found", "10")
@@ -111,11 +137,20 @@ def test_everything_can_be_reached_with_the_keyboard(page: Any) -> None:
     for _ in range(30):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.id || document.activeElement.className"))
-    assert {"skip", "where", "event", "watch-where", "watch-button", "search", "order"} <= reached
+    assert {
+        "skip",
+        "where",
+        "event",
+        "watch-where",
+        "watch-button",
+        "publish-key",
+        "search",
+        "order",
+    } <= reached
     page.focus("#event")
     page.keyboard.press("Control+A")
     page.keyboard.type('{"firm": "keys"}')
-    for _ in range(2):
+    for _ in range(3):
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     shows(page, "#publish-result", "Published")

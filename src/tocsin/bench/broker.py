@@ -21,7 +21,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Load:
     batch: int = 50
     protocol: str = "http"
     seed: int = 0
+    soak: float = 0.0
 
 
 class _Reader(asyncio.Protocol):
@@ -85,7 +86,7 @@ class _Reader(asyncio.Protocol):
 def run(load: Load, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Start a broker, load it, and return the figures."""
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as folder:
-        process, ports = _start(Path(folder))
+        process, ports = start_broker(Path(folder))
         try:
             progress("subscriptions", 0, 3)
             _subscribe(load, ports["http"])
@@ -93,23 +94,50 @@ def run(load: Load, progress: Show = lambda *_: None) -> dict[str, Any]:
             full = asyncio.run(_measure(load, load.rate, ports, process.pid))
             progress("half load", 2, 3)
             half = asyncio.run(_measure(load, load.rate // 2, ports, process.pid))
+            soaked = _soak(load, ports, process.pid, progress) if load.soak else None
             memory = _rss_mb(process.pid)
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
-            if process.stdout is not None:
-                process.stdout.close()
+            stop_broker(process)
     return {
         "load": asdict(load),
         "full": full,
         "half": half,
+        "soak": soaked,
         "broker_rss_mb": memory,
         "machine": machine(),
         "versions": versions("uvicorn", "uvloop", "starlette", "orjson"),
     }
 
 
-def _start(folder: Path) -> tuple[subprocess.Popen[str], dict[str, int]]:
+def _soak(load: Load, ports: Mapping[str, int], pid: int, progress: Show) -> dict[str, Any]:
+    """Go on at half load for a long time, and look at the memory up to twenty times."""
+    looks = max(4, min(20, int(load.soak // 5)))
+    memory, part = [], replace(load, seconds=load.soak / looks)
+    shares = []
+    for at in range(looks):
+        progress("soak", at, looks)
+        shares.append(asyncio.run(_measure(part, load.rate // 2, ports, pid))["delivered_share"])
+        memory.append(_rss_mb(pid) or 0.0)
+    quarter = looks // 4
+    grown = (sum(memory[-quarter:]) - sum(memory[quarter : 2 * quarter])) / quarter
+    return {
+        "seconds": load.soak,
+        "rss_mb": memory,
+        "grown_mb": round(grown, 1),
+        "delivered_share": min(shares),
+    }
+
+
+def stop_broker(process: subprocess.Popen[str]) -> None:
+    """Drain a broker and wait for its end."""
+    process.send_signal(signal.SIGTERM)
+    process.wait(30)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def start_broker(folder: Path) -> tuple[subprocess.Popen[str], dict[str, int]]:
+    """Start a broker of its own and return it with its ports."""
     command = [
         sys.executable, "-m", "tocsin.cli", "serve", "--data", str(folder / "data"),
         "--http", "127.0.0.1:0", "--stomp", "127.0.0.1:0",
@@ -304,6 +332,14 @@ def render(result: Mapping[str, Any]) -> str:
             f"{found['delivered_share']:.2%} delivered; {shown}; "
             f"processor {found['broker_cpu_us_per_event']} µs an event in the broker, "
             f"{found['load_cpu_us_per_event']} µs in the load"
+        )
+    soaked = result["soak"]
+    if soaked is not None:
+        lines.append(
+            f"soak: {soaked['seconds']:g} s at half load, memory {soaked['rss_mb'][0]} MB "
+            f"at first, {soaked['rss_mb'][-1]} MB at last; "
+            f"the last quarter is {soaked['grown_mb']:+} MB against the second; "
+            f"at least {soaked['delivered_share']:.2%} delivered"
         )
     lines.append(f"broker memory: {result['broker_rss_mb']} MB")
     return "\n".join(lines)

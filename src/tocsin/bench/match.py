@@ -15,7 +15,8 @@ seed and how many repeats. Leaves: a dictionary ready for JSON. The steps:
 best one over an index built by hand.
 
 Arrow, Numba and DuckDB are held to one thread. With more `threads`, as many Python threads each
-match a slice of the events, and DuckDB has as many too.
+match a slice of the events, and DuckDB has as many too; `speed_up` is against one thread that
+matches the same slices one after the other.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def run(setting: Setting, progress: Progress | None = None) -> dict[str, Any]:
             lambda: _match(loaded.matcher, events, setting.threads), setting.repeats, steps.finish
         )
         result = _figures(setting, loaded, counts, timing)
+        if setting.threads > 1:
+            result["speed_up"] = _speed_up(loaded.matcher, events, setting, timing)
         best = Baselines()
         if setting.baseline == "duckdb":
             best = _measure_duckdb(chosen, setting, checked, (events, counts), steps)
@@ -93,10 +96,22 @@ def _match(matcher: Matcher, events: pa.Table, threads: int) -> list[Matches]:
     """Match all events, a slice of them on each thread."""
     if threads == 1:
         return [matcher.match_batch(events)]
-    ends = np.linspace(0, len(events), threads + 1).astype(int).tolist()
-    slices = [events.slice(start, end - start) for start, end in pairwise(ends)]
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(matcher.match_batch, slices))
+        return list(pool.map(matcher.match_batch, _slices(events, threads)))
+
+
+def _speed_up(matcher: Matcher, events: pa.Table, setting: Setting, timing: Timing) -> float:
+    """Return how many times longer one thread takes for the slices of all threads."""
+    slices = _slices(events, setting.threads)
+    alone = measure(
+        lambda: [matcher.match_batch(part) for part in slices], setting.repeats, lambda: None
+    )
+    return round(alone.median / timing.median, 2)
+
+
+def _slices(events: pa.Table, n: int) -> list[pa.Table]:
+    ends = np.linspace(0, len(events), n + 1).astype(int).tolist()
+    return [events.slice(start, end - start) for start, end in pairwise(ends)]
 
 
 def _counts(parts: list[Matches]) -> NDArray[np.int64]:
@@ -203,6 +218,8 @@ def render(result: Mapping[str, Any]) -> str:
         ("matching", f"{result['match_s']:.3f} s for {result['events']:,} events"),
         ("events/s", f"{result['events_per_s']:,.0f}"),
     ]
+    if "speed_up" in result:
+        lines.append(("speed-up", f"{result['speed_up']} times one thread, by the same slices"))
     lines += _baseline_lines(result["baseline"], result["ratio"])
     lines += _baseline_lines(result["baseline_keyed"], result["ratio_keyed"])
     lines.append(("machine", f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB"))

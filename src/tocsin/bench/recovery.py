@@ -1,13 +1,16 @@
 """Exactly once, put to the test: a pipeline is killed again and again, then checked row by row.
 
-Enters: how many processes to kill. Leaves: what was killed and what was compared.
+Enters: how many processes to kill, and whether the pipeline tells of matches or of transitions.
+Leaves: what was killed and what was compared.
 
 Files of events, some lines of them bad, keep coming into a folder. A pipeline in a process of its
 own matches them, one file a batch, while another thread adds, removes and updates subscriptions
 and compacts the store. At random moments a process is killed without warning: the driver (its
 Python process, its JVM, or both), a Python worker, or an executor of a small cluster. The driver
 is started again each time. In the end the output of each batch is held against a recomputation
-outside Spark, with the version and the moment that were pinned for the batch.
+outside Spark, with the version and the moment that were pinned for the batch. Of transitions, the
+events are publications that come, change, end and expire, and what was told must add up to what
+matches in the end.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from typing import Any
 
 from tocsin.bench import recovery_check
 from tocsin.bench.killing import descendants, kill, wait_gone
-from tocsin.errors import PipelineError
+from tocsin.errors import ArgumentError, PipelineError
 from tocsin.subscription_store import SubscriptionStore
 from tocsin.workloads import workload
 
@@ -41,7 +44,10 @@ _CLUSTER = "local-cluster[2,1,1024]"
 
 @dataclass(frozen=True)
 class Recovery:
-    """What to run. `clusters` says how many of the sessions run with executors of their own."""
+    """What to run. `clusters` says how many of the sessions run with executors of their own.
+
+    `mode` is that of the pipeline: `matches` or `transitions`.
+    """
 
     kills: int = 30
     events: int = 300
@@ -49,6 +55,7 @@ class Recovery:
     seed: int = 0
     clusters: int | None = None
     folder: str | None = None
+    mode: str = "matches"
 
 
 @dataclass
@@ -83,6 +90,8 @@ class Run:
 
 def run(setting: Recovery, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Run, kill, and check."""
+    if setting.mode not in _MODES:
+        raise ArgumentError(f"mode must be one of {', '.join(_MODES)}, not {setting.mode!r}")
     with tempfile.TemporaryDirectory(prefix="tocsin-recovery-") as temporary:
         folder = Path(setting.folder or temporary)
         state = Run(setting, folder, random.Random(setting.seed))
@@ -102,7 +111,7 @@ def run(setting: Recovery, progress: Show = lambda *_: None) -> dict[str, Any]:
             raise state.failure
         progress("the rest", setting.kills, setting.kills)
         _finish(state)
-        found = recovery_check.check(folder)
+        found = recovery_check.check(folder, _TTL if setting.mode == "transitions" else None)
         return {
             **asdict(setting),
             "killed": dict(state.killed),
@@ -132,7 +141,9 @@ def _prepare(state: Run) -> None:
     store.compact()
     (state.folder / "events").mkdir()
     for name, master in (("local", "local[2,4]"), ("cluster", _CLUSTER)):
-        (state.folder / f"{name}.toml").write_text(_CONFIG.format(master=master))
+        mode = _MODES[setting.mode]
+        config = _CONFIG.format(master=master, mode=setting.mode, more=mode)
+        (state.folder / f"{name}.toml").write_text(config)
     _write_file(state, 0)
 
 
@@ -141,18 +152,19 @@ _CONFIG = """\
 subscriptions = "store"
 output = "output"
 retain = 1000000
+mode = "{mode}"
 [event.attributes]
 event = "integer"
 firm = "string"
 price = "float"
 volume = "integer"
+publication = "integer"
+gone = "boolean"
 [source]
 format = "json"
 path = "events"
 batch_files = 1
-[match]
-keep = ["event"]
-unmatched = true
+{more}
 [spark]
 master = "{master}"
 [spark.conf]
@@ -160,14 +172,36 @@ master = "{master}"
 """
 
 
+_TTL = 20.0
+_MODES = {
+    "matches": """\
+[match]
+keep = ["event"]
+unmatched = true""",
+    "transitions": f"""\
+[transitions]
+key = "publication"
+order = "event"
+retract = "gone"
+ttl = "{_TTL} seconds"
+buckets = 5""",
+}
+
+
 def _write_file(state: Run, number: int) -> None:
-    """Write a file of events, every hundredth line of it bad, and put it there at once."""
+    """Write a file of events, every hundredth line of it bad, and put it there at once.
+
+    Some publications are updated often and some hardly ever; the latter expire.
+    """
     n = state.setting.events
     first = number * n
     rows = workload("M").events(n, state.setting.seed, first).to_pylist()
+    dice = random.Random(f"{state.setting.seed}-{number}")
     lines = []
     for i, row in enumerate(rows):
-        text = json.dumps({"event": first + i, **row})
+        more: dict[str, Any] = {"publication": int(n * dice.random() ** 3)}
+        more |= {"gone": True} if dice.random() < 0.05 else {}
+        text = json.dumps({"event": first + i, **row, **more})
         lines.append(text if i % 100 != 50 else text[: len(text) // 2])
     draft = state.folder / f"{number}.draft"
     draft.write_text("\n".join(lines) + "\n")
@@ -349,9 +383,19 @@ def render(result: Mapping[str, Any]) -> str:
         f"batches       {result['batches']}; {result['repeated']} were cut off and done again",
         f"events        {result['events_in']:,}, {result['quarantined']:,} of them set aside",
         f"notifications {result['notifications']:,} expected and {result['found']:,} found",
+        *_added_up(result),
         "verified      each batch equals its recomputation, row for row"
         if result["verified"]
         else "NOT VERIFIED",
         *(f"  {text}" for text in result["differences"]),
     ]
     return "\n".join(lines)
+
+
+def _added_up(result: Mapping[str, Any]) -> list[str]:
+    if "relation" not in result:
+        return []
+    return [
+        f"in the end    {result['publications']:,} publications match {result['relation']:,} "
+        f"subscriptions, which is ENTER minus LEAVE; {result['expired']:,} expired before"
+    ]

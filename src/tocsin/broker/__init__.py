@@ -10,7 +10,8 @@ One event's way::
     protocol/*    bytes → frames, CloudEvents, JSON         sans-IO: no sockets, no clock
     http/, stomp  a request or a frame → `Event`s            rights and limits are checked here
     core          events of all connections → micro-batches → matches → fan-out
-    topics        a batch meets the matchers of its types
+    past, topics  a batch meets the matchers of its types; publications bring about transitions
+    fan_out       matches and transitions → outboxes and rows
     storage       what durable subscribers must get → SQLite, group commit
     sessions      bounded outboxes, one for each connection
     durable       unacknowledged notifications → the one session that reads them
@@ -42,9 +43,13 @@ the cost of a synchronisation is shared. An event is stored once, whatever the n
 subscribers it matches, and only when there is one. Transient subscriptions of a STOMP or WebSocket
 connection are never stored; those made over HTTP are, so that they outlive a restart.
 
-**Not here yet.** State-persistent subscriptions. `topics.Topics.match` is the seam: it returns for
-each event the numbers of the subscriptions to notify; an index of subjects would return transitions
-there, and everything behind it (fan-out, storage, acknowledgements) stays as it is.
+**The past.** A publication has a key and stays (`keyed`, `past`): what it says now is kept in
+memory and in the database. Who asks for transitions is told when it begins or ceases to match: the
+values before and after meet the matchers of such subscriptions, and what differs is told. Batches
+follow each other, and one that changes publications is on disk before the next is matched; a
+subscription that must find what is there already takes its place among them (`Broker.in_order`). So
+the publications, the transitions told and the subscriptions they were told to are always of one
+moment, on disk too. Events may be retained for a time, for subscriptions that come later.
 
 **Several brokers.** `network.py` is the seam, `overlay/` what is behind it.
 """

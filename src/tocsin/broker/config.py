@@ -75,6 +75,7 @@ class Config:
     link_levels: int = 0
     link_backlog: int = 1_000_000
     warm: bool = True
+    telemetry: bool = False
     log: str = "info"
     log_json: bool = False
     limits: Limits = field(default_factory=Limits)

@@ -150,7 +150,8 @@ class Broker(FanOut):
                 self.past.is_retaining = any(e.retain_until is not None for e in events)
             if self.network is not None and mark is None:
                 self.network.publishing(events)
-            self._enqueue(Publish(events, future, mark))
+            span = None if self.telemetry is None else self.telemetry.publish(len(events))
+            self._enqueue(Publish(events, future, span, mark))
         return future
 
     def _enqueue(self, item: Publish | _Job) -> None:
@@ -166,6 +167,12 @@ class Broker(FanOut):
         self._enqueue(_Job(work, future))
         return await future
 
+    def _spanned(self, batch: Sequence[Publish]) -> contextlib.AbstractContextManager[None]:
+        if self.telemetry is None:
+            return contextlib.nullcontext()
+        n_events = sum(len(publish.events) for publish in batch)
+        return self.telemetry.batch(n_events, [publish.span for publish in batch])
+
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -176,8 +183,9 @@ class Broker(FanOut):
                 continue
             try:
                 groups = [publish.events for publish in batch]
-                answer = await loop.run_in_executor(self._matching, self.past.match, groups)
-                waiting = self.deliver(batch, answer)
+                with self._spanned(batch):
+                    answer = await loop.run_in_executor(self._matching, self.past.match, groups)
+                    waiting = self.deliver(batch, answer)
             except Exception as error:  # a bug, but the broker must not stand still
                 log.exception("a batch failed")
                 self.past.undo(with_ended=True)
@@ -247,9 +255,12 @@ class Broker(FanOut):
         past = await asyncio.get_running_loop().run_in_executor(
             self._matching, self.past.find, asked
         )
-        for _, event in sorted(past, key=lambda each: each[1].seq):
-            if event.seq > after:
-                self._notify(session, found, event, 1 if found.wants else 0)
+        events = sorted((event for _, event in past if event.seq > after), key=lambda e: e.seq)
+        surplus = max(0, len(events) - session.outbox.max_messages)
+        session.outbox.n_dropped += surplus
+        self.metrics.dropped += surplus
+        for event in events[surplus:]:
+            self._notify(session, found, event, 1 if found.wants else 0)
         found.listeners.append(session)
         self.flush()
 

@@ -184,6 +184,8 @@ def from_json(
         _check_sizes(found, row)
     if raw is None or b"\n" in raw or b"\r" in raw:
         raw = json_text.write(found)
+    else:
+        json_text.check_depth(raw, found)
     return Event(type, attributes, raw, valid_until=valid_until)
 
 

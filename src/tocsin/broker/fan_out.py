@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tocsin.broker import schema
+from tocsin.broker import schema, telemetry
 from tocsin.broker.backlogs import Backlogs
 from tocsin.broker.config import Config
 from tocsin.broker.events import Event, Publication
@@ -27,6 +27,7 @@ from tocsin.broker.past import Answer, Found, Past
 from tocsin.broker.registry import Registry
 from tocsin.broker.storage import Storage
 from tocsin.broker.subscription import Session, Subscription
+from tocsin.broker.telemetry import Telemetry
 from tocsin.broker.topics import Topics
 from tocsin.errors import EventError, LimitError, TocsinError, UnavailableError
 
@@ -46,18 +47,20 @@ class Receipt(NamedTuple):
 class Publish:
     """Events that are published together, and who waits for them."""
 
-    __slots__ = ("at", "events", "future", "is_keyed", "mark")
+    __slots__ = ("at", "events", "future", "is_keyed", "mark", "span")
 
     def __init__(
         self,
         events: Sequence[Event],
         future: asyncio.Future[Receipt],
+        span: Any = None,
         mark: Mark | None = None,
     ) -> None:
         self.events = events
         self.mark = mark
         self.future = future
         self.at = time.perf_counter()
+        self.span = span
         self.is_keyed = any(event.key is not None for event in events)
 
 
@@ -110,6 +113,7 @@ class FanOut(Backlogs):
         self.registry = Registry(config, storage, self.topics, self.past)
         self.recent: deque[Event] = deque(maxlen=config.recent_events)
         self.registry.recent = self.recent
+        self.telemetry = Telemetry() if config.telemetry else None
         self.network: Network | None = None
         self._retain = round(config.retain_seconds * 1_000_000)
         self._dirty: list[Session] = []
@@ -164,6 +168,8 @@ class FanOut(Backlogs):
     def _take(self, event: Event, nos: list[int], round: Round, now: int) -> int:
         """Number an event and fan it out; return how many transitions it tells of."""
         self._number(event, now)
+        if event.gone is None and len(event.text) <= _RECENT_BYTES:
+            self.recent.append(event)
         n_notes = len(round.notes)
         if self.network is not None and (event.valid_until is None or event.valid_until > now):
             nos = [*nos, *self.network.ahead(event, bool(nos or event.moves))]
@@ -174,7 +180,9 @@ class FanOut(Backlogs):
             refs += self._keep_for_later(event, round, now)
         if refs:
             round.rows.append(to_row(event, refs))
-        if isinstance(event, Publication):
+        if event.key is not None:
+            assert isinstance(event, Publication)
+            event.moves = ()
             round.keep(event)
         return n_moves
 
@@ -215,6 +223,10 @@ class FanOut(Backlogs):
 
     def _settle(self, publish: Publish, result: Receipt | TocsinError) -> None:
         self._unsettle(-1)
+        if publish.span is not None:
+            failure = result if isinstance(result, TocsinError) else None
+            found = {} if isinstance(result, TocsinError) else {"tocsin.matches": result.matches}
+            telemetry.settle(publish.span, failure, found)
         if publish.future.done():  # whoever published has gone
             return
         if isinstance(result, Receipt):
@@ -231,8 +243,6 @@ class FanOut(Backlogs):
     def _number(self, event: Event, now: int) -> None:
         event.seq, event.published = self._next_seq, now
         self._next_seq += 1
-        if event.gone is None and len(event.text) <= _RECENT_BYTES:
-            self.recent.append(event)
         if self._reserved - self._next_seq < BLOCK // 2:
             self._reserved += BLOCK
             self.storage.forget(schema.reserve, self._reserved)

@@ -10,6 +10,7 @@ stored with it.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import heapq
 import re
 import time
@@ -17,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from tocsin.broker import schema
 from tocsin.broker.config import Config
@@ -32,15 +34,18 @@ from tocsin.errors import (
     DuplicateSubscriptionError,
     LimitError,
     SubscriptionError,
+    TooManyConjunctionsError,
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
+from tocsin.language.expression import parameter_names
 from tocsin.matcher import Matcher
 from tocsin.normalize import bind, normalize
 
 T = TypeVar("T")
 Told = list[tuple[Subscription, Event, int]]
 MAX_ID = 200
+_MANY = 1_000
 _MAY_BRANCH = re.compile(r"\b(or|not|in)\b", re.IGNORECASE).search
 
 
@@ -67,6 +72,7 @@ class Registry:
         self.by_id: dict[str, Subscription] = {}
         self.by_no: dict[int, Subscription] = {}
         self.n_refusing = 0
+        self.on_many: Callable[[], None] = lambda: None
         self.network: Network | None = None
         self.recent: Sequence[Event] = ()
         self._storage = storage
@@ -74,9 +80,11 @@ class Registry:
         self._past = past
         self._owned: dict[str, int] = {}
         self._making: set[str] = set()
+        self._sorted: list[str] | None = None
         self._next_no = 1
         self._ends: list[tuple[int, int]] = []
         self._changes = ThreadPoolExecutor(1, "tocsin-change")
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def restore(self) -> None:
         """Load what is stored, before the broker starts."""
@@ -114,6 +122,7 @@ class Registry:
 
     def _take_in(self, found: Subscription) -> None:
         self.by_id[found.id] = found
+        self._sorted = None
         self.by_no[found.no] = found
         owner = found.wanted.owner
         self._owned[owner] = self._owned.get(owner, 0) + 1
@@ -125,6 +134,7 @@ class Registry:
 
     def _let_go(self, found: Subscription) -> None:
         del self.by_id[found.id], self.by_no[found.no]
+        self._sorted = None
         self._owned[found.wanted.owner] -= 1
         self.n_refusing -= found.wanted.options.get("overflow") == "refuse"
         if self.network is not None:
@@ -135,6 +145,17 @@ class Registry:
         found = self.by_id.get(id)
         if found is None:
             raise UnknownSubscriptionError(id)
+        return found
+
+    def beginning(self, prefix: str) -> list[Subscription]:
+        """Return the subscriptions whose ids begin so, in their order."""
+        if self._sorted is None:
+            self._sorted = sorted(self.by_id)
+        found = []
+        for at in range(bisect.bisect_left(self._sorted, prefix), len(self._sorted)):
+            if not self._sorted[at].startswith(prefix):
+                break
+            found.append(self.by_id[self._sorted[at]])
         return found
 
     async def add(self, wanted: Sequence[Wanted]) -> list[Subscription]:
@@ -168,6 +189,8 @@ class Registry:
             self._take_in(each)
             if each.pending:
                 self.teller.bound(each)
+        if len(made) >= _MANY:
+            self.on_many()
         return made
 
     def _find_past(self, made: Sequence[Subscription]) -> Told:
@@ -234,8 +257,12 @@ class Registry:
 
     def _check_cost(self, where: str, params: Mapping[str, object], type: str | None) -> None:
         if _MAY_BRANCH(where):
-            form = normalize(bind(parse(where), params), self._topics.event_type(type))
-            if len(form.conjunctions) > self.limits.max_conjunctions:
+            most, event_type = self.limits.max_conjunctions, self._topics.event_type(type)
+            try:  # it stops as soon as there are too many
+                form = normalize(bind(parse(where), params), event_type, limit=most)
+            except TooManyConjunctionsError:
+                form = None
+            if form is None or len(form.conjunctions) > most:
                 raise LimitError("the condition has too many conjunctions", "max_conjunctions")
         if self.limits.max_match_share < 1:
             sample = [e for e in list(self.recent) if type is None or e.type == type]
@@ -254,24 +281,27 @@ class Registry:
         options: Mapping[str, Any],
     ) -> None:
         """Update parameters, a condition or options of a subscription."""
-        old = found.wanted
-        text = old.where if where is None else where
-        if len(text) > self.limits.max_condition:
-            raise LimitError("the condition is too long", "max_condition")
-        kept = {**old.params, **(params or {})}
-        if where is not None:
-            from tocsin.language.expression import parameter_names
+        lock = self._locks.setdefault(found.no, asyncio.Lock())
+        async with lock:  # one after another: each begins with what the last one left
+            if found.wants and (where is not None or params):
+                await self.teller.in_order(lambda: self._change(found, where, params, options))
+            else:
+                await self._change(found, where, params, options)
 
-            names = parameter_names(parse(where))
-            kept = {k: v for k, v in kept.items() if k in names or k in (params or {})}
-        new = replace(old, where=text, params=kept, options={**old.options, **options})
-        is_new = where is not None or bool(params)
-        if is_new and found.wants:
-            await self.teller.in_order(lambda: self._change(found, old, new, is_new))
-        else:
-            await self._change(found, old, new, is_new)
-
-    async def _change(self, found: Subscription, old: Wanted, new: Wanted, is_new: bool) -> None:
+    async def _change(
+        self,
+        found: Subscription,
+        where: str | None,
+        params: Mapping[str, object] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        old, is_new = found.wanted, where is not None or bool(params)
+        new = replace(
+            old,
+            where=old.where if where is None else where,
+            params=self._merged(old, where, params or {}),
+            options={**old.options, **options},
+        )
         loop = asyncio.get_running_loop()
         told: Told = []
         if is_new:
@@ -294,6 +324,17 @@ class Registry:
             raise
         if is_new and self.network is not None:
             self.network.subscribed(found)
+
+    def _merged(
+        self, old: Wanted, where: str | None, params: Mapping[str, object]
+    ) -> dict[str, object]:
+        """Return the parameters that a changed condition has."""
+        if where is None:
+            return {**old.params, **params}
+        if len(where) > self.limits.max_condition:
+            raise LimitError("the condition is too long", "max_condition")
+        names = parameter_names(parse(where))
+        return {k: v for k, v in old.params.items() if k in names} | dict(params)
 
     def _reindex(self, found: Subscription, old: Wanted, new: Wanted) -> Told:
         """Change a condition; return the transitions that this brings about."""

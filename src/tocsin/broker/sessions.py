@@ -7,6 +7,7 @@ loop.
 from __future__ import annotations
 
 import asyncio
+import time
 
 from tocsin.broker.events import Event
 from tocsin.broker.keyed import NAMES
@@ -44,7 +45,9 @@ class StreamSession:
         self.is_revoked = False
         self.transport: asyncio.Transport | None = None
         self._as_sse = as_sse
-        self._wake = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
 
     def render(
         self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
@@ -66,7 +69,9 @@ class StreamSession:
 
     def flush(self) -> None:
         """Wake the reader."""
-        self._wake.set()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def close_slow(self) -> None:
         """End the stream."""
@@ -76,7 +81,7 @@ class StreamSession:
         """End the stream once what waits is taken."""
         if self.closed is None:
             self.closed = reason
-        self._wake.set()
+        self.flush()
 
     def revoke(self) -> None:
         """End the stream without what waits; who does not read is not waited for."""
@@ -89,10 +94,25 @@ class StreamSession:
     async def take(self, wait: float) -> list[bytes]:
         """Return what waits; nothing where nothing comes in time."""
         if not len(self.outbox) and self.closed is None:
-            try:
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                return []
-        self._wake.clear()
+            self._since = time.monotonic()
+            if self._timer is None:
+                self._remind(wait)
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
         return self.outbox.take()
+
+    def _remind(self, wait: float) -> None:
+        """Wake a reader that has waited so long; one timer serves many times of waiting."""
+        left = self._since + wait - time.monotonic()
+        if left > 0:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(left, self._remind, wait)
+        else:
+            self._timer = None
+            self.flush()
+
+    def end(self) -> None:
+        """Forget the timer: nobody reads any more."""
+        if self._timer is not None:
+            self._timer.cancel()

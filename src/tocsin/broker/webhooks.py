@@ -166,11 +166,19 @@ class Webhooks:
         url = found.wanted.options["webhook"]["url"]
         host, port = _split(url)
         address = await self._resolve(host, port)
+        headers = self._headers(found, event, kind, again, url)
+        traced = self.broker.telemetry
+        with contextlib.nullcontext() if traced is None else traced.webhook(url, headers):
+            return await self._request(httpx.URL(url).copy_with(host=address), host, headers, event)
+
+    async def _request(
+        self, url: httpx.URL, host: str, headers: dict[str, str], event: Event
+    ) -> int:
         request = self._client.build_request(
             "POST",
-            httpx.URL(url).copy_with(host=address),
+            url,
             content=event.text if event.body is None else event.body,
-            headers=self._headers(found, event, kind, again, url),
+            headers=headers,
             extensions={"sni_hostname": host},
         )
         # The answer's body is nobody's business, and may be endless.

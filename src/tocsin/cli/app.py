@@ -22,6 +22,7 @@ from tocsin.cli.shared import (
     LoadForm,
     Missing,
     OnError,
+    PipelineMode,
     Repeats,
     Scenario,
     Seed,
@@ -260,6 +261,7 @@ def bench_recovery(
     kills: Annotated[int, typer.Option(min=0, help="How many processes to kill.")] = 30,
     events: Annotated[int, typer.Option(min=1, help="Events in a file.")] = 300,
     subscriptions: Subscriptions = 2_000,
+    mode: Annotated[PipelineMode, typer.Option(help="What it tells of.")] = PipelineMode.MATCHES,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -267,7 +269,7 @@ def bench_recovery(
     from tocsin.bench.recovery import Recovery
     from tocsin.cli.bench import run_recovery
 
-    return run_recovery(Recovery(kills, events, subscriptions, seed), as_json)
+    return run_recovery(Recovery(kills, events, subscriptions, seed, mode=mode.value), as_json)
 
 
 @bench_app.command("update", epilog=EXIT_CODES)
@@ -276,13 +278,14 @@ def bench_update(
     subscriptions: Subscriptions = 100_000,
     updates: Annotated[int, typer.Option(min=1, help="How many updates.")] = 200,
     engine: Engine = "auto",
+    workload: Annotated[str, typer.Option(help="M or H, which have parameters.")] = "M",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> int:
     """Time parametric updates against unsubscribing and subscribing again."""
     from tocsin.cli.bench import run_update
 
-    return run_update(subscriptions, updates, engine, seed, as_json)
+    return run_update(subscriptions, updates, engine, workload, seed, as_json)
 
 
 @bench_app.command("calibrate", epilog=EXIT_CODES)
@@ -419,7 +422,7 @@ def report_papers(
         bool, typer.Option("--quick", help="Few subscriptions, to see that everything runs.")
     ] = False,
     paper: Annotated[
-        str | None, typer.Option(help="Only this paper, by its number: 000 or 001.")
+        str | None, typer.Option(help="Only this paper, by its number: 000, 001, 003 or 004.")
     ] = None,
     largest: Annotated[
         int | None,

@@ -13,6 +13,7 @@ from tocsin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tocsin.bench.adapt import Adapt
+    from tocsin.bench.beside import Beside
     from tocsin.bench.broker import Load
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
@@ -96,12 +97,14 @@ def run_recovery(setting: Recovery, as_json: bool) -> int:
     return OK if found[0]["verified"] else BAD_ROWS
 
 
-def run_update(subscriptions: int, updates: int, engine: str, seed: int, as_json: bool) -> int:
+def run_update(
+    subscriptions: int, updates: int, engine: str, name: str, seed: int, as_json: bool
+) -> int:
     """Time parametric updates against new subscriptions."""
     from tocsin.bench import update
 
     return measured(
-        lambda show: update.run(subscriptions, updates, engine, seed, progress=show),
+        lambda show: update.run(subscriptions, updates, engine, seed, show, name=name),
         update.render,
         as_json,
     )
@@ -158,6 +161,13 @@ def run_broker(load: Load, as_json: bool) -> int:
     from tocsin.bench import broker
 
     return measured(lambda show: broker.run(load, progress=show), broker.render, as_json)
+
+
+def run_beside(load: Beside, as_json: bool) -> int:
+    """Load a broker and another one."""
+    from tocsin.bench import beside
+
+    return measured(lambda show: beside.run(load, progress=show), beside.render, as_json)
 
 
 def run_overlay(

@@ -184,13 +184,28 @@ def bench_broker(
     ] = 50,
     protocol: Annotated[str, typer.Option(help="http or stomp.")] = "http",
     seed: Annotated[int, typer.Option(min=0, help="The seed of the events.")] = 0,
+    soak: Annotated[float, typer.Option(min=0, help="Go on at half load for so many seconds.")] = 0,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            help="activemq: STOMP with 5,000 selectors, beside an ActiveMQ that is installed."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Load a broker with events and notifications, at full and at half rate."""
+    from tocsin.bench.beside import Beside
     from tocsin.bench.broker import Load
-    from tocsin.cli.bench import run_broker
+    from tocsin.cli.bench import run_beside, run_broker
+    from tocsin.errors import ArgumentError
 
-    load = Load(subscriptions, subscribers, publishers, rate, seconds, batch, protocol, seed)
+    if beside is not None:
+        if beside != "activemq":
+            raise ArgumentError(f"beside is activemq, not {beside!r}")
+        return run_beside(
+            Beside(publishers=publishers, batch=batch, seconds=seconds, seed=seed), as_json
+        )
+    load = Load(subscriptions, subscribers, publishers, rate, seconds, batch, protocol, seed, soak)
     return run_broker(load, as_json)
 
 

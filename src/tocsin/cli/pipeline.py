@@ -60,8 +60,15 @@ def _summed_up(summary: Summary, output: str) -> str:
     bad = f", {summary.quarantined:,} set aside" if summary.quarantined else ""
     return (
         f"{summary.batches:,} batches in {summary.seconds:.1f} s: {summary.events:,} events, "
-        f"{summary.matches:,} matches{bad}\nin {output}"
+        f"{_told(summary)}{bad}\nin {output}"
     )
+
+
+def _told(of: Summary | Status) -> str:
+    """Return how many matches there were, or how many began and ceased."""
+    if of.entered is None:
+        return f"{of.matches:,} matches"
+    return f"{of.entered:,} ENTER, {of.left or 0:,} LEAVE, {of.publications or 0:,} publications"
 
 
 class Live:
@@ -115,7 +122,7 @@ class Live:
         bad = f"{self.totals.quarantined:,} set aside  " if self.totals.quarantined else ""
         return (
             f"batch {last.batch}  {rate(self.recent) or 0:,.0f} events/s  {lag}"
-            f"{self.totals.events:,} events  {self.totals.matches:,} matches  {bad}"
+            f"{self.totals.events:,} events  {_told(self.totals)}  {bad}"
             f"version {last.version}, {last.subscriptions:,} subscriptions"
         )
 
@@ -137,9 +144,16 @@ def show_status(path: Path, as_json: bool) -> int:
 def _facts(found: Status) -> list[tuple[str, str]]:
     state = f"running, process {found.pid}" if found.running else "not running"
     newest = found.problem or f"{found.newest_version}"
-    facts = [("pipeline", found.name), ("state", state), ("newest version", f" {newest}")]
+    facts = [
+        ("pipeline", f"{found.name}, telling of {found.mode}"),
+        ("state", state),
+        ("newest version", f" {newest}"),
+    ]
     facts += [("batches", f"{found.batches:,}"), ("events", f"{found.events:,}")]
-    facts += [("matches", f"{found.matches:,}")]
+    if found.entered is None:
+        facts += [("matches", f"{found.matches:,}")]
+    else:
+        facts += [("transitions", _told(found))]
     last = found.last
     if last is not None:
         ago = time.time() - last.finished

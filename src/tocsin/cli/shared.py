@@ -36,6 +36,13 @@ class Scenario(StrEnum):
     SKEW = "skew"
 
 
+class PipelineMode(StrEnum):
+    """What a pipeline tells of."""
+
+    MATCHES = "matches"
+    TRANSITIONS = "transitions"
+
+
 class Missing(StrEnum):
     """What a missing attribute is."""
 

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import to_array
+from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.store.pins import Pin
 from tocsin.subjects.transitions import BatchTransitions, difference, of_subscriptions
@@ -31,6 +32,7 @@ from tocsin.subjects.transitions import BatchTransitions, difference, of_subscri
 AT = "__tocsin_at"
 """The column of the moment at which a publication was last updated, in seconds since 1970."""
 ENTER, LEAVE = "ENTER", "LEAVE"
+_KINDS = pa.array([LEAVE, ENTER])
 
 Open = Callable[[Pin], Matcher]
 """Opens the subscriptions of a version, as of a moment; one matcher where they are the same."""
@@ -83,7 +85,7 @@ def to_bytes(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def from_bytes(octets: bytes) -> pa.Table:
+def from_bytes(octets: bytes | pa.Buffer) -> pa.Table:
     """Return the table of an Arrow stream."""
     return pa.ipc.open_stream(pa.py_buffer(octets)).read_all()
 
@@ -99,7 +101,7 @@ class Found:
         """Add the transitions of some rows with these keys."""
         if len(found.kind):
             ids = found.names.take(found.dense)
-            kinds = pa.array(np.where(found.kind > 0, ENTER, LEAVE))
+            kinds = _KINDS.take(pa.array(found.kind > 0).cast(pa.int8()))
             columns = {self._key: keys.take(pa.array(found.row)), "subscription": ids}
             self._tables.append(pa.table({**columns, "kind": kinds}))
 
@@ -114,10 +116,15 @@ class Found:
     def to_table(self, as_text: bool) -> pa.Table | None:
         """Return all transitions; ids are strings, if they are to be, else integers."""
         wanted = pa.string() if as_text else pa.int64()
-        tables = [
-            table.set_column(1, "subscription", table.column("subscription").cast(wanted))
-            for table in self._tables
-        ]
+        tables = []
+        for table in self._tables:
+            ids = table.column("subscription")
+            if not as_text and ids.type != wanted:
+                raise ArgumentError(
+                    "subscriptions have ids that are strings now, and all were integers when the "
+                    "query was made; make it anew, with string ids"
+                )
+            tables.append(table.set_column(1, "subscription", ids.cast(wanted)))
         return pa.concat_tables(tables) if tables else None
 
 

@@ -12,13 +12,18 @@ bucket; `transformWithStateInPandas` gives a bucket its rows and its state; a la
 transitions. So Spark handles a few rows a micro-batch, and `publications` the updates, by the
 column. One key a group, as is usual, costs milliseconds an update. Every bucket gets a row in every
 micro-batch with events, if only an empty one: changed subscriptions and the end of a time to live
-are seen there.
+are seen there. Packed rows bear the number of their partition and their place in it: updates are
+taken in that order, in whatever order a shuffle brings them.
+
+The managed pipeline (`pipeline.keeping`) packs in the same way, and keeps buckets in files.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,11 +37,15 @@ from tocsin.store.pins import Pin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
-_BUCKET, _BLOB = "__tocsin_bucket", "__tocsin_blob"
+BUCKET, PLACE, BLOB = "__tocsin_bucket", "__tocsin_place", "__tocsin_blob"
+PACKED = f"{BUCKET} int, {PLACE} long, {BLOB} binary"
+"""The columns of packed updates: the bucket, where the updates come, an Arrow stream of them."""
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_PACKED_ROWS = 65_536
+_OUTPUT = ("subscription", "kind")
+"""The columns of transitions besides the key."""
 
 
 def transitions(
@@ -64,9 +73,6 @@ def transitions(
 
     The result has the columns `key`, `subscription` and `kind` (`ENTER` or `LEAVE`).
     """
-    from pyspark.sql import functions as sf
-    from pyspark.sql import types as st
-
     path = stores.to_path(subscriptions)
     if path is None:
         raise ArgumentError("subscriptions must be a store or its path: a stream sees it change")
@@ -78,41 +84,51 @@ def transitions(
     )
     schema = events.schema
     drift.warn(drift.silenced_by(schema, matcher))
-    names = [f.name for f in schema if columns.is_readable(f.dataType)]
-    chosen = [name for name in schema.fieldNames() if name in {*names, key, order, retract}]
+    packed = pack(events, needed(schema, matcher, rules), key, buckets)
+    found = packed.groupBy(BUCKET).transformWithStateInPandas(
+        _processor(path, rules, is_text), f"{BLOB} binary", "Append", "None"
+    )
+    return found.mapInArrow(unpack, output_schema(schema, key, is_text))
+
+
+def needed(schema: StructType, matcher: Matcher, rules: Rules) -> list[str]:
+    """Return the columns that publications are made of: all that subscriptions may ask about."""
+    hidden = columns.misfits(schema, matcher.event_type)
+    if rules.key in hidden:
+        raise ArgumentError(f"the key {rules.key!r} is of another kind than subscriptions declare")
+    readable = {f.name for f in schema if columns.is_readable(f.dataType)} - hidden.keys()
+    wanted = {*readable, rules.key, rules.order, rules.retract}
+    return [name for name in schema.fieldNames() if name in wanted]
+
+
+def pack(events: DataFrame, names: Sequence[str], key: str, buckets: int) -> DataFrame:
+    """Return updates as one row for each bucket and part of a partition; see `PACKED`."""
+    from pyspark.sql import functions as sf
+
     bucket = sf.pmod(sf.xxhash64(sf.col(columns.quoted(key))), sf.lit(buckets)).cast("int")
-    packed = events.select(*map(columns.quoted, chosen), bucket.alias(_BUCKET)).mapInArrow(
-        Packing(buckets), f"{_BUCKET} int, {_BLOB} binary"
-    )
-    found = packed.groupBy(_BUCKET).transformWithStateInPandas(
-        _processor(path, rules, is_text), f"{_BLOB} binary", "Append", "None"
-    )
+    chosen = events.select(*map(columns.quoted, names), bucket.alias(BUCKET))
+    return chosen.mapInArrow(Packing(buckets), PACKED)
+
+
+def output_schema(schema: StructType, key: str, is_text: bool) -> StructType:
+    """Return the columns of transitions."""
+    from pyspark.sql import types as st
+
     id_type = st.StringType() if is_text else st.LongType()
-    out = st.StructType(
+    return st.StructType(
         [
             st.StructField(key, schema[key].dataType),
             st.StructField("subscription", id_type),
             st.StructField("kind", st.StringType()),
         ]
     )
-    return found.mapInArrow(unpack, out)
 
 
 def _check(events: DataFrame, rules: Rules, buckets: int) -> None:
     """Refuse what cannot work before anything runs."""
-    from pyspark.sql import types as st
-
     if not events.isStreaming:
         raise ArgumentError("transitions are of a stream: read the events with readStream")
-    schema = events.schema
-    columns.check_names(schema)
-    for name, role in ((rules.key, "key"), (rules.order, "order"), (rules.retract, "retract")):
-        if name is not None and name not in schema.fieldNames():
-            raise ArgumentError(f"{role} names {name!r}, which the events do not have")
-    if rules.key in ("subscription", "kind"):
-        raise ArgumentError(f"the key cannot be called {rules.key!r}: rename the column")
-    if rules.retract and not isinstance(schema[rules.retract].dataType, st.BooleanType):
-        raise ArgumentError(f"the column {rules.retract!r} must be boolean")
+    check_rules(events.schema, rules)
     if buckets < 1:
         raise ArgumentError(f"buckets must be at least 1, not {buckets}")
     if rules.ttl is not None and not rules.ttl > 0:
@@ -122,6 +138,20 @@ def _check(events: DataFrame, rules: Rules, buckets: int) -> None:
         raise ArgumentError(
             f"transitions need Spark's RocksDB state store: set {_PROVIDER} to {_ROCKSDB}"
         )
+
+
+def check_rules(schema: StructType, rules: Rules) -> None:
+    """Refuse rules that the columns of events do not allow."""
+    from pyspark.sql import types as st
+
+    columns.check_names(schema)
+    for name, role in ((rules.key, "key"), (rules.order, "order"), (rules.retract, "retract")):
+        if name is not None and name not in schema.fieldNames():
+            raise ArgumentError(f"{role} names {name!r}, which the events do not have")
+    if rules.key in _OUTPUT:
+        raise ArgumentError(f"the key cannot be called {rules.key!r}: rename the column")
+    if rules.retract and not isinstance(schema[rules.retract].dataType, st.BooleanType):
+        raise ArgumentError(f"the column {rules.retract!r} must be boolean")
 
 
 class Packing:
@@ -134,30 +164,41 @@ class Packing:
         """Pack the updates of one partition."""
         pace = worker.Pace(0.0)
         seen: set[int] = set()
+        place = worker.partition() << 32
         for table in worker.coalesce(batches, pace):
-            numbers = table.column(_BUCKET).to_numpy()
+            numbers = table.column(BUCKET).to_numpy()
             order = np.argsort(numbers, kind="stable")
-            rows = table.drop_columns([_BUCKET]).take(pa.array(order)).combine_chunks()
+            rows = table.drop_columns([BUCKET]).take(pa.array(order)).combine_chunks()
             ends = np.searchsorted(numbers[order], np.arange(self.buckets + 1))
             present = [at for at in range(self.buckets) if ends[at] < ends[at + 1]]
             blobs = [to_bytes(rows.slice(ends[at], ends[at + 1] - ends[at])) for at in present]
             seen.update(present)
-            yield _packed(present, blobs)
+            yield _packed(present, place, blobs)
+            place += 1
+            worker.freeze()
         rest = [at for at in range(self.buckets) if at not in seen]
         if seen and rest:
-            yield _packed(rest, [b""] * len(rest))
+            yield _packed(rest, place, [b""] * len(rest))
 
 
-def _packed(numbers: list[int], blobs: list[bytes]) -> pa.RecordBatch:
-    columns = [pa.array(numbers, pa.int32()), pa.array(blobs, pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, [_BUCKET, _BLOB])
+def _packed(numbers: list[int], place: int, blobs: list[bytes]) -> pa.RecordBatch:
+    places = pa.array(np.full(len(numbers), place))
+    columns = [pa.array(numbers, pa.int32()), places, pa.array(blobs, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, [BUCKET, PLACE, BLOB])
+
+
+def unpacked(packed: Iterable[tuple[int, bytes]]) -> pa.Table | None:
+    """Return the updates of one bucket in the order in which they came; None where none did."""
+    blobs = [blob for _, blob in sorted(packed, key=itemgetter(0)) if len(blob)]
+    return pa.concat_tables(map(from_bytes, blobs)) if blobs else None
 
 
 def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Turn packed transitions into rows: what the last `mapInArrow` runs."""
     for batch in batches:
         for blob in batch.column(0):
-            yield from from_bytes(blob.as_py()).combine_chunks().to_batches()
+            yield from from_bytes(blob.as_buffer()).combine_chunks().to_batches()
+            worker.freeze()
 
 
 class Subscriptions:
@@ -168,6 +209,12 @@ class Subscriptions:
         self._now = now
         self._held = worker.opened(path, now.version, now.now)
         self._old: dict[Pin, Matcher] = {}
+
+    def is_of(self, path: str, now: Pin) -> bool:
+        """Whether these are the subscriptions of a store and a moment, and nobody moved them on."""
+        held = self._held
+        is_still = held.version == now.version and (held.clock.now == now.now or not held.has_ends)
+        return (self._path, self._now) == (path, now) and is_still
 
     def __call__(self, pin: Pin) -> Matcher:
         """Return the matcher of a pin; that of now where nothing has changed since."""
@@ -186,39 +233,59 @@ _last: list[Subscriptions] = []
 """The subscriptions of the micro-batch that this process worked on last: a cache."""
 
 
-def _subscriptions(path: str, now: Pin) -> Subscriptions:
-    if not _last or (_last[0]._path, _last[0]._now) != (path, now):
+def subscriptions_of(path: str, now: Pin) -> Subscriptions:
+    """Return the subscriptions of a store as of a pin, opened before or now."""
+    if not _last or not _last[0].is_of(path, now):
         _last[:] = [Subscriptions(path, now)]
     return _last[0]
 
 
+def step_bucket(
+    value: Any, packed: Iterable[tuple[int, bytes]], path: str, rules: Rules, is_text: bool
+) -> bytes | None:
+    """Step the bucket of a `ValueState` on by a micro-batch; return its transitions, packed."""
+    now = Pin(*worker.moment_of(worker.Source(path, None, None))[1:])
+    held = value.get()
+    state = None if held is None else State.from_bytes(bytes(held[0]))
+    new, found = step(state, unpacked(packed), now, rules, subscriptions_of(path, now))
+    if new is None:
+        value.clear()
+    elif new is not state:
+        value.update((new.to_bytes(),))
+    worker.freeze()
+    table = found.to_table(is_text)
+    return None if table is None else to_bytes(table)
+
+
 def _processor(path: str, rules: Rules, is_text: bool) -> Any:
-    """Return what `transformWithStateInPandas` runs; PySpark is imported when it is asked for."""
-    import pandas as pd
+    """Return what `transformWithStateInPandas` runs; PySpark is imported when it is asked for.
+
+    At each start of a query Spark runs `init` in a new process, which nothing is imported for.
+    """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    given = astuple(rules)
 
     class Buckets(StatefulProcessor):
         """Steps each bucket on by a micro-batch."""
 
         def init(self, handle: Any) -> None:
-            self._state = handle.getValueState("publications", "values binary")
+            self._value = handle.getValueState("publications", "values binary")
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-            now = Pin(*worker.moment_of(worker.Source(path, None, None))[1:])
-            blobs = [bytes(blob) for frame in rows for blob in frame.iloc[:, -1] if len(blob)]
-            tables = [from_bytes(blob) for blob in blobs]
-            updates = pa.concat_tables(tables) if tables else None
-            held = self._state.get()
-            state = None if held is None else State.from_bytes(bytes(held[0]))
-            new, found = step(state, updates, now, rules, _subscriptions(path, now))
-            if new is None:
-                self._state.clear()
-            elif new is not state:
-                self._state.update((new.to_bytes(),))
-            worker.freeze()
-            table = found.to_table(is_text)
-            if table is not None:
-                yield pd.DataFrame({_BLOB: [to_bytes(table)]})
+            import pandas as pd
+
+            from tocsin.spark import publications, tracking
+
+            packed = [
+                (int(place), bytes(blob))
+                for frame in rows
+                for place, blob in zip(frame.iloc[:, -2], frame.iloc[:, -1], strict=True)
+            ]
+            rules = publications.Rules(*given)
+            found = tracking.step_bucket(self._value, packed, path, rules, is_text)
+            if found is not None:
+                yield pd.DataFrame({tracking.BLOB: [found]})
 
         def close(self) -> None:
             pass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import pytest
 
 from tocsin.errors import ConfigError, PipelineError
 from tocsin.model import Kind
-from tocsin.spark.pipeline.config import from_mapping, load
+from tocsin.spark.pipeline.config import Tracking, from_mapping, load
 from tocsin.spark.pipeline.template import TEMPLATE
+from tocsin.spark.publications import Rules
 
 
 def whole(**changes: Any) -> dict[str, Any]:
@@ -22,6 +25,12 @@ def whole(**changes: Any) -> dict[str, Any]:
         **changes,
     }
     return {key: value for key, value in values.items() if value is not None}
+
+
+def tracking(transitions: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
+    """Return the tables of a pipeline that tells of transitions."""
+    pipeline = {"subscriptions": "store", "mode": "transitions"}
+    return {"pipeline": pipeline, "transitions": transitions, **more}
 
 
 def test_the_template_is_a_good_configuration(tmp_path: Path) -> None:
@@ -45,6 +54,18 @@ def test_what_the_template_shows_as_a_comment_is_known_too(tmp_path: Path) -> No
     config = load(place)
     assert config.trigger == 2.0
     assert config.required == ("firm",)
+
+
+def test_the_template_shows_all_that_transitions_take() -> None:
+    shown = TEMPLATE.split("# [transitions]")[1].split("\n\n")[0]
+    lines = [line.removeprefix("# ") for line in shown.splitlines() if " = " in line]
+    keys = tomllib.loads("\n".join(lines))
+    attributes = {"firm": "string", "time": "timestamp", "gone": "boolean"}
+    config = from_mapping(whole(**tracking(keys, event={"attributes": attributes})))
+    assert config.tracking == Tracking(Rules("firm", "time", "gone", 3600.0), 16)
+    assert config.tells == "transitions"
+    assert config.required == ("firm",)
+    assert len(keys) == len(fields(Rules)) + 1
 
 
 def test_paths_are_taken_from_the_folder_of_the_file_and_urls_are_left_alone(
@@ -106,7 +127,6 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("match.keep", {"match": {"keep": ["firm", "firm"]}}, "twice"),
     ("match.unmatched", {"match": {"unmatched": "yes"}}, "true or false"),
     ("match.unmatched", {"match": {"unmatched": True, "output": "arrays"}}, "rows"),
-    ("match.mode", {"match": {"mode": "partitioned", "unmatched": True}}, "rows"),
     ("match.output", {"match": {"output": "lists"}}, "choose rows"),
     ("sinks", {"sinks": {"kind": "parquet"}}, "[[sinks]]"),
     ("sinks[0].kind", {"sinks": [{}]}, "is missing"),
@@ -116,6 +136,23 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("spark.conf.x", {"spark": {"conf": {"x": {}}}}, "text"),
     ("statistics.every", {"statistics": {"every": "often"}}, "not a time"),
     ("sink", {"sink": []}, "'sinks'?"),
+    ("pipeline.mode", {"pipeline": {"subscriptions": "s", "mode": "all"}}, "choose matches"),
+    ("match.mode", {"match": {"mode": "transitions"}}, "pipeline.mode"),
+    ("transitions", {"transitions": {"key": "firm"}}, "goes with pipeline.mode"),
+    ("transitions", tracking(None), "is missing"),
+    ("transitions.key", tracking({}), "is missing"),
+    ("transitions.key", tracking({"key": "vehicle"}), "'vehicle' is not among"),
+    ("transitions.key", tracking({"key": "kind"}), "have such a column"),
+    ("transitions.order", tracking({"key": "firm", "order": "time"}), "'time' is not among"),
+    ("transitions.retract", tracking({"key": "firm", "retract": "price"}), "must be boolean"),
+    ("transitions.ttl", tracking({"key": "firm", "ttl": "0 s"}), "more than nothing"),
+    ("transitions.ttl", tracking({"key": "firm", "ttl": "long"}), "not a time"),
+    ("transitions.buckets", tracking({"key": "firm", "buckets": 0}), "at least 1"),
+    ("transitions.keys", tracking({"key": "firm", "keys": "x"}), "'key'?"),
+    ("match.keep", tracking({"key": "firm"}, match={"keep": ["firm"]}), "only: a transition has"),
+    ("match.output", tracking({"key": "firm"}, match={"output": "arrays"}), "matches"),
+    ("match.unmatched", tracking({"key": "firm"}, match={"unmatched": True}), "matches"),
+    ("match.mode", tracking({"key": "firm"}, match={"mode": "partitioned"}), "matches"),
 ]
 
 

@@ -6,6 +6,8 @@ timing     matchers that are filled step by step, and processor time for an even
 fabret     seed 001, figure 3 and section 6.2.2
 adaptivity seed 001, figure 4
 aguilera   seed 000: growth of the matching tree, and its optimisations
+zhao       seed 003, figures 6 to 12
+jayaram    seed 004: matching, look-ups, updates against re-subscription
 papers     the list of papers; runs the experiments and writes page and tables
 page       outcomes → one HTML page
 ========== ========================================================================================

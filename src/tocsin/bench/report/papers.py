@@ -16,7 +16,7 @@ from typing import Any
 
 from tocsin.bench.machine import machine, one_core, versions
 from tocsin.bench.plot import render as render_plot
-from tocsin.bench.report import adaptivity, aguilera, fabret
+from tocsin.bench.report import adaptivity, aguilera, fabret, jayaram, zhao
 from tocsin.bench.report.outcome import PAPER_SIZE, Outcome, Paper, Scale
 from tocsin.bench.report.page import Section, finding_rows, render_page, to_csv
 from tocsin.bench.steps import Progress
@@ -39,6 +39,20 @@ PAPERS: tuple[Paper, ...] = (
         "F. Fabret, F. Llirbat, A. Jacobsen, J. Pereira, K. Ross, D. Shasha: Efficient Matching "
         "Algorithms for Publish and Subscribe Systems, INRIA RR-4089, 2000.",
         fabret.EXPERIMENTS + adaptivity.EXPERIMENTS,
+    ),
+    Paper(
+        "003",
+        "TAMA",
+        "Y. Zhao, J. Wu: Towards Approximate Event Processing in a Large-Scale Content-Based "
+        "Network, ICDCS 2011.",
+        zhao.EXPERIMENTS,
+    ),
+    Paper(
+        "004",
+        "FASTINT",
+        "K. R. Jayaram, W. Wang, P. Eugster: Subscription Normalization for Effective "
+        "Content-Based Messaging, IEEE TPDS 2015.",
+        jayaram.EXPERIMENTS,
     ),
 )
 

@@ -56,6 +56,7 @@ class Gate:
                     answer = problem(NotAllowedError(wrong, known=True))
                     await answer(scope, receive, send)
                 return
+            scope[streams.SEND] = send
         await self.app(scope, receive, send)
 
     def _wrong(self, asked: HTTPConnection) -> str | None:

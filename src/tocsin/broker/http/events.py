@@ -16,6 +16,7 @@ from tocsin.broker.events import Event, check_type, from_cloudevent, from_json
 from tocsin.broker.http.requests import JsonResponse, body_of, broker_of, principal_of
 from tocsin.broker.keyed import Terms, to_terms
 from tocsin.broker.protocol import cloudevents, json_text
+from tocsin.broker.telemetry import of_sender
 from tocsin.broker.topics import Topics
 from tocsin.errors import EventError, LimitError
 
@@ -50,7 +51,8 @@ async def publish(request: Request, events: list[Event]) -> Receipt:
     for type in {event.type for event in events}:
         principal.may_publish(type)
     principal.bucket.take(len(events))
-    return await broker.publish(events)
+    with of_sender(broker.telemetry, request.headers):
+        return await broker.publish(events)
 
 
 def shown(events: list[Event], receipt: Receipt) -> dict[str, int]:

@@ -103,6 +103,7 @@ async def post_condition(request: Request) -> Response:
             to_params(asked.get("params")),
             broker.topics.event_type(type),
             [event for event in recent if type is None or event.type == type],
+            broker.config.limits.max_conjunctions,
         )
     except SubscriptionError as error:
         return problem(error)
@@ -110,7 +111,11 @@ async def post_condition(request: Request) -> Response:
 
 
 def try_condition(
-    where: str, params: dict[str, object], event_type: EventType | None, recent: list[Event]
+    where: str,
+    params: dict[str, object],
+    event_type: EventType | None,
+    recent: list[Event],
+    max_conjunctions: int,
 ) -> dict[str, Any]:
     """Return a condition's normal form, where it would be indexed, and what it would match."""
     expression = parse(where)
@@ -119,7 +124,7 @@ def try_condition(
     if set(names) - set(params):
         return found
     bound = bind(expression, {name: params[name] for name in names})
-    form = normalize(bound, event_type)
+    form = normalize(bound, event_type, limit=max_conjunctions)
     matcher = Matcher(event_type)
     matcher.subscribe("it", where, {name: params[name] for name in names} or None)
     hits = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,33 +39,71 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 
+SEND = "tocsin.send"
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class EventStream(Response):
-    """An answer that goes on until either side ends it."""
+    """An answer that goes on until either side ends it.
 
-    def __init__(self, chunks: AsyncGenerator[bytes], session: StreamSession) -> None:
+    It is written without layers between: a thousand streams get a message each at once.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        heard: Sequence[Subscription],
+        session: StreamSession,
+        consumer: Consumer | None,
+    ) -> None:
         self.status_code = 200
         self.media_type = "text/event-stream"
         self.background = None
-        self.chunks = chunks
+        self.broker = broker
+        self.heard = heard
         self.session = session
+        self.consumer = consumer
         self.init_headers(_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send chunks as they come."""
-        self.session.transport = scope.get("state", {}).get("transport")
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
+        """Send messages as they come."""
+        broker, session = self.broker, self.session
+        session.transport = scope.get("state", {}).get("transport")
+        broker.n_connections += 1
+        broker.streams.add(session)
         watching = asyncio.create_task(self._watch(receive))
         try:
-            async for chunk in self.chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(head)
+            await self._write(scope.get(SEND, send))  # from here on nothing between is needed
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             watching.cancel()
-            await self.chunks.aclose()
+            broker.n_connections -= 1
+            broker.streams.discard(session)
+            session.end()
+            for each in self.heard:
+                stop_listening(each, session, self.consumer)
+
+    async def _write(self, send: Send) -> None:
+        session, consumer = self.session, self.consumer
+        wait = self.broker.config.heart_beat_ms / 1000
+        messages = [b": here you are\n\n"]
+        while True:
+            for chunk in _chunks(messages):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if consumer is not None:
+                consumer.written()
+            if session.closed is not None and not len(session.outbox):
+                end = sse.encode("closed", json_text.write({"reason": session.closed}))
+                await send({"type": "http.response.body", "body": end, "more_body": True})
+                return
+            messages = await session.take(wait)
+            if not messages and session.closed is None:
+                if self.heard[0].id not in self.broker.registry.by_id:
+                    session.close("unsubscribed")
+                else:
+                    messages = [sse.COMMENT]
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -127,35 +165,7 @@ async def get_stream(request: Request) -> Response:
     consumer = await listen(
         broker, found, session, ack == "auto", lambda: session.close("replaced"), last or 0
     )
-    return EventStream(_messages(broker, found, session, consumer), session)
-
-
-async def _messages(
-    broker: Broker, found: Subscription, session: StreamSession, consumer: Consumer | None
-) -> AsyncGenerator[bytes]:
-    broker.n_connections += 1
-    broker.streams.add(session)
-    wait = broker.config.heart_beat_ms / 1000
-    try:
-        yield b": here you are\n\n"
-        while True:
-            messages = await session.take(wait)
-            for chunk in _chunks(messages):
-                yield chunk
-            if consumer is not None:
-                consumer.written()
-            if session.closed is not None and not len(session.outbox):
-                yield sse.encode("closed", json_text.write({"reason": session.closed}))
-                return
-            if not messages:
-                if found.id not in broker.registry.by_id:
-                    session.close("unsubscribed")
-                else:
-                    yield sse.COMMENT
-    finally:
-        broker.n_connections -= 1
-        broker.streams.discard(session)
-        stop_listening(found, session, consumer)
+    return EventStream(broker, [found], session, consumer)
 
 
 def _chunks(messages: list[bytes]) -> list[bytes]:
@@ -172,28 +182,15 @@ async def get_streams(request: Request) -> Response:
         raise ArgumentError("give the prefix of the subscriptions' ids")
     mine = [
         each
-        for each in broker.registry.by_id.values()
-        if each.id.startswith(prefix)
-        and not each.wanted.durable
-        and principal.may_see(each.wanted.owner)
+        for each in broker.registry.beginning(prefix)
+        if not each.wanted.durable and principal.may_see(each.wanted.owner)
     ]
     if not mine:
         raise UnknownSubscriptionError(prefix)
     session = new_session(broker, principal, as_sse=True)
-    return EventStream(_messages_of_many(broker, mine, session), session)
-
-
-async def _messages_of_many(
-    broker: Broker, mine: list[Subscription], session: StreamSession
-) -> AsyncGenerator[bytes]:
-    try:
-        for each in mine:
-            await broker.listen(each, session)
-        async for chunk in _messages(broker, mine[0], session, None):
-            yield chunk
-    finally:
-        for each in mine:
-            stop_listening(each, session, None)
+    for each in mine:
+        await broker.listen(each, session)
+    return EventStream(broker, mine, session, None)
 
 
 class Socket:
@@ -219,6 +216,7 @@ class Socket:
             await asyncio.gather(writer, return_exceptions=True)
             self.broker.n_connections -= 1
             self.broker.streams.discard(self.session)
+            self.session.end()
             for found, consumer in self.heard.values():
                 stop_listening(found, self.session, consumer)
             if self.made:
@@ -250,7 +248,8 @@ class Socket:
             asked = json_text.read(raw)
             if not isinstance(asked, dict):
                 raise ArgumentError("an operation is a JSON object")
-            ref = {"ref": asked.pop("ref")} if "ref" in asked else {}
+            if "ref" in asked:
+                ref = {"ref": _to_ref(asked.pop("ref"))}
             answer = {**await self._do(asked), **ref}
         except TocsinError as error:
             self.broker.metrics.refused += 1
@@ -349,6 +348,13 @@ class Socket:
         if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 1 << 63 for i in ids):
             raise ArgumentError("ack takes upto, a number, or ids, an array of them")
         return {"acknowledged": await self.broker.acknowledge_ids(found, ids)}
+
+
+def _to_ref(found: object) -> object:
+    """Return what an answer refers to: a text or a number of the client's."""
+    if not isinstance(found, str | int | float | None):
+        raise ArgumentError("ref is a text or a number")
+    return found
 
 
 async def websocket(socket: WebSocket) -> None:

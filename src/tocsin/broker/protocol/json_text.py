@@ -17,6 +17,8 @@ import orjson
 from tocsin.errors import EventError
 from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
 
+_SHALLOW = 200
+_SHORT = 1 << 16
 _may_be_inexact = re.compile(rb"\d{19}|[eE]\+?0*[1-9]\d\d|\\u[dD]").search
 
 
@@ -70,8 +72,21 @@ def to_number(text: str | None) -> int | None:
 
 
 def write(value: object) -> bytes:
-    """Return a JSON text without line breaks."""
-    return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_text)
+    """Return a JSON text without line breaks; refuse a value that is nested too deep."""
+    try:
+        found = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_text)
+        # A text keeps the memory that it was written into, four kilobytes for a short one.
+        return bytes(memoryview(found)) if len(found) < _SHORT else found
+    except TypeError as error:  # what orjson reads may be deeper than what it writes
+        if "ecursion" not in str(error):
+            raise
+        raise EventError("nested too deep") from None
+
+
+def check_depth(raw: bytes, value: object) -> None:
+    """Refuse a value that could not be written again."""
+    if raw.count(b"{") + raw.count(b"[") > _SHALLOW:
+        write(value)
 
 
 def _to_text(value: object) -> str:

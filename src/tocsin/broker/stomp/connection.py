@@ -22,6 +22,7 @@ from tocsin.broker.protocol import stomp as codec
 from tocsin.broker.protocol.stomp import Frame
 from tocsin.broker.stomp.link import Link, Owner
 from tocsin.broker.subscription import Subscription, Wanted
+from tocsin.broker.telemetry import of_sender
 from tocsin.errors import (
     DuplicateSubscriptionError,
     LimitError,
@@ -157,7 +158,8 @@ class Connection(Link):
         self._offer(frame, events)
 
     def _offer(self, frame: Frame, events: list[Event]) -> None:
-        future = self.broker.offer(events)
+        with of_sender(self.broker.telemetry, frame.headers):
+            future = self.broker.offer(events)
         self._unsettled.add(future)
         future.add_done_callback(lambda done: self._settled(frame, done))
 

@@ -6,6 +6,9 @@ were given, the events set aside, and the metrics of the batch.
 The version of the subscriptions and the moment at which they are seen are pinned in the store
 before anything is matched. A replay of the batch, after whatever crash, finds the pin, and finds
 which of the tables have the batch already. What it does again gives the same rows.
+
+In the mode `transitions`, events are updates of publications that `keeping` keeps, and the sinks
+are given what began and what ceased to match.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from tocsin.spark.matching import matched
 from tocsin.spark.pipeline import sources, statistics
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import open_folder
+from tocsin.spark.pipeline.keeping import Keeper
 from tocsin.spark.pipeline.lines import CODE, ORIGINAL, REASON, TEXT, parser
 from tocsin.spark.pipeline.metrics import BatchMetrics, has_metrics, write_metrics
 from tocsin.spark.pipeline.sinks import open_sinks
@@ -56,6 +60,8 @@ class BatchRunner:
         self.unmatched = Table(f"{config.output}/unmatched", spark)
         self.sampler = statistics.Sampler(config, self.folder)
         self.ids = self._choose_ids()
+        is_text = self.ids == "string"
+        self.keeper = Keeper(config, spark, is_text) if config.tracking else None
         self._drift: tuple[object, tuple[str, ...]] = (None, ())
 
     def _choose_ids(self) -> str:
@@ -108,6 +114,8 @@ class BatchRunner:
         )
         write_metrics(self.folder, metrics)
         self._let_go(query, number)
+        if self.keeper is not None:
+            self.keeper.tidy(batch)
         self.on_batch(metrics)
         return metrics
 
@@ -157,7 +165,7 @@ class _Work:
         """Do all the steps; return the counts of the batch."""
         with self.clock.stage("read"):
             taken = sources.take(self.config, self.runner.spark, frame)
-        if taken.is_empty:
+        if taken.is_empty and self.runner.keeper is None:
             return self._counts(0, 0, 0, None, taken.arrived)
         with self.clock.stage("parse"):
             parts, some_bad = self._parse(taken)
@@ -167,15 +175,21 @@ class _Work:
         good = None if events is None else self._good(events, some_bad)
         n_unmatched: int | None = 0 if self.config.unmatched else None
         n_matches = 0
-        if good is not None:
-            n_seen, n_matches, n_unmatched = self._match(good, n_events)
-            n_events = n_seen
+        tracked: dict[str, int] = {}
+        if self.runner.keeper is not None:
+            good = None if some_bad and n_bad == n_events else good
+            tracked = self._track(self.runner.keeper, good)
+            n_updates = tracked.pop("events")
+            n_events = n_events or n_updates
+            n_matches = tracked["entered"] + tracked["left"]
+        elif good is not None:
+            n_events, n_matches, n_unmatched = self._match(good, n_events)
         with self.clock.stage("statistics"):
             if good is not None:
                 self.runner.sampler.add(good, n_events, self.batch)
         n_events += len(taken.unreadable)
         earliest = taken.arrived if arrived is None else arrived
-        return self._counts(n_events, n_matches, n_bad, n_unmatched, earliest)
+        return {**self._counts(n_events, n_matches, n_bad, n_unmatched, earliest), **tracked}
 
     def _counts(
         self, events: int, matches: int, bad: int, unmatched: int | None, arrived: float | None
@@ -310,6 +324,25 @@ class _Work:
         if counting:  # nothing was seen where the sink had the batch already
             n_events = good.count() if is_there else int(seen.get["events"])
         return n_events, n_matches, n_unmatched
+
+    def _track(self, keeper: Keeper, good: DataFrame | None) -> dict[str, int]:
+        """Update publications and hand transitions to the sinks; return what was counted."""
+        if good is not None:
+            good = good.drop(ORIGIN)
+            self._say(self.runner.drift_of(good.schema, self.batch))
+        with self.clock.stage("transitions"):
+            kept = keeper.step(good, self.batch)
+        notifications = keeper.transitions(kept)
+        for sink in self.runner.sinks:
+            with self.clock.stage(sink.name):
+                if notifications is not None:
+                    sink.write(notifications, self.batch)
+        return {
+            "events": kept.events,
+            "publications": kept.publications,
+            "entered": kept.entered,
+            "left": kept.left,
+        }
 
     def _notifications(self, good: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         keep = self._kept(good)

@@ -17,12 +17,14 @@ from typing import Any
 from tocsin.errors import ArgumentError, ConfigError
 from tocsin.model import EventType, Kind
 from tocsin.spark.pipeline.sections import Section
+from tocsin.spark.publications import Rules
 
 FILE_FORMATS = ("json", "csv", "parquet")
 SOURCES = (*FILE_FORMATS, "kafka", "generated", "frame")
 SINKS = ("parquet", "delta", "kafka", "console")
 OUTPUTS = ("rows", "arrays")
-MODES = ("auto", "replicated", "partitioned")
+MODES = ("matches", "transitions")
+PLACEMENTS = ("auto", "replicated", "partitioned")
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?) *(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h)")
 _SECONDS = {"m": 60.0, "h": 3600.0, "s": 1.0}
 
@@ -62,6 +64,14 @@ class Sink:
 
 
 @dataclass(frozen=True)
+class Tracking:
+    """How events are publications, and into how many buckets these are divided."""
+
+    rules: Rules
+    buckets: int = 16
+
+
+@dataclass(frozen=True)
 class Config:
     """A pipeline: source, event type, subscriptions, sinks, and how Spark is to run it."""
 
@@ -77,6 +87,7 @@ class Config:
     shape: str = "rows"
     mode: str = "auto"
     unmatched: bool = False
+    tracking: Tracking | None = None
     trigger: float | None = 0.0
     retain: int = 100
     sample: int = 20_000
@@ -84,6 +95,11 @@ class Config:
     master: str = "local[*]"
     spark: Mapping[str, str] = field(default_factory=dict)
     path: str | None = None
+
+    @property
+    def tells(self) -> str:
+        """What the notifications are: one of MODES."""
+        return "matches" if self.tracking is None else "transitions"
 
     @property
     def table(self) -> str:
@@ -119,6 +135,9 @@ def from_mapping(
     event_type, required = _event(top.section("event", optional=True))
     source = _source(top.section("source"))
     sinks = _sinks(top, output)
+    tracking = _tracking(top, whole.choice("mode", MODES, MODES[0]))
+    if tracking is not None:
+        required = tuple(dict.fromkeys((*required, tracking.rules.key)))
     match = top.section("match", optional=True)
     statistics = top.section("statistics", optional=True)
     spark = top.section("spark", optional=True)
@@ -135,8 +154,9 @@ def from_mapping(
         required=required,
         keep=match.texts("keep", None),
         shape=match.choice("output", OUTPUTS, "rows"),
-        mode=match.choice("mode", MODES, "auto"),
+        mode=_placement(match),
         unmatched=match.flag("unmatched", False),
+        tracking=tracking,
         sample=statistics.number("sample", 20_000, 0),
         sample_seconds=_seconds(statistics, "every", 30.0),
         master=spark.text("master", "local[*]"),
@@ -147,6 +167,38 @@ def from_mapping(
         section.finish()
     _check(config, top)
     return config
+
+
+def _tracking(top: Section, mode: str) -> Tracking | None:
+    """Return how publications are tracked; None where every match is told of."""
+    if mode == "matches":
+        if top.peek("transitions") is not None:
+            raise top.wrong("transitions", 'goes with pipeline.mode = "transitions" only')
+        return None
+    section = top.section("transitions")
+    ttl = _seconds(section, "ttl", 0.0)
+    if ttl == 0.0 and section.peek("ttl") is not None:
+        raise section.wrong("ttl", "must be more than nothing")
+    rules = Rules(
+        key=section.text("key"),
+        order=section.text("order") if section.peek("order") is not None else None,
+        retract=section.text("retract") if section.peek("retract") is not None else None,
+        ttl=ttl or None,
+        partial=section.flag("partial", False),
+    )
+    if rules.key in ("subscription", "kind"):
+        raise section.wrong("key", f"cannot be {rules.key!r}: transitions have such a column")
+    found = Tracking(rules, section.number("buckets", 16, 1))
+    section.finish()
+    return found
+
+
+def _placement(match: Section) -> str:
+    if match.peek("mode") == "transitions":
+        raise match.wrong(
+            "mode", 'says where subscriptions are; write pipeline.mode = "transitions"'
+        )
+    return match.choice("mode", PLACEMENTS, "auto")
 
 
 def _event(section: Section) -> tuple[EventType | None, tuple[str, ...]]:
@@ -257,10 +309,32 @@ def _check(config: Config, top: Section) -> None:
         )
     if config.unmatched and config.shape == "arrays":
         raise top.wrong("match.unmatched", 'goes with match.output = "rows" only')
-    if config.mode == "partitioned" and (config.unmatched or config.shape == "arrays"):
-        raise top.wrong("match.mode", 'partitioned goes with rows, and without "unmatched"')
+    if config.tracking is not None:
+        _check_tracking(config, config.tracking.rules, top)
     declared = config.event_type.attributes if config.event_type else {}
     if config.source.format in ("json", "csv", "kafka"):
         for name in config.keep or ():
             if name not in declared:
                 raise top.wrong("match.keep", f"{name!r} is not among event.attributes")
+
+
+def _check_tracking(config: Config, rules: Rules, top: Section) -> None:
+    """Check what goes with transitions, and that publications have what their rules name."""
+    only = 'goes with pipeline.mode = "matches" only'
+    if config.keep is not None:
+        more = ": a transition has its key, its subscription and its kind"
+        raise top.wrong("match.keep", only + more)
+    for key, is_used in (
+        ("output", config.shape != "rows"),
+        ("unmatched", config.unmatched),
+        ("mode", config.mode == "partitioned"),
+    ):
+        if is_used:
+            raise top.wrong(f"match.{key}", only)
+    declared = config.event_type.attributes if config.event_type else {}
+    for role, name in (("key", rules.key), ("order", rules.order), ("retract", rules.retract)):
+        if name is not None and name not in declared:
+            if config.source.format in ("json", "csv", "kafka"):
+                raise top.wrong(f"transitions.{role}", f"{name!r} is not among event.attributes")
+        elif role == "retract" and name and declared[name] is not Kind.BOOLEAN:
+            raise top.wrong("transitions.retract", f"{name!r} must be boolean")

@@ -25,7 +25,9 @@ class BatchMetrics:
     sinks were given.
     `lag` is the time in seconds between the arrival of the batch's oldest event at the source and
     the moment when its notifications were there to be read; None where the source does not say.
-    `ms` has the milliseconds by stage.
+    `ms` has the milliseconds by stage. Of a pipeline that tells of transitions, `publications`
+    counts those that are there after the batch, `entered` and `left` what began and what ceased to
+    match, which `matches` is the sum of.
     """
 
     query: str
@@ -42,6 +44,9 @@ class BatchMetrics:
     lag: float | None
     ms: Mapping[str, float] = field(default_factory=dict)
     drift: tuple[str, ...] = ()
+    publications: int | None = None
+    entered: int | None = None
+    left: int | None = None
 
     @property
     def seconds(self) -> float:

@@ -50,6 +50,9 @@ class Summary:
     quarantined: int = 0
     version: int = 0
     seconds: float = 0.0
+    entered: int | None = None
+    left: int | None = None
+    publications: int | None = None
 
     def plus(self, batch: BatchMetrics) -> Summary:
         """Return this with one more batch."""
@@ -60,7 +63,14 @@ class Summary:
             matches=self.matches + batch.matches,
             quarantined=self.quarantined + batch.quarantined,
             version=batch.version,
+            entered=_plus(self.entered, batch.entered),
+            left=_plus(self.left, batch.left),
+            publications=batch.publications,
         )
+
+
+def _plus(sum_so_far: int | None, number: int | None) -> int | None:
+    return sum_so_far if number is None else (sum_so_far or 0) + number
 
 
 class Pipeline:

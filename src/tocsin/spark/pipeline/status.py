@@ -28,6 +28,7 @@ class Status:
     """A pipeline as it stands."""
 
     name: str
+    mode: str
     output: str
     running: bool
     pid: int | None
@@ -37,6 +38,11 @@ class Status:
     events: int
     matches: int
     quarantined: int
+    entered: int | None
+    left: int | None
+    """How many matches began and how many ceased, where transitions are told of."""
+    publications: int | None
+    """How many publications there are after the last batch."""
     rate: float | None
     """Events a second over the last batches."""
     last: BatchMetrics | None
@@ -59,6 +65,7 @@ def status(config: Config) -> Status:
         problem = str(error)
     return Status(
         name=config.name,
+        mode=config.tells,
         output=config.output,
         running=bool(runner) and _is_alive(runner),
         pid=runner.get("pid"),
@@ -68,9 +75,18 @@ def status(config: Config) -> Status:
         events=sum(each.events for each in metrics),
         matches=sum(each.matches for each in metrics),
         quarantined=sum(each.quarantined for each in metrics),
+        entered=_sum(each.entered for each in metrics),
+        left=_sum(each.left for each in metrics),
+        publications=metrics[-1].publications if metrics else None,
         rate=rate(metrics[-_RECENT:]),
         last=metrics[-1] if metrics else None,
     )
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """Add up what is known; None where nothing is."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def rate(metrics: Iterable[BatchMetrics]) -> float | None:

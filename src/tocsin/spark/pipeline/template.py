@@ -10,6 +10,7 @@ name = "quotes"
 subscriptions = "subscriptions"   # a subscription store: tocsin subscriptions add ...
 output = "output"                 # tables of notifications, quarantine and metrics
 # checkpoint = "output/checkpoint"  # how far the query has come; keep it
+# mode = "matches"                # every match; or transitions: what begins and ceases, see below
 # trigger = "2 seconds"           # the time between micro-batches; "once": all there is, then stop
 
 # retain = 100                    # for so many batches the version they used is kept in the store
@@ -54,6 +55,16 @@ path = "events"
 # output = "rows"                 # a row a match; or arrays: a row an event, with all its matches
 # unmatched = false               # true: events that match nothing go to output/unmatched
 # mode = "auto"                   # how subscriptions are placed: auto, replicated or partitioned
+
+# For pipeline.mode = "transitions", instead of [match]: an event holds the current values of a
+# publication. Notifications have its key, the subscription, and ENTER or LEAVE.
+# [transitions]
+# key = "firm"                    # the attribute that says which publication; needed
+# order = "time"                  # which of several updates in a batch comes first
+# retract = "gone"                # a boolean attribute: true ends the publication
+# ttl = "1 hour"                  # without an update for so long it ends; default: never
+# partial = false                 # true: an absent attribute stays as it was
+# buckets = 16                    # a few for each core; cannot be changed later
 
 # Any number of sinks. Each gets every notification, once.
 [[sinks]]

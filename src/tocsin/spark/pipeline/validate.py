@@ -79,12 +79,13 @@ def validated(
     """Return a frame with its declared columns in order, and whether some rows may be bad."""
     from pyspark.sql import functions as f
 
-    if event_type is None:
+    required = tuple(required)
+    if event_type is None and not required:
         return frame, False
     columns = dict(frame.dtypes)
     reasons: list[tuple[Column, str, Column]] = []
     chosen: dict[str, Column] = {name: f.col(quoted(name)) for name in columns}
-    for name, kind in event_type.attributes.items():
+    for name, kind in event_type.attributes.items() if event_type else ():
         if name not in columns:
             continue
         here = f.col(quoted(name))

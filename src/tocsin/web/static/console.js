@@ -60,7 +60,8 @@ function take(old, now) {
   if (history.length > HISTORY) history.shift();
   const shown = [
     ["Events / s", point.events], ["Matches / s", rate("matches")],
-    ["Notifications / s", point.notifications], ["Subscriptions", now.subscriptions],
+    ["Transitions / s", rate("transitions")], ["Notifications / s", point.notifications],
+    ["Subscriptions", now.subscriptions], ["Publications", now.publications], ["Retained", now.retained],
     ["Connections", now.connections], ["Queue", now.queue_events], ["Unacknowledged", now.backlog],
     ["Dropped", now.dropped + now.overflowed], ["Dead letters", now.dead],
   ];
@@ -174,10 +175,14 @@ function showCondition(found) {
 
 async function publish(submitted) {
   submitted.preventDefault();
-  const type = $("publish-type").value.trim();
+  const query = new URLSearchParams();
+  for (const name of ["type", "key"]) {
+    const given = $(`publish-${name}`).value.trim();
+    if (given) query.set(name, given);
+  }
   try {
     const event = JSON.parse($("event").value);
-    const found = await post(`events${type ? `?type=${encodeURIComponent(type)}` : ""}`, event);
+    const found = await post(`events${query.size ? `?${query}` : ""}`, event);
     $("publish-result").textContent = `Published as ${found.last}; ${found.matches} matches`;
   } catch (error) {
     $("publish-result").textContent = error.message;
@@ -190,12 +195,15 @@ function watch(submitted) {
   const protocols = token ? ["tocsin", `bearer.${token}`] : ["tocsin"];
   socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, protocols);
   $("watch-button").textContent = "Stop";
-  socket.onopen = () => socket.send(JSON.stringify({ op: "subscribe", where: $("watch-where").value }));
+  const wanted = { op: "subscribe", where: $("watch-where").value, transitions: $("watch-transitions").checked };
+  socket.onopen = () => socket.send(JSON.stringify(wanted));
   socket.onmessage = (message) => {
     const found = JSON.parse(message.data);
     if (found.error) { $("watch-state").textContent = found.detail; socket.close(); return; }
     if (found.ok) { $("watch-state").textContent = "watching"; return; }
-    const line = element("li", `${new Date(found.published / 1000).toLocaleTimeString()} ${found.type ?? ""} ${JSON.stringify(found.event)}`);
+    const at = new Date(found.published / 1000).toLocaleTimeString();
+    const said = [at, found.transition, found.type, found.key, JSON.stringify(found.event), found.gone];
+    const line = element("li", said.filter((each) => each !== undefined).join(" "));
     $("watched").prepend(line);
     while ($("watched").children.length > 200) $("watched").lastChild.remove();
   };
@@ -215,6 +223,7 @@ async function listSubscriptions() {
       const row = document.createElement("tr");
       row.append(
         element("td", each.id), element("td", each.type ?? "every"), element("td", each.where),
+        element("td", each.transitions ? [each.transitions].flat().join(", ").replace("true", "transitions") : "matches"),
         element("td", each.durable ? "yes" : "no"), element("td", number(each.matched), "n"),
         element("td", number(each.pending), "n"), element("td", number(each.listeners), "n"));
       return row;
