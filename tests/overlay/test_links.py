@@ -140,7 +140,8 @@ def test_an_operator_sees_links_and_forgets_one(tmp_path: Path) -> None:
             assert http.delete("/overlay/links/b").status_code == 204
             assert http.delete("/overlay/links/nobody").status_code == 404
         with running(tmp_path / "alone") as alone, alone.client() as http:
-            assert http.get("/overlay").status_code == 503
+            assert http.get("/overlay").json()["links"] == []
+            assert http.delete("/overlay/links/b").status_code == 503
 
 
 def test_a_link_is_a_plain_url() -> None:
@@ -174,3 +175,23 @@ def test_a_stomp_message_and_a_cloudevent_cross_a_link_whole(tmp_path: Path) -> 
         assert second["event"]["n"] == "5"
         assert third["event"]["ce"]["source"] == "/s"
         assert third["type"] == "C"
+
+
+@pytest.mark.slow
+def test_transitions_are_right_at_another_broker(tmp_path: Path) -> None:
+    with network(tmp_path, "a", "b") as brokers:
+        with brokers["a"].client() as http:
+            for key, price in (("k1", 5), ("k2", 50)):
+                http.put(f"/publications/{key}", json={"price": price}).raise_for_status()
+        durable(brokers["b"], "plain", "price = 6")
+        durable(brokers["b"], "cheap", "price < 10", transitions=True)
+        wait_for(lambda: pending(brokers["b"], "cheap") == 1)  # of what was there before
+        with brokers["a"].client() as http:
+            http.put("/publications/k2", json={"price": 6}).raise_for_status()
+            http.put("/publications/k1", json={"price": 60}).raise_for_status()
+            http.delete("/publications/k2").raise_for_status()
+        wait_for(lambda: pending(brokers["b"], "cheap") == 4)
+        with brokers["b"].client() as http, http.stream("GET", "/subscriptions/cheap/stream") as it:
+            got = [(each["key"], each["transition"]) for each in read_messages(it, 4)]
+        assert got == [("k1", "ENTER"), ("k2", "ENTER"), ("k1", "LEAVE"), ("k2", "LEAVE")]
+        assert pending(brokers["b"], "plain") == 1

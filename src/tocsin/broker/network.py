@@ -7,7 +7,7 @@ which neighbours get an event, as subscriptions do. A broker that is in no netwo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tocsin.broker.events import Event
 from tocsin.broker.subscription import Subscription
@@ -27,6 +27,9 @@ class Network(Protocol):
 
     def subscribed(self, found: Subscription) -> None:
         """Take note of a subscription that is new or changed."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what an operator may want to know."""
 
     def unsubscribed(self, found: Subscription) -> None:
         """Take note of a subscription that is gone."""

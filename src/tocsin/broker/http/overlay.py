@@ -6,6 +6,7 @@ Enters: WebSockets of neighbours, requests of operators. Leaves: links, JSON.
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,7 +28,9 @@ def _hub_of(request: Request | WebSocket) -> Hub:
 async def get_overlay(request: Request) -> Response:
     """Show the network as this broker knows it."""
     principal_of(request).must_be_admin()
-    return JsonResponse(_hub_of(request).describe())
+    network = broker_of(request).network
+    alone: dict[str, Any] = {"name": None, "brokers": [], "links": []}
+    return JsonResponse(alone if network is None else network.describe())
 
 
 async def delete_link(request: Request) -> Response:
