@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tocsin import engines
 from tocsin.book.sources import OneSource
 from tocsin.encode.events import check_event, to_batch
-from tocsin.engines.protocol import Storable, Updatable
+from tocsin.engines.protocol import Engine, Storable, Updatable
 from tocsin.errors import (
     ArgumentError,
     BadRow,
@@ -47,6 +47,7 @@ from tocsin.loading import (
 from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.normalize import bind, normalize
+from tocsin.normalize.moving import Moves
 from tocsin.normalize.table import from_forms
 from tocsin.store.changes import Change, read_changes
 from tocsin.store.folder import Contents, Lineage, reading
@@ -95,8 +96,13 @@ class Matcher:
         self._options = options
         self._clock = clock
         self._book = SubscriptionBook()
-        self._engine = engines.make(engine, self._book, options)
+        self._use(engines.make(engine, self._book, options))
+        self._moves = Moves(event_type)
         self._lock = threading.RLock()
+
+    def _use(self, engine: Engine) -> None:
+        self._engine = engine
+        self._updatable = engine if isinstance(engine, Updatable) else None
 
     def subscribe(
         self,
@@ -129,7 +135,7 @@ class Matcher:
         replaced: int | None = None,
     ) -> None:
         form = normalize(bind(expression, source.params), self.event_type)
-        changes = self._engine if isinstance(self._engine, Updatable) else None
+        changes = self._updatable
         if replaced is not None:
             self._book.remove(np.array([replaced]))
             if changes is None:
@@ -205,6 +211,8 @@ class Matcher:
         with self._lock:
             self._expire()
             dense = self._dense(id)
+            if new is None and self._move(dense, values):
+                return
             expression, old_params = self._book.template(dense)
             if new is not None:
                 expression = new
@@ -214,6 +222,24 @@ class Matcher:
             merged = {k: v for k, v in old_params.items() if k in names} | values
             source = OneSource(where if where is not None else expression, merged)
             self._add_one(id, source, expression, self._book.valid_until(dense), replaced=dense)
+
+    def _move(self, dense: int, new: Mapping[str, object]) -> bool:
+        """Move bounds where they are, if the engine can and new parameters do nothing else."""
+        if self._updatable is None:
+            return False
+        where = self._book.where(dense)
+        moves = self._moves.of(where, new, lambda: self._book.template(dense)[1])
+        if not moves or not self._updatable.move(dense, moves):
+            return False
+        self._book.change(dense, new)
+        return True
+
+    def _resettle(self) -> None:
+        """Let what was changed in place be as if it had come so, for the book to be written."""
+        for dense in self._book.changed:
+            source = OneSource(*self._book.template(dense))
+            name, until = self._book.names[dense], self._book.valid_until(dense)
+            self._add_one(name, source, to_expression(source.where), until, replaced=dense)
 
     def unsubscribe(self, id: SubscriptionId) -> None:
         """Remove a subscription."""
@@ -312,6 +338,7 @@ class Matcher:
         """Return what is written of the subscriptions as they are now."""
         with self._lock:
             self._expire()
+            self._resettle()
             book, n, ids = self._book.parts(), len(self._book), self._book.kinds_of_ids
             index = self._engine.parts() if isinstance(self._engine, Storable) else None
         attributes = None if index is None else index.attributes
@@ -372,7 +399,7 @@ class Matcher:
         """Return a new matcher whose dense ids start at a number."""
         matcher = cls(*args, **options)
         matcher._book = SubscriptionBook(first)
-        matcher._engine = engines.make(matcher.engine, matcher._book, matcher._options)
+        matcher._use(engines.make(matcher.engine, matcher._book, matcher._options))
         return matcher
 
     def _fill(
@@ -380,7 +407,7 @@ class Matcher:
     ) -> None:
         """Take over what was saved; the engine that cannot is filled anew."""
         self._book = book
-        self._engine = engines.make(self.engine, book, options)
+        self._use(engines.make(self.engine, book, options))
         if saved.index is not None and isinstance(self._engine, Storable):
             self._engine.restore(saved.index, saved.segments)
         else:

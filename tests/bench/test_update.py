@@ -23,6 +23,11 @@ def test_both_ways_to_change_a_subscription_are_timed(engine: str) -> None:
     assert "fastint" not in update.render(result) or engine == "fastint"
 
 
+def test_drivers_are_updated_too() -> None:
+    result = update.run(subscriptions=400, updates=15, engine="fastint", name="H")
+    assert result["workload"] == "H"
+
+
 def test_the_command_prints_json() -> None:
     command = ["bench", "update", "--subscriptions", "300", "--updates", "5", "--json"]
     result = CliRunner().invoke(app, command)
@@ -33,3 +38,5 @@ def test_the_command_prints_json() -> None:
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(ArgumentError):
         update.run(subscriptions=0)
+    with pytest.raises(ArgumentError, match="no parameters"):
+        update.run(subscriptions=10, name="W0")

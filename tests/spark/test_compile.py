@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import tocsin
 from tocsin import spark as ts
 from tocsin.errors import ArgumentError, BadRowsError
+from tocsin.spark.routing import EVENT, PIECES, MergeTask
 from tocsin.workloads import workload
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ def test_a_store_in_parts_matches_as_one_matcher_does(spark: SparkSession, tmp_p
     for mode in ("replicated", "partitioned"):
         matches = ts.match(events, store, keep=["event"], mode=mode)
         assert found(matches) == expected, mode
+    arrays = ts.match(events, store, keep=["event"], mode="partitioned", output="arrays")
+    rows = arrays.collect()
+    assert sorted(row["event"] for row in rows) == list(range(800))
+    assert sorted((row["event"], id) for row in rows for id in row["subscriptions"]) == expected
 
 
 def test_changes_since_the_parts_were_made_count_in_both_placements(
@@ -52,11 +58,30 @@ def test_changes_since_the_parts_were_made_count_in_both_placements(
     store.remove([10, 50])
     store.update(20, where="x = 90")
     store.add({"id": [1000], "where": ["x = 50"]})
-    events = spark.createDataFrame([(10,), (50,), (90,)], "x int")
+    events = spark.createDataFrame([(10,), (50,), (90,), (90,), (500,)], "x int")
     expected = [(10, 8), (10, 9), (50, 48), (50, 49), (50, 1000)]
-    expected += [(90, 20), (90, 88), (90, 89), (90, 90)]
+    expected += 2 * [(90, 20), (90, 88), (90, 89), (90, 90)]
     for mode in ("replicated", "partitioned"):
-        assert found(ts.match(events, store, mode=mode)) == expected, mode
+        assert found(ts.match(events, store, mode=mode)) == sorted(expected), mode
+        whole = ts.match(events, store, mode=mode, output="arrays")
+        assert sorted((row["x"], *sorted(row["subscriptions"])) for row in whole.collect()) == [
+            *((10, 8, 9), (50, 48, 49, 1000), (90, 20, 88, 89, 90), (90, 20, 88, 89, 90), (500,)),
+        ]
+    assert whole.schema == ts.match(events, store, mode="replicated", output="arrays").schema
+
+
+def test_an_event_whose_pieces_do_not_all_come_is_no_result() -> None:
+    ids = pa.array([[1], [2, 3], [4]], pa.list_(pa.field("element", pa.int64(), False)))
+    pieces = pa.record_batch(
+        {"x": [7, 7, 8], EVENT: [5, 5, 6], PIECES: [2, 2, 1], "subscriptions": ids}
+    )
+    merged = pa.Table.from_batches(MergeTask()([pieces.slice(1), pieces.slice(0, 1)]))
+    assert merged.to_pylist() == [
+        {"x": 8, "subscriptions": [4]},
+        {"x": 7, "subscriptions": [2, 3, 1]},
+    ]
+    with pytest.raises(RuntimeError, match="pieces of an event are missing"):
+        list(MergeTask()([pieces.slice(1)]))
 
 
 def test_ids_that_stand_twice_anywhere_are_found(spark: SparkSession, tmp_path: Path) -> None:
@@ -142,7 +167,6 @@ def test_the_placement_is_chosen_by_size_and_replication_and_says_why(
         large = ts.placement(path, spark=spark)
         assert large.mode == "partitioned"
         assert "of 3 parts on average" in str(large)
-        assert ts.placement(path, spark=spark, output="arrays").mode == "replicated"
         assert "repartition" in _plan(ts.match(events, path)).lower()
         assert "repartition" not in _plan(ts.match(events, path, mode="replicated")).lower()
         wide = ts.generate_subscriptions(spark, "TW", 500)
@@ -153,8 +177,6 @@ def test_the_placement_is_chosen_by_size_and_replication_and_says_why(
         assert "but an event goes to" in spread.why
     finally:
         spark.conf.unset("spark.tocsin.replicated.limit")
-    with pytest.raises(ArgumentError, match="cannot be partitioned"):
-        ts.match(events, path, mode="partitioned", output="arrays")
     tocsin.Matcher().save(tmp_path / "plain")
     with pytest.raises(ArgumentError, match="no summaries"):
         ts.match(events, tmp_path / "plain", mode="partitioned")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -10,8 +11,8 @@ from tocsin.errors import ArgumentError
 from tocsin.language import parse
 from tocsin.model import Kind
 from tocsin.normalize import bind, normalize
+from tocsin.workloads import Highway, names, workload
 from tocsin.workloads import base as base_module
-from tocsin.workloads import names, workload
 
 ARROW_TYPES = {Kind.INTEGER: pa.int64(), Kind.FLOAT: pa.float64(), Kind.STRING: pa.string()}
 every_workload = pytest.mark.parametrize("name", names())
@@ -28,7 +29,7 @@ def tables(name, n, seed=0, first=0):
 
 
 def test_the_workloads_of_the_design_are_there():
-    assert names() == ("W0", "W1", "W2", "T", "TW", "M", "G")
+    assert names() == ("W0", "W1", "W2", "T", "TW", "M", "G", "H")
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
@@ -91,7 +92,7 @@ def test_subscriptions_have_the_columns_that_a_matcher_takes(name):
     assert texts.schema.names == ["id", "where"]
     assert texts["id"].to_pylist() == [100, 101, 102, 103, 104]
     assert sorted(set(rows["id"].to_pylist())) == texts["id"].to_pylist()
-    mixed = ["number", "text"] if name == "M" else ["value"]
+    mixed = ["number", "text"] if name in ("M", "H") else ["value"]
     assert rows.schema.names == ["id", "attribute", "op", *mixed]
     texts.validate(full=True)
     rows.validate(full=True)
@@ -126,8 +127,9 @@ def test_rows_describe_the_subscriptions_that_the_texts_describe(name):
         assert not all(from_text.holds(event) for event in others)
 
 
-def test_parameters_describe_the_subscriptions_that_the_texts_describe():
-    chosen = workload("M")
+@pytest.mark.parametrize("name", ["M", "H"])
+def test_parameters_describe_the_subscriptions_that_the_texts_describe(name):
+    chosen = workload(name)
     texts = dict(enumerate(chosen.subscription_texts(60)["where"].to_pylist()))
     for where, table in zip(chosen.templates, chosen.subscription_params(60), strict=True):
         for params in table.to_pylist():
@@ -137,7 +139,23 @@ def test_parameters_describe_the_subscriptions_that_the_texts_describe():
     assert not texts
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name != "M"])
+def test_drivers_move_along_their_road():
+    highway = workload("H")
+    assert isinstance(highway, Highway)
+    ids = np.arange(20)
+    found = pa.concat_tables(
+        t.select(["id", "low", "high"]) for t in highway.subscription_params(20)
+    )
+    rows = {row["id"]: (row["low"], row["high"]) for row in found.to_pylist()}
+    assert dict(zip(ids.tolist(), zip(*highway.ahead(ids, 0), strict=True), strict=True)) == rows
+    low, high = highway.ahead(ids, 3)
+    for id in ids.tolist():
+        before = rows[id]
+        assert low[id] == (before[0] + 3 * (1 + id % 2)) % highway.n_segments
+        assert high[id] - low[id] == before[1] - before[0]
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in ("M", "H")])
 def test_workloads_without_a_template_have_no_parameters(name):
     assert workload(name).templates == ()
     assert workload(name).subscription_params(3) == ()

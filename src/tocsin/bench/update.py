@@ -1,11 +1,12 @@
 """What a parametric update costs, against unsubscribing and subscribing again.
 
-Enters: an engine, how many subscriptions, updates and a seed. Leaves: a dictionary ready for JSON.
-Subscriptions are those of workload M, made of templates with parameters. Each update moves the
-price range of one of them. It is made by `Matcher.update(id, params=…)`, and by `unsubscribe` and
-`subscribe` with the same new parameters. After each change an event is matched, so that work which
-an engine puts off until then is seen: *delay* is the change and that match, less what such a match
-takes when nothing has changed.
+Enters: an engine, a workload, how many subscriptions, updates and a seed. Leaves: a dictionary
+ready for JSON. The workload is one whose subscriptions are made of templates with parameters: M,
+where each update moves the price range of one of them by up to a percent, or H, where it moves the
+segments that a driver watches by one or two. It is made by `Matcher.update(id, params=…)`, and by
+`unsubscribe` and `subscribe` with the same new parameters. After each change an event is matched,
+so that work which an engine puts off until then is seen: *delay* is the change and that match, less
+what such a match takes when nothing has changed.
 
 Times are processor time of this process, so that other programs do not count. After the updates a
 sample of events is matched by the matcher and by the oracle on the subscriptions that changed.
@@ -24,7 +25,7 @@ from tocsin.bench.machine import machine, one_core, versions
 from tocsin.bench.steps import Progress, Steps
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.workloads import workload
+from tocsin.workloads import Workload, workload
 
 Event = dict[str, object]
 Params = dict[str, object]
@@ -39,26 +40,32 @@ def run(
     engine: str = "auto",
     seed: int = 0,
     progress: Progress | None = None,
+    *,
+    name: str = "M",
 ) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
     if subscriptions < 1 or updates < 1:
         raise ArgumentError("this takes at least one subscription and one update")
+    chosen = workload(name)
+    if not chosen.templates:
+        raise ArgumentError(f"the subscriptions of {name} have no parameters; choose M or H")
     steps = Steps(progress, 4)
     with one_core():
         steps.start("load")
-        matcher, changeable = _load(engine, subscriptions, seed)
-        events = workload("M").events(updates + _WARM_UP, seed).to_pylist()
+        matcher, changeable = _load(chosen, engine, subscriptions, seed)
+        events = chosen.events(updates + _WARM_UP, seed).to_pylist()
         steps.finish()
         rounds = _Rounds(matcher, changeable, events, seed)
         figures: dict[str, float] = {}
-        for name, change in (("update", rounds.update), ("resubscribe", rounds.resubscribe)):
-            steps.start(name)
-            figures |= rounds.time(name, change, updates)
+        for how, change in (("update", rounds.update), ("resubscribe", rounds.resubscribe)):
+            steps.start(how)
+            figures |= rounds.time(how, change, updates)
             steps.finish()
         steps.start("check")
         rounds.check()
         steps.finish()
     return {
+        "workload": name,
         "engine": engine,
         "subscriptions": subscriptions,
         "updates": updates,
@@ -71,9 +78,10 @@ def run(
     }
 
 
-def _load(engine: str, n: int, seed: int) -> tuple[Matcher, dict[int, tuple[str, Params]]]:
+def _load(
+    chosen: Workload, engine: str, n: int, seed: int
+) -> tuple[Matcher, dict[int, tuple[str, Params]]]:
     """Return a matcher, and some of its subscriptions: their conditions and parameters."""
-    chosen = workload("M")
     matcher = Matcher(chosen.event_type, engine=engine)
     changeable: dict[int, tuple[str, Params]] = {}
     tables = chosen.subscription_params(n, seed)
@@ -133,11 +141,16 @@ class _Rounds:
         }
 
     def _moved(self, id: int) -> Params:
-        """Return a subscription's parameters with another range of prices."""
+        """Return a subscription's parameters with another range."""
         where, known = self.held[id]
-        old_low, old_high = float(str(known["low"])), float(str(known["high"]))
-        low = round(old_low * (1 + self.random.uniform(-0.01, 0.01)), 2)
-        params = known | {"low": low, "high": round(low + old_high - old_low, 2)}
+        low, high = known["low"], known["high"]
+        if isinstance(low, int) and isinstance(high, int):
+            step = 1 + id % 2
+            params = known | {"low": low + step, "high": high + step}
+        else:
+            old_low, old_high = float(str(low)), float(str(high))
+            new_low = round(old_low * (1 + self.random.uniform(-0.01, 0.01)), 2)
+            params = known | {"low": new_low, "high": round(new_low + old_high - old_low, 2)}
         self.held[id] = (where, params)
         self.changed.add(id)
         return params
@@ -155,7 +168,7 @@ class _Rounds:
 def render(result: Mapping[str, Any]) -> str:
     """Return the figures as a plain table."""
     lines = [
-        ("subscriptions", f"{result['subscriptions']:,} of M"),
+        ("subscriptions", f"{result['subscriptions']:,} of {result['workload']}"),
         ("engine", result["engine"]),
         ("update", f"{result['update_us']:,.1f} µs; delay {result['update_delay_us']:,.1f} µs"),
         (

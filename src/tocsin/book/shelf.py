@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tocsin.book.blocks import NEVER, SINGLES, Block, Names, singles_block, split
 from tocsin.book.ids import Ids
 from tocsin.book.sources import SinglesSource, Template
+from tocsin.language.expression import Expression
 from tocsin.model import SubscriptionId
 
 _LEAST_SHARE = 4
@@ -110,6 +111,11 @@ class Shelf:
         """Return a subscription's condition with its parameters beside it."""
         block, place = self._at(dense)
         return block.source.template(block.row(place))
+
+    def where(self, dense: int) -> str | Expression:
+        """Return a subscription's condition without its parameters."""
+        block, place = self._at(dense)
+        return block.source.where_at(block.row(place))
 
     def valid_until(self, dense: int) -> int | None:
         """Return the moment of a subscription's end, or None."""

@@ -50,6 +50,8 @@ follow each other, and one that changes publications is on disk before the next 
 subscription that must find what is there already takes its place among them (`Broker.in_order`). So
 the publications, the transitions told and the subscriptions they were told to are always of one
 moment, on disk too. Events may be retained for a time, for subscriptions that come later.
+
+**Several brokers.** `network.py` is the seam, `overlay/` what is behind it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ class Backlogs:
 
     def bound(self, found: Subscription) -> None:
         """Keep a backlog within its bound: the oldest goes."""
-        surplus = found.pending - self.config.max_backlog
+        most = int(found.wanted.options.get("max_backlog", self.config.max_backlog))
+        surplus = found.pending - most
         if surplus > 0 and found.wanted.options.get("overflow") != "refuse":
             found.missed += surplus
             self.metrics.overflowed += surplus

@@ -67,6 +67,13 @@ class Config:
     webhook_attempts: int = 8
     webhook_seconds: float = 10.0
     webhook_back_off: float = 1.0
+    name: str = ""
+    links: tuple[str, ...] = ()
+    link_token: str = ""
+    link_grade: str = "lub"
+    link_bound: int = 64
+    link_levels: int = 0
+    link_backlog: int = 1_000_000
     warm: bool = True
     telemetry: bool = False
     log: str = "info"
@@ -86,6 +93,10 @@ class Config:
                 ipaddress.ip_network(network)
             except ValueError as error:
                 raise ArgumentError(f"webhook_allow: {error}") from None
+        if len(self.name) > 100 or not self.name.isprintable():
+            raise ArgumentError("a broker's name is a text of at most 100 printable characters")
+        if self.is_networked and not self.http:
+            raise ArgumentError("a broker with links needs an HTTP listener")
         for listener in (self.http, self.stomp):
             if listener:
                 split_address(listener)
@@ -94,6 +105,11 @@ class Config:
     def needs_tokens(self) -> bool:
         """Whether clients must show a token: by default everywhere but on loopback."""
         return self.auth if self.auth is not None else not self.is_local
+
+    @property
+    def is_networked(self) -> bool:
+        """Whether the broker is part of a network: it has links, or takes those of others."""
+        return bool(self.name or self.links)
 
     @property
     def is_local(self) -> bool:

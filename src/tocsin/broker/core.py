@@ -25,6 +25,7 @@ from tocsin.broker.events import Event
 from tocsin.broker.fan_out import BLOCK, FanOut, Publish
 from tocsin.broker.fan_out import Receipt as Receipt
 from tocsin.broker.metrics import Metrics
+from tocsin.broker.network import Mark
 from tocsin.broker.storage import Storage
 from tocsin.broker.subscription import Session, Subscription
 from tocsin.broker.tokens import Principal
@@ -94,6 +95,9 @@ class Broker(FanOut):
         self.is_ready = True
 
     def _restore(self) -> None:
+        if self.network is not None:
+            self.registry.network = self.network
+            self.network.restore()
         self.registry.restore()
         self.past.restore(
             self.storage.first(schema.publications), self.storage.first(schema.retained)
@@ -132,7 +136,7 @@ class Broker(FanOut):
         await self.room()
         return await self.offer(events)
 
-    def offer(self, events: Sequence[Event]) -> asyncio.Future[Receipt]:
+    def offer(self, events: Sequence[Event], mark: Mark | None = None) -> asyncio.Future[Receipt]:
         """Publish without waiting for room: for callers that have asked `is_full`."""
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         if self.is_draining:
@@ -144,8 +148,10 @@ class Broker(FanOut):
             self._n_bytes += sum(len(event.text) for event in events)
             if not self.past.is_retaining:
                 self.past.is_retaining = any(e.retain_until is not None for e in events)
+            if self.network is not None and mark is None:
+                self.network.publishing(events)
             span = None if self.telemetry is None else self.telemetry.publish(len(events))
-            self._enqueue(Publish(events, future, span))
+            self._enqueue(Publish(events, future, span, mark))
         return future
 
     def _enqueue(self, item: Publish | _Job) -> None:

@@ -30,8 +30,9 @@ class Event:
 
     `attributes` is what conditions see; `text` is the same as a line of JSON. `headers`, `body` and
     `content_type` are what a STOMP or CloudEvents publisher sent, where it is not the text itself.
-    `retain_until` is when it is no longer kept for subscriptions to come. `Publication` has what an
-    event with a key has besides.
+    `retain_until` is when it is no longer kept for subscriptions to come.
+    `origin` and `source` tell where in a network it was published, and which neighbour it came
+    from. `Publication` has what an event with a key has besides.
     """
 
     key: str | None = None
@@ -39,8 +40,8 @@ class Event:
     moves: Sequence[tuple[int, int]] = ()
 
     __slots__ = (
-        "attributes", "body", "content_type", "headers", "json", "numbers", "published",
-        "retain_until", "seq", "stomp", "text", "type", "valid_until",
+        "attributes", "body", "content_type", "headers", "json", "numbers", "origin", "published",
+        "retain_until", "seq", "source", "stomp", "text", "type", "valid_until",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +65,8 @@ class Event:
         self.numbers = numbers
         self.valid_until = valid_until
         self.retain_until: int | None = None
+        self.origin: tuple[str, int] | None = None
+        self.source: str | None = None
         self.json: bytes | None = None
         self.stomp: bytes | None = None
         self.seq = 0
@@ -71,10 +74,14 @@ class Event:
 
     def extra(self) -> bytes | None:
         """Return what is stored beside the text."""
-        if self.headers is None and self.body is None:
+        if self.headers is None and self.body is None and self.origin is None:
             return None
+        return json_text.write(self._beside())
+
+    def _beside(self) -> dict[str, Any]:
         body = None if self.body is None else base64.b64encode(self.body).decode()
-        return json_text.write({"h": self.headers, "b": body, "c": self.content_type})
+        found = {"h": self.headers, "b": body, "c": self.content_type}
+        return found if self.origin is None else found | {"o": self.origin}
 
     @classmethod
     def restored(
@@ -93,6 +100,8 @@ class Event:
             kept = json_text.read(extra)
             event.headers, event.content_type = kept["h"], kept["c"]
             event.body = None if kept["b"] is None else base64.b64decode(kept["b"])
+            if "o" in kept:
+                event.origin = (kept["o"][0], kept["o"][1])
             if "k" in kept:
                 event = Publication(event, kept["k"], gone=kept.get("g"))
         return event
@@ -119,6 +128,7 @@ class Publication(Event):
             valid_until=source.valid_until,
         )
         self.retain_until = source.retain_until
+        self.origin, self.source = source.origin, source.source
         self.seq, self.published = source.seq, source.published
         self.key: str | None = key
         self.merges = merges
@@ -133,14 +143,15 @@ class Publication(Event):
 
     def extra(self) -> bytes:
         """Return what is stored beside the text."""
-        body = None if self.body is None else base64.b64encode(self.body).decode()
-        found = {"h": self.headers, "b": body, "c": self.content_type, "k": self.key}
+        found = self._beside() | {"k": self.key}
         return json_text.write(found | ({} if self.gone is None else {"g": self.gone}))
 
     def copied(self, gone: str | None = None) -> Publication:
         """Return the same, to be told of once more under another number."""
         assert self.key is not None
-        return Publication(self, self.key, gone=gone)
+        copy = Publication(self, self.key, gone=gone)
+        copy.origin = copy.source = None
+        return copy
 
 
 def check_type(name: object) -> str | None:

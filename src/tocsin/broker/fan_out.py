@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from tocsin.broker.config import Config
 from tocsin.broker.events import Event, Publication
 from tocsin.broker.keyed import ENTER
 from tocsin.broker.metrics import Metrics
+from tocsin.broker.network import Mark, Network
 from tocsin.broker.past import Answer, Found, Past
 from tocsin.broker.registry import Registry
 from tocsin.broker.storage import Storage
@@ -45,12 +47,17 @@ class Receipt(NamedTuple):
 class Publish:
     """Events that are published together, and who waits for them."""
 
-    __slots__ = ("at", "events", "future", "is_keyed", "span")
+    __slots__ = ("at", "events", "future", "is_keyed", "mark", "span")
 
     def __init__(
-        self, events: Sequence[Event], future: asyncio.Future[Receipt], span: Any = None
+        self,
+        events: Sequence[Event],
+        future: asyncio.Future[Receipt],
+        span: Any = None,
+        mark: Mark | None = None,
     ) -> None:
         self.events = events
+        self.mark = mark
         self.future = future
         self.at = time.perf_counter()
         self.span = span
@@ -60,9 +67,10 @@ class Publish:
 class Round:
     """What a batch, or a change of a subscription, brings about."""
 
-    __slots__ = ("gone", "notes", "offers", "put", "retained", "rows", "waiting")
+    __slots__ = ("gone", "marks", "notes", "offers", "put", "retained", "rows", "waiting")
 
     def __init__(self) -> None:
+        self.marks: list[Mark] = []
         self.rows: list[schema.EventRow] = []
         self.notes: list[schema.Note] = []
         self.offers: list[tuple[Subscription, Event, int]] = []
@@ -106,6 +114,7 @@ class FanOut(Backlogs):
         self.recent: deque[Event] = deque(maxlen=config.recent_events)
         self.registry.recent = self.recent
         self.telemetry = Telemetry() if config.telemetry else None
+        self.network: Network | None = None
         self._retain = round(config.retain_seconds * 1_000_000)
         self._dirty: list[Session] = []
         self._n_unsettled = 0
@@ -128,7 +137,7 @@ class FanOut(Backlogs):
             self._deliver_one(publish, found, round, now)
         self.metrics.batches += 1
         future = None
-        if round.notes or round.changes_past or round.offers:
+        if round.notes or round.changes_past or round.offers or round.marks:
             future = self._store(round)
         self.flush()
         return future if round.changes_past else None
@@ -149,7 +158,9 @@ class FanOut(Backlogs):
         self.metrics.matches += n_matches
         self.metrics.events += len(publish.events)
         self.metrics.to_notify.observe(time.perf_counter() - publish.at, len(publish.events))
-        if len(round.rows) > n_stored or publish.is_keyed:
+        if publish.mark is not None:
+            round.marks.append(publish.mark)
+        if len(round.rows) > n_stored or publish.is_keyed or publish.mark is not None:
             round.waiting.append((publish, receipt))
         else:
             self._settle(publish, receipt)
@@ -160,6 +171,8 @@ class FanOut(Backlogs):
         if event.gone is None and len(event.text) <= _RECENT_BYTES:
             self.recent.append(event)
         n_notes = len(round.notes)
+        if self.network is not None and (event.valid_until is None or event.valid_until > now):
+            nos = [*nos, *self.network.ahead(event, bool(nos or event.moves))]
         self._fan_out(event, nos, round)
         n_moves = self._fan_out_moves(event, round, now) if event.moves else 0
         refs = len(round.notes) - n_notes
@@ -294,7 +307,7 @@ class FanOut(Backlogs):
     def _store(self, round: Round) -> asyncio.Future[None]:
         self._count(round, 1)
         kept = round.kept() if round.changes_past else None
-        future = self.storage.submit(schema.add_events, round.rows, round.notes, kept)
+        future = self.storage.submit(_write, round.marks, round.rows, round.notes, kept)
         for found in {found.no: found for found, _, _ in round.offers}.values():
             if found.durable:
                 self.bound(found)
@@ -373,6 +386,13 @@ class FanOut(Backlogs):
             raise
         self._hand_out(round)
         self.flush()
+
+
+def _write(connection: sqlite3.Connection, marks: Sequence[Mark], *rows: Any) -> None:
+    """Store events, and which of a neighbour's they were: both or none."""
+    schema.add_events(connection, *rows)
+    for mark in marks:
+        mark.store(connection, mark.peer, mark.seq)
 
 
 def _first_error(found: Sequence[Found]) -> TocsinError | None:

@@ -24,6 +24,7 @@ from tocsin.broker import schema
 from tocsin.broker.config import Config
 from tocsin.broker.events import Event
 from tocsin.broker.keyed import ENTER, LEAVE
+from tocsin.broker.network import Network
 from tocsin.broker.past import Past
 from tocsin.broker.protocol import json_text
 from tocsin.broker.storage import Storage
@@ -72,6 +73,7 @@ class Registry:
         self.by_no: dict[int, Subscription] = {}
         self.n_refusing = 0
         self.on_many: Callable[[], None] = lambda: None
+        self.network: Network | None = None
         self.recent: Sequence[Event] = ()
         self._storage = storage
         self._topics = topics
@@ -127,12 +129,16 @@ class Registry:
         self.n_refusing += found.wanted.options.get("overflow") == "refuse"
         if found.wanted.valid_until is not None:
             heapq.heappush(self._ends, (found.wanted.valid_until, found.no))
+        if self.network is not None:
+            self.network.subscribed(found)
 
     def _let_go(self, found: Subscription) -> None:
         del self.by_id[found.id], self.by_no[found.no]
         self._sorted = None
         self._owned[found.wanted.owner] -= 1
         self.n_refusing -= found.wanted.options.get("overflow") == "refuse"
+        if self.network is not None:
+            self.network.unsubscribed(found)
 
     def find(self, id: str) -> Subscription:
         """Return a subscription by its id."""
@@ -316,6 +322,8 @@ class Registry:
             if is_new:
                 await loop.run_in_executor(self._changes, self._reindex, found, new, old)
             raise
+        if is_new and self.network is not None:
+            self.network.subscribed(found)
 
     def _merged(
         self, old: Wanted, where: str | None, params: Mapping[str, object]

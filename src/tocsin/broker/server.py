@@ -25,6 +25,8 @@ from tocsin.broker.config import Config, split_address
 from tocsin.broker.core import Broker
 from tocsin.broker.http.app import build_app
 from tocsin.broker.http.guarded import guarded
+from tocsin.broker.overlay.dialing import Dialer
+from tocsin.broker.overlay.hub import Hub
 from tocsin.broker.registry import Registry
 from tocsin.broker.stomp import StompServer
 from tocsin.broker.storage import connect
@@ -83,6 +85,11 @@ class Server:
         opened = (lambda: connect(self.broker.storage.path)) if config.needs_tokens else None
         self.tokens = Tokens(opened, config.limits.events_per_second)
         self.webhooks = Webhooks(self.broker)
+        self.hub: Hub | None = None
+        self._dialers: list[Dialer] = []
+        if config.is_networked:
+            self.hub = self.broker.network = Hub(self.broker)
+            self._dialers = [Dialer(self.hub, url, config.link_token) for url in config.links]
         self.console = console
         self.http_port = self.stomp_port = 0
         self._http: _Http | None = None
@@ -98,6 +105,8 @@ class Server:
             log.info("compiling kernels; the first time this takes a minute")
             await asyncio.get_running_loop().run_in_executor(None, warm_up)
         await self.broker.start()
+        if self.hub is not None:
+            self.hub.start()
         self.webhooks.start()
         if self.config.stomp:
             self._stomp = StompServer(self.broker, self.tokens)
@@ -110,6 +119,8 @@ class Server:
             await self._serve_http(listening)
         if self.tokens.are_needed:
             self._checking = asyncio.create_task(self._check_tokens())
+        for dialer in self._dialers:
+            dialer.start()
         log.info("listening: http port %d, stomp port %d", self.http_port, self.stomp_port)
 
     async def _check_tokens(self) -> None:
@@ -165,6 +176,8 @@ class Server:
         began = time.monotonic()
         self.broker.is_draining = True
         await self.broker.drain()
+        for dialer in self._dialers:
+            await dialer.stop()
         for stream in list(self.broker.streams):
             stream.close("stopping")
         await self.webhooks.stop()

@@ -278,13 +278,14 @@ def bench_update(
     subscriptions: Subscriptions = 100_000,
     updates: Annotated[int, typer.Option(min=1, help="How many updates.")] = 200,
     engine: Engine = "auto",
+    workload: Annotated[str, typer.Option(help="M or H, which have parameters.")] = "M",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> int:
     """Time parametric updates against unsubscribing and subscribing again."""
     from tocsin.cli.bench import run_update
 
-    return run_update(subscriptions, updates, engine, seed, as_json)
+    return run_update(subscriptions, updates, engine, workload, seed, as_json)
 
 
 @bench_app.command("calibrate", epilog=EXIT_CODES)

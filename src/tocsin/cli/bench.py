@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tocsin.bench.broker import Load
     from tocsin.bench.churn import Churn
     from tocsin.bench.load import Setting
+    from tocsin.bench.overlay import Setting as Overlay
     from tocsin.bench.recovery import Recovery
     from tocsin.bench.spark import SparkSetting
     from tocsin.bench.subjects import Setting as Subjects
@@ -96,12 +97,14 @@ def run_recovery(setting: Recovery, as_json: bool) -> int:
     return OK if found[0]["verified"] else BAD_ROWS
 
 
-def run_update(subscriptions: int, updates: int, engine: str, seed: int, as_json: bool) -> int:
+def run_update(
+    subscriptions: int, updates: int, engine: str, name: str, seed: int, as_json: bool
+) -> int:
     """Time parametric updates against new subscriptions."""
     from tocsin.bench import update
 
     return measured(
-        lambda show: update.run(subscriptions, updates, engine, seed, progress=show),
+        lambda show: update.run(subscriptions, updates, engine, seed, show, name=name),
         update.render,
         as_json,
     )
@@ -165,6 +168,23 @@ def run_beside(load: Beside, as_json: bool) -> int:
     from tocsin.bench import beside
 
     return measured(lambda show: beside.run(load, progress=show), beside.render, as_json)
+
+
+def run_overlay(
+    setting: Overlay,
+    variants: list[str],
+    subscribers: list[int],
+    updates: list[float],
+    as_json: bool,
+) -> int:
+    """Load a simulated network of brokers."""
+    from tocsin.bench import overlay
+
+    return measured(
+        lambda show: overlay.run(setting, variants, subscribers, updates, progress=show),
+        overlay.render,
+        as_json,
+    )
 
 
 def measured(

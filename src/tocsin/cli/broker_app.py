@@ -37,6 +37,10 @@ def serve(
         bool, typer.Option("--insecure", help="Listen beyond loopback without TLS or tokens.")
     ] = False,
     warm: Annotated[bool | None, typer.Option(help="Compile kernels before listening.")] = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name in a network.")] = None,
+    link: Annotated[
+        list[str], typer.Option(help="A neighbour in the network: its URL. Repeatable.")
+    ] = [],  # noqa: B006
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
 ) -> int:
     """Run a broker: HTTP, WebSocket, STOMP, and a console at /."""
@@ -45,6 +49,7 @@ def serve(
     flags = {
         "data": data, "http": http, "stomp": stomp, "tls_cert": tls_cert, "tls_key": tls_key,
         "auth": auth, "insecure": insecure or None, "warm": warm, "log_json": log_json or None,
+        "name": name, "links": tuple(link) or None,
     }  # fmt: skip
     return run_serve(config, flags)
 
@@ -204,9 +209,41 @@ def bench_broker(
     return run_broker(load, as_json)
 
 
+@guarded
+def bench_overlay(
+    workload: Annotated[str, typer.Option(help="trading or highway.")] = "trading",
+    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers.")] = 1_000,
+    edges: Annotated[int, typer.Option(min=1, help="Brokers that they are with.")] = 10,
+    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 2_000,
+    updates: Annotated[float, typer.Option(min=0, help="Updates for each event.")] = 0.5,
+    rate: Annotated[float, typer.Option(min=1, help="Events a second.")] = 1_000,
+    placement: Annotated[
+        str, typer.Option(help="home: with the edge of their firm or road; spread: anywhere.")
+    ] = "home",
+    vary_subscribers: Annotated[str, typer.Option(help="Others to try: N,N,…")] = "",
+    vary_updates: Annotated[str, typer.Option(help="Others to try: N,N,… (hundredths).")] = "",
+    variants: Annotated[
+        str, typer.Option(help="Of lub, disjunction, exact, resubscribe, flooding.")
+    ] = "lub,disjunction,exact,resubscribe,flooding",
+    seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Load a simulated network of brokers, and the same without its parts."""
+    from tocsin.bench.overlay import Setting
+    from tocsin.cli.bench import run_overlay, to_numbers
+
+    setting = Setting(workload, subscribers, edges, events, updates, rate, placement, seed)
+    others = to_numbers(vary_subscribers, "--vary-subscribers")
+    hundredths = to_numbers(vary_updates, "--vary-updates")
+    return run_overlay(
+        setting, variants.split(","), others, [each / 100 for each in hundredths], as_json
+    )
+
+
 def register(app: typer.Typer, bench: typer.Typer, epilog: str) -> None:
     """Add the commands to the command line."""
     for command in (serve, publish, subscribe, top):
         app.command(epilog=epilog)(command)
     bench.command("broker", epilog=epilog)(bench_broker)
+    bench.command("overlay", epilog=epilog)(bench_overlay)
     app.add_typer(token_app)

@@ -15,6 +15,7 @@ from tocsin.cli.console import OK
 _RATES = (
     "events", "matches", "transitions", "notifications", "acknowledged", "dropped", "refused",
 )  # fmt: skip
+_LINK_RATES = ("events_in", "events_out", "bytes_in", "bytes_out", "spurious")
 _LEVELS = (
     "subscriptions", "publications", "retained", "connections", "queue_events", "storage_waiting",
     "backlog", "dead",
@@ -45,7 +46,24 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, A
             bound = percentile(now["bounds"], counts, share)
             label = f"{name}_p{round(share * 100)}_ms"
             found[label] = None if bound is None else bound * 1000
-    return found | {name: now[name] for name in _LEVELS}
+    found |= {name: now[name] for name in _LEVELS}
+    if "overlay" in now:
+        found["overlay"] = _links(before.get("overlay", {}), now["overlay"], seconds)
+    return found
+
+
+def _links(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the network: what each link carries a second, and what is wanted over it."""
+    known = {link["name"]: link for link in before.get("links", [])}
+    links = []
+    for link in now["links"]:
+        old = known.get(link["name"], link)
+        rates = {
+            f"{name}_per_second": round((link[name] - old[name]) / seconds, 1)
+            for name in _LINK_RATES
+        }
+        links.append({**link, **rates})
+    return {**now, "links": links}
 
 
 def run_top(url: str, token: str | None, seconds: float, count: int, as_json: bool) -> int:
@@ -71,8 +89,34 @@ def run_top(url: str, token: str | None, seconds: float, count: int, as_json: bo
 def _render(url: str, found: Mapping[str, Any]) -> str:
     lines = [f"tocsin broker at {url}", ""]
     for name, value in found.items():
+        if name == "overlay":
+            continue
         shown = (
             "-" if value is None else f"{value:,}" if not name.endswith("_ms") else f"≤ {value:g}"
         )
         lines.append(f"{name.replace('_', ' '):<28}{shown:>14}")
+    if "overlay" in found:
+        lines += ["", *_render_links(found["overlay"])]
     return "\n".join(lines)
+
+
+def _render_links(overlay: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"network: {overlay['name']}, one of {len(overlay['brokers'])} brokers; "
+        f"{overlay['spurious']:,} spurious events",
+        f"{'link':<16}{'state':<10}{'in/s':>9}{'out/s':>9}{'bytes in/s':>13}{'bytes out/s':>13}"
+        f"{'spurious/s':>12}{'waiting':>9}",
+    ]
+    for link in overlay["links"]:
+        lines.append(
+            f"{link['name'][:15]:<16}{link['state']:<10}{link['events_in_per_second']:>9,}"
+            f"{link['events_out_per_second']:>9,}{link['bytes_in_per_second']:>13,}"
+            f"{link['bytes_out_per_second']:>13,}{link['spurious_per_second']:>12,}"
+            f"{link['waiting']:>9,}"
+        )
+        lines += [
+            f"  wants {want['topic']} ({want['slots']}{', kept' if want['keep'] else ''}): "
+            + "; or ".join(want["shown"])[:100]
+            for want in link["wants"]
+        ]
+    return lines

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.language.expression import Expression
+from tocsin.normalize.moving import Move
 from tocsin.normalize.table import ConjunctionTable
 from tocsin.parts import Parts
 
@@ -114,3 +115,9 @@ class Updatable(Protocol):
 
     def replace(self, old: int, new: int, table: ConjunctionTable) -> None:
         """Put a subscription in the place of another; what both ask alike is left as it is."""
+
+    def move(self, dense: int, moves: Sequence[Move]) -> bool:
+        """Give conditions of a subscription other bounds; False where that cannot be, or not here.
+
+        Then nothing was changed.
+        """

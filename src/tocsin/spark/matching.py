@@ -23,12 +23,13 @@ from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.spark import columns, drift, given, placing, shipping, stores, worker
 from tocsin.spark.placing import Mode, Placement
-from tocsin.spark.routing import PART, TARGET, PartTask, RouteTask
+from tocsin.spark.routing import EVENT, PART, PIECES, TARGET, MergeTask, PartTask, RouteTask
 from tocsin.spark.worker import MatchTask, Output, Source
 from tocsin.subscription_store import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 IdType = Literal["auto", "integer", "string"]
 Ship = Literal["auto", "path", "files"]
@@ -94,7 +95,7 @@ def matched(
     at = stores.newest(path) if version is None else version
     moment = time.time() if now is None else now
     state = stores.describe(path, at)
-    placement = placing.choose(path, state, mode, output, events.sparkSession)
+    placement = placing.choose(path, state, mode, events.sparkSession)
     source = Source(path, None, None) if is_pinned else Source(path, at, moment, verify=False)
     asked = _Asked(keep, output, ids, report_drift)
     return _apply(events, worker.opened(path, at, moment), state, source, asked, placement)
@@ -152,12 +153,47 @@ def _apply(
     task = MatchTask(source, kept, asked.output, is_integer, hidden)
     if placement is None or placement.mode == "replicated":
         return chosen.mapInArrow(task, out)
-    n = placement.n_parts
+    plan = _Plan(source, kept, asked.output, is_integer, hidden)
+    return _partitioned(chosen, matcher, plan, placement.n_parts, out)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the tasks of a match are made with."""
+
+    source: Source
+    kept: Sequence[str]
+    output: Output
+    is_integer: bool
+    hidden: Sequence[str]
+
+
+def _partitioned(
+    chosen: DataFrame, matcher: Matcher, plan: _Plan, n: int, out: StructType
+) -> DataFrame:
+    """Route events to parts, match them there, and join what belongs to one event."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    whole = plan.output == "arrays"
     numbers = [st.StructField(name, st.IntegerType(), False) for name in (PART, TARGET)]
-    route = RouteTask(source, matcher.event_type, n, hidden)
-    routed = chosen.mapInArrow(route, st.StructType([*chosen.schema, *numbers]))
-    task = PartTask(source, kept, asked.output, is_integer, hidden)
-    return routed.repartitionById(n, TARGET).mapInArrow(task, out)
+    marks = [
+        st.StructField(EVENT, st.LongType(), False),
+        st.StructField(PIECES, st.IntegerType(), False),
+    ]
+    marks = marks if whole else []
+    route = RouteTask(plan.source, matcher.event_type, n, plan.hidden, whole)
+    routed = chosen.mapInArrow(route, st.StructType([*chosen.schema, *marks, *numbers]))
+    kept = [*plan.kept, *(mark.name for mark in marks)]
+    task = PartTask(plan.source, kept, plan.output, plan.is_integer, plan.hidden)
+    *columns, added = out
+    found = routed.repartitionById(n, TARGET).mapInArrow(
+        task, st.StructType([*columns, *marks, added])
+    )
+    if not whole:
+        return found
+    place = sf.pmod(sf.xxhash64(EVENT), sf.lit(n)).cast("int")
+    return found.repartitionById(n, place).mapInArrow(MergeTask(), out)
 
 
 def _choose_ids(state: StoreState, ids: IdType) -> bool:

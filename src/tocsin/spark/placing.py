@@ -49,7 +49,6 @@ def placement(
     version: int | None = None,
     *,
     mode: Mode = "auto",
-    output: str = "rows",
     spark: SparkSession | None = None,
 ) -> Placement:
     """Say which placement `match` takes for a store, and why."""
@@ -57,12 +56,10 @@ def placement(
     if path is None:
         raise ArgumentError("a placement is that of a store: give a SubscriptionStore or its path")
     at = stores.newest(path) if version is None else version
-    return choose(path, stores.describe(path, at), mode, output, spark)
+    return choose(path, stores.describe(path, at), mode, spark)
 
 
-def choose(
-    path: str, state: StoreState, mode: Mode, output: str, session: SparkSession | None
-) -> Placement:
+def choose(path: str, state: StoreState, mode: Mode, session: SparkSession | None) -> Placement:
     """Choose the placement for a version of a store."""
     if mode not in ("auto", "replicated", "partitioned"):
         raise ArgumentError(f"mode must be auto, replicated or partitioned, not {mode!r}")
@@ -70,7 +67,7 @@ def choose(
     n_bytes = sum(part.n_bytes for part in parts)
     shares = [part.admitted for part in parts]
     replication = None if None in shares else sum(share for share in shares if share is not None)
-    chosen, why = _judge(mode, output, parts, n_bytes, replication, _limit(session))
+    chosen, why = _judge(mode, parts, n_bytes, replication, _limit(session))
     found = Placement(chosen, why, n_bytes, len(parts), replication)
     _log.info("%s: %s", path, found)
     return found
@@ -78,7 +75,6 @@ def choose(
 
 def _judge(
     mode: Mode,
-    output: str,
     parts: list[stores.PartFacts],
     n_bytes: int,
     replication: float | None,
@@ -87,8 +83,6 @@ def _judge(
     obstacle = None
     if any(part.summary is None for part in parts):
         obstacle = "its parts have no summaries; spark.compile makes them"
-    elif output == "arrays":
-        obstacle = "one row an event needs all its matches in one place"
     if mode == "partitioned":
         if obstacle:
             raise ArgumentError(f"the store cannot be partitioned: {obstacle}")

@@ -32,6 +32,7 @@ from tocsin.subjects.transitions import BatchTransitions, difference, of_subscri
 AT = "__tocsin_at"
 """The column of the moment at which a publication was last updated, in seconds since 1970."""
 ENTER, LEAVE = "ENTER", "LEAVE"
+_KINDS = pa.array([LEAVE, ENTER])
 
 Open = Callable[[Pin], Matcher]
 """Opens the subscriptions of a version, as of a moment; one matcher where they are the same."""
@@ -84,7 +85,7 @@ def to_bytes(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def from_bytes(octets: bytes) -> pa.Table:
+def from_bytes(octets: bytes | pa.Buffer) -> pa.Table:
     """Return the table of an Arrow stream."""
     return pa.ipc.open_stream(pa.py_buffer(octets)).read_all()
 
@@ -100,7 +101,7 @@ class Found:
         """Add the transitions of some rows with these keys."""
         if len(found.kind):
             ids = found.names.take(found.dense)
-            kinds = pa.array(np.where(found.kind > 0, ENTER, LEAVE))
+            kinds = _KINDS.take(pa.array(found.kind > 0).cast(pa.int8()))
             columns = {self._key: keys.take(pa.array(found.row)), "subscription": ids}
             self._tables.append(pa.table({**columns, "kind": kinds}))
 

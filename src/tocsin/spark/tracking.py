@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ class Packing:
         """Pack the updates of one partition."""
         pace = worker.Pace(0.0)
         seen: set[int] = set()
-        place = _partition() << 32
+        place = worker.partition() << 32
         for table in worker.coalesce(batches, pace):
             numbers = table.column(BUCKET).to_numpy()
             order = np.argsort(numbers, kind="stable")
@@ -174,17 +175,10 @@ class Packing:
             seen.update(present)
             yield _packed(present, place, blobs)
             place += 1
+            worker.freeze()
         rest = [at for at in range(self.buckets) if at not in seen]
         if seen and rest:
             yield _packed(rest, place, [b""] * len(rest))
-
-
-def _partition() -> int:
-    """Return the number of the partition that this task works on."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context.partitionId() if context else 0
 
 
 def _packed(numbers: list[int], place: int, blobs: list[bytes]) -> pa.RecordBatch:
@@ -203,7 +197,8 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Turn packed transitions into rows: what the last `mapInArrow` runs."""
     for batch in batches:
         for blob in batch.column(0):
-            yield from from_bytes(blob.as_py()).combine_chunks().to_batches()
+            yield from from_bytes(blob.as_buffer()).combine_chunks().to_batches()
+            worker.freeze()
 
 
 class Subscriptions:
@@ -245,35 +240,52 @@ def subscriptions_of(path: str, now: Pin) -> Subscriptions:
     return _last[0]
 
 
+def step_bucket(
+    value: Any, packed: Iterable[tuple[int, bytes]], path: str, rules: Rules, is_text: bool
+) -> bytes | None:
+    """Step the bucket of a `ValueState` on by a micro-batch; return its transitions, packed."""
+    now = Pin(*worker.moment_of(worker.Source(path, None, None))[1:])
+    held = value.get()
+    state = None if held is None else State.from_bytes(bytes(held[0]))
+    new, found = step(state, unpacked(packed), now, rules, subscriptions_of(path, now))
+    if new is None:
+        value.clear()
+    elif new is not state:
+        value.update((new.to_bytes(),))
+    worker.freeze()
+    table = found.to_table(is_text)
+    return None if table is None else to_bytes(table)
+
+
 def _processor(path: str, rules: Rules, is_text: bool) -> Any:
-    """Return what `transformWithStateInPandas` runs; PySpark is imported when it is asked for."""
-    import pandas as pd
+    """Return what `transformWithStateInPandas` runs; PySpark is imported when it is asked for.
+
+    At each start of a query Spark runs `init` in a new process, which nothing is imported for.
+    """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    given = astuple(rules)
 
     class Buckets(StatefulProcessor):
         """Steps each bucket on by a micro-batch."""
 
         def init(self, handle: Any) -> None:
-            self._state = handle.getValueState("publications", "values binary")
+            self._value = handle.getValueState("publications", "values binary")
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-            now = Pin(*worker.moment_of(worker.Source(path, None, None))[1:])
-            updates = unpacked(
+            import pandas as pd
+
+            from tocsin.spark import publications, tracking
+
+            packed = [
                 (int(place), bytes(blob))
                 for frame in rows
                 for place, blob in zip(frame.iloc[:, -2], frame.iloc[:, -1], strict=True)
-            )
-            held = self._state.get()
-            state = None if held is None else State.from_bytes(bytes(held[0]))
-            new, found = step(state, updates, now, rules, subscriptions_of(path, now))
-            if new is None:
-                self._state.clear()
-            elif new is not state:
-                self._state.update((new.to_bytes(),))
-            worker.freeze()
-            table = found.to_table(is_text)
-            if table is not None:
-                yield pd.DataFrame({BLOB: [to_bytes(table)]})
+            ]
+            rules = publications.Rules(*given)
+            found = tracking.step_bucket(self._value, packed, path, rules, is_text)
+            if found is not None:
+                yield pd.DataFrame({tracking.BLOB: [found]})
 
         def close(self) -> None:
             pass

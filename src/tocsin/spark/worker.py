@@ -170,6 +170,14 @@ def moment_of(source: Source) -> Moment:
     return Moment(path, *stores.pin(path, *_micro_batch()))
 
 
+def partition() -> int:
+    """Return the number of the partition that this task works on."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
+
+
 def _micro_batch() -> tuple[str, int]:
     """Return the query and the number of the micro-batch that this task belongs to."""
     from pyspark import TaskContext
@@ -223,6 +231,19 @@ class MatchTask:
         else:
             yield from self._rows(kept, matches)
 
+    def unmatched(self, events: pa.Table) -> pa.RecordBatch:
+        """Return a row for each of some events that match nothing."""
+        of = pa.list_(pa.field("element", self._id_type, False))
+        arrays = pa.ListArray.from_arrays(
+            pa.array(np.zeros(len(events) + 1, np.int32)), pa.array([], self._id_type), of
+        )
+        kept = events.select(self.keep)
+        return _batch(kept.columns, kept.schema, arrays, pa.field("subscriptions", of, False))
+
+    @property
+    def _id_type(self) -> pa.DataType:
+        return pa.int64() if self.is_integer else pa.string()
+
     def _rows(self, kept: pa.Table, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield a row for each match."""
         events = np.repeat(np.arange(len(matches)), np.diff(matches.offsets))
@@ -252,7 +273,7 @@ class MatchTask:
     def _ids(self, matches: Matches, start: int, end: int) -> pa.Array:
         """Return the ids of some matches, in the type of the output."""
         dense: NDArray[Any] = matches._dense_ids[start:end]
-        wanted = pa.int64() if self.is_integer else pa.string()
+        wanted = self._id_type
         if not len(dense):
             return pa.array([], wanted)
         ids = matches._names.take(dense)

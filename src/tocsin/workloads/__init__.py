@@ -14,6 +14,7 @@ T    `ranges`            Zhao and Wu (TAMA), section V: 10 narrow ranges over 1,
 TW   `ranges`            ours: few attributes, wide ranges, many matches
 M    `market`            ours: quotes of 500 firms, thousands of matches an event
 G    `popularity`        Aguilera et al., section "Discussion": attributes of decaying popularity
+H    `highway`           ours, after Jayaram et al. (Beretta), section 6: drivers watch the road
 ==== =================== ====================================================================
 
 >>> workload("W0").subscription_texts(1)["where"][0].as_py()
@@ -25,11 +26,21 @@ from __future__ import annotations
 from tocsin.errors import ArgumentError
 from tocsin.workloads.base import Workload
 from tocsin.workloads.equalities import Equalities
+from tocsin.workloads.highway import Highway
 from tocsin.workloads.market import Market
 from tocsin.workloads.popularity import Popularity
 from tocsin.workloads.ranges import Ranges
 
-__all__ = ["Equalities", "Market", "Popularity", "Ranges", "Workload", "names", "workload"]
+__all__ = [
+    "Equalities",
+    "Highway",
+    "Market",
+    "Popularity",
+    "Ranges",
+    "Workload",
+    "names",
+    "workload",
+]
 
 _WORKLOADS: dict[str, Workload] = {
     each.name: each
@@ -41,6 +52,7 @@ _WORKLOADS: dict[str, Workload] = {
         Ranges("TW", n_attributes=20, n_present=20, n_ranges=5, width=0.3, ascending=True),
         Market("M"),
         Popularity("G"),
+        Highway("H"),
     )
 }
 

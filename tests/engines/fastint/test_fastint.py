@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,44 @@ def test_updates_in_place_equal_new_subscriptions(seed: int) -> None:
             for row in range(20):
                 assert sorted(found[row]) == sorted(expected[row]), events[row]
                 assert sorted(updated.match(events[row])) == sorted(expected[row])
+
+
+def test_what_was_moved_is_what_is_saved_found_and_removed(tmp_path: Path) -> None:
+    matcher = tocsin.Matcher(tocsin.EventType("T", x=float, t="timestamp"), engine="fastint")
+    table = {"id": range(200), "low": [float(i) for i in range(200)]}
+    matcher.subscribe_many(table, where="x >= :low AND x < 1000")  # two predicates on one attribute
+    matcher.subscribe_many({"id": range(200, 400), "low": table["low"]}, where="x > :low")
+    before = [matcher._dense(id) for id in (10, 210, 399)]
+    for id in (10, 210, 399):
+        matcher.update(id, params={"low": 500 + id})
+    assert [matcher._dense(id) for id in (210, 399)] == before[1:], "moved where they are"
+    assert matcher._dense(10) != before[0], "more than a bound changes"
+    matcher.unsubscribe(399)
+    matcher.check()
+    matcher.save(tmp_path / "store")
+    for found in (matcher, tocsin.Matcher.open(tmp_path / "store")):
+        assert 210 not in found.match({"x": 300.0})
+        assert 210 in found.match({"x": 711.0})
+        assert 210 not in found.match({"x": 710.0})
+        assert 10 in found.match({"x": 510.0})
+        assert 399 not in found.match({"x": 5000.0})
+        found.update(210, params={"low": 2.5})
+        assert 210 in found.match({"x": 3.0})
+        found.check()
+
+
+def test_a_move_that_is_refused_changes_nothing() -> None:
+    matcher = tocsin.Matcher(tocsin.EventType("T", x=float), engine="fastint")
+    matcher.subscribe_many({"id": range(50), "low": [1.0] * 50}, where="x > :low")
+    for bad in ({"low": "text"}, {"other": 1}, {"low": object()}):
+        with pytest.raises(tocsin.errors.TocsinError):
+            matcher.update(7, params=bad)
+    assert 7 in matcher.match({"x": 1.5})
+    matcher.update(7, params={"low": None})
+    assert 7 not in matcher.match({"x": 1.5}), "nothing is greater than NULL"
+    matcher.update(7, params={"low": 0})
+    assert 7 in matcher.match({"x": 0.5})
+    matcher.check()
 
 
 def test_a_bound_that_stays_in_its_leaf_adds_nothing() -> None:

@@ -127,7 +127,6 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("match.keep", {"match": {"keep": ["firm", "firm"]}}, "twice"),
     ("match.unmatched", {"match": {"unmatched": "yes"}}, "true or false"),
     ("match.unmatched", {"match": {"unmatched": True, "output": "arrays"}}, "rows"),
-    ("match.mode", {"match": {"mode": "partitioned", "unmatched": True}}, "rows"),
     ("match.output", {"match": {"output": "lists"}}, "choose rows"),
     ("sinks", {"sinks": {"kind": "parquet"}}, "[[sinks]]"),
     ("sinks[0].kind", {"sinks": [{}]}, "is missing"),

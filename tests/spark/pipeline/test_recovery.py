@@ -15,6 +15,7 @@ import pytest
 from tests.spark.conftest import SOURCE
 from tests.spark.pipeline import servers
 
+import tocsin
 from tocsin.bench import recovery, recovery_check
 from tocsin.bench.killing import descendants, kill
 from tocsin.bench.recovery import Recovery
@@ -30,6 +31,43 @@ def test_after_kills_of_driver_and_workers_each_batch_equals_its_recomputation()
     assert result["found"] > 0
     assert result["versions"] > 1
     assert "row for row" in recovery.render(result)
+
+
+@pytest.mark.timeout(900)
+def test_after_kills_transitions_add_up_to_what_matches_and_each_was_told_once() -> None:
+    setting = Recovery(
+        kills=2, events=120, subscriptions=300, seed=4, clusters=0, mode="transitions"
+    )
+    result = recovery.run(setting)
+    assert result["differences"] == []
+    assert result["verified"]
+    assert sum(result["killed"].values()) == 2
+    assert result["found"] > 0
+    assert result["relation"] > 0
+    assert "ENTER minus LEAVE" in recovery.render(result)
+
+
+def test_a_transition_that_is_lost_or_doubled_does_not_pass() -> None:
+    """The check finds by itself that what was told does not add up."""
+    matcher = tocsin.Matcher()
+    matcher.subscribe(1, "price < 10")
+    matcher.subscribe(2, "price < 20")
+    events = [
+        {"event": 1, "publication": 7, "price": 5.0},
+        {"event": 2, "publication": 7, "price": 15.0},
+    ]
+    right = Counter({(7, 1, "ENTER"): 1, (7, 2, "ENTER"): 1, (7, 1, "LEAVE"): 1})
+    for told, n_wrong in (
+        (right, 0),
+        (right - Counter({(7, 1, "LEAVE"): 1}), 1),  # lost: 1 seems to match
+        (right - Counter({(7, 2, "ENTER"): 1}), 1),  # lost: 2 seems not to
+        (right + Counter({(7, 2, "ENTER"): 1}), 1),  # doubled
+    ):
+        expected = recovery_check.Transitions(ttl=100.0)
+        assert expected.of(matcher, 1.0, events)["notifications"] == right
+        expected.told(matcher, told)
+        assert len(expected.differences()) == n_wrong, told
+    assert expected.of(matcher, 200.0, [])["notifications"] == Counter({(7, 2, "LEAVE"): 1})
 
 
 def test_a_wrong_output_does_not_pass(tmp_path: Path) -> None:

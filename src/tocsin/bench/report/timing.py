@@ -53,6 +53,8 @@ class Filled:
         self.matcher = Matcher(kind, engine=engine, **options)
         self.n = 0
         self.load_s = 0.0
+        self.fewest = _FEW_EVENTS
+        """How many events are timed at least: more where a batch costs much by itself."""
         self._room = np.empty(1 << 22, np.int32)
 
     @property
@@ -98,7 +100,7 @@ class Filled:
 
     def _enough(self) -> pa.Table:
         """Return as many events as take long enough to be timed, twice in turn."""
-        n = _FEW_EVENTS
+        n = self.fewest
         while n < len(self.events):
             batch = self.events.slice(0, n)
             taken = min(seconds(lambda: self.matcher.match_batch(batch)) for _ in range(2))  # noqa: B023

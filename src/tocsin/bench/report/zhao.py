@@ -5,12 +5,15 @@ Zhao and Wu, "Towards Approximate Event Processing in a Large-Scale Content-Base
 
 Deviations. The paper compares with Siena, we with `counting` (the algorithm that Siena extends) and
 `auto`. With 1,000 attributes, 100 of them in an event, nothing matches that has more than two
-ranges, so rates of error are measured with 50 attributes, all in every event. Figures 8 and 9 are
-surfaces there; here a line for each number of ranges. What is coded is decoded in Python.
+ranges, so rates of error are measured with 50 attributes, all in every event, and at level 14: at
+the paper's level 20 the cells are as small as the steps between our values, and nothing is wrong.
+Figures 8 and 9 are surfaces there; here a line for each number of ranges. What is coded is decoded
+in Python.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +23,7 @@ import pyarrow as pa
 from tocsin.bench.plot import Plot, Series
 from tocsin.bench.report.fabret import filled
 from tocsin.bench.report.outcome import Experiment, Figure, Finding, Outcome, Row, Scale, series
-from tocsin.bench.report.timing import MICRO, seconds
+from tocsin.bench.report.timing import MICRO, Filled, seconds
 from tocsin.bench.steps import Progress, Steps
 from tocsin.encode.events import to_batch
 from tocsin.engines.tama.cells import Items
@@ -32,6 +35,8 @@ from tocsin.workloads.ranges import Ranges
 
 _LEVELS = 14
 """The paper's effective level for ranges of width 0.01."""
+_IN_A_BATCH = 4_000
+"""A batch of a thousand columns costs something by itself, however few its events are."""
 _SIZES = (1_000, 10_000, 100_000, 1_000_000)
 _PAPER_MS = 3.23
 _ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -44,6 +49,8 @@ _STORED = 20_000
 _INTERFACES = 10
 _FEW_EVENTS = 500
 _RATED_EVENTS = 2_000
+_ENOUGH = 1_000
+"""How much must be found for a share of it to say something."""
 _CODED = 300
 """Of how many subscriptions the coded form is timed."""
 
@@ -56,6 +63,8 @@ def matching(scale: Scale, progress: Progress | None = None) -> Outcome:
     for name, (engine, options) in _ENGINES.items():
         steps.start(f"T, {name}")
         held = filled(workload("T"), engine, scale, **options)
+        if scale.is_telling:
+            held.fewest = _IN_A_BATCH
         for size in sizes:
             held.fill(size)
             table = held.engine.table_nbytes if engine == "tama" else held.matcher.nbytes
@@ -110,40 +119,51 @@ def _matching_findings(scale: Scale, rows: list[Row]) -> tuple[Finding, ...]:
             "The table takes at most four times the raw ranges",
             f"{each:.1f} bytes for the 16 of a range",
             each <= 4 * 16 if scale.is_telling else None,
+            "An entry takes the paper's eight bytes; the buckets add one or two.",
         ),
     )
 
 
 def interfaces(scale: Scale, progress: Progress | None = None) -> Outcome:
     """Figure 7: which interfaces an event goes to, with and without dynamic matching."""
-    widths, n = (0.01, 0.5), scale.size(_STORED)
-    steps = Steps(progress, len(widths))
+    n = scale.size(_STORED)
+    settings = {
+        "10 ranges of width 0.01": Ranges("T"),
+        "10 ranges of width 0.5": Ranges("T", width=0.5),
+        "2 ranges of width 0.5, all attributes": Ranges("T", 50, 50, 2, 0.5),
+    }
+    steps = Steps(progress, len(settings))
     rows: list[Row] = []
-    for width in widths:
-        steps.start(f"width {width}")
-        held = filled(Ranges("T", width=width), "tama", scale, levels=_LEVELS)
+    for name, chosen in settings.items():
+        steps.start(name)
+        held = filled(chosen, "tama", scale, levels=_LEVELS)
         held.fill(n)
-        events = to_batch(held.events.slice(0, _FEW_EVENTS))
-        interface_of = (np.arange(n) % _INTERFACES).astype(np.int32)
-        for how, dynamic in (("all levels", False), ("dynamic", True)):
-            taken = min(
-                seconds(
-                    lambda: held.engine.match_interfaces(events, interface_of, dynamic=dynamic)  # noqa: B023
-                )
-                for _ in range(scale.repeats)
-            )
-            us = round(MICRO * taken / len(events), 2)
-            rows.append({"width": width, "matching": how, "us_per_event": us})
+        rows += [{"subscriptions": name, **row} for row in _interface_rows(held, n, scale)]
         steps.finish()
     title = f"Interface matching, {n:,} subscriptions at {_INTERFACES} interfaces"
-    text = "Figure 7. Dynamic matching looks at no deeper level for an interface that is decided."
-    wide = [float(row["us_per_event"]) for row in rows if row["width"] == 0.5]
+    text = (
+        "Figure 7. Dynamic matching looks at no deeper level for an interface that is decided. Ten "
+        "ranges are hardly ever met by an event with a tenth of the attributes, so that nothing is "
+        "decided early; the last rows are ours, with subscriptions that match."
+    )
+    slow, fast = (float(row["us_per_event"]) for row in rows[-2:])
     finding = Finding(
-        "Dynamic matching saves time where ranges are wide",
-        f"{wide[0] / wide[1]:.2f} times at width 0.5",
-        wide[1] < wide[0] if scale.is_telling else None,
+        "Dynamic matching saves time where much matches",
+        f"{slow / fast:.2f} times with two wide ranges",
+        fast < slow if scale.is_telling else None,
     )
     return Outcome((Figure("003-interfaces", title, text, tuple(rows)),), (finding,))
+
+
+def _interface_rows(held: Filled, n: int, scale: Scale) -> list[Row]:
+    events = to_batch(held.events.slice(0, _FEW_EVENTS))
+    interface_of = (np.arange(n) % _INTERFACES).astype(np.int32)
+    rows: list[Row] = []
+    for how, dynamic in (("all levels", False), ("dynamic", True)):
+        ask = partial(held.engine.match_interfaces, events, interface_of, dynamic=dynamic)
+        taken = min(seconds(ask) for _ in range(scale.repeats))
+        rows.append({"matching": how, "us_per_event": round(MICRO * taken / len(events), 2)})
+    return rows
 
 
 def errors(scale: Scale, progress: Progress | None = None) -> Outcome:
@@ -175,13 +195,17 @@ def errors(scale: Scale, progress: Progress | None = None) -> Outcome:
     findings = (
         Finding(
             "Wider ranges are wrong less often",
-            f"at most {worst:.2%} of what is found is wrong",
+            f"at most {worst:.3%} of what is found is wrong",
             falls if scale.is_telling else None,
         ),
         Finding(
             "Interfaces are wrong less often than subscriptions",
-            f"at most {max(float(row['interface_rate']) for row in rows):.2%}",
-            all(float(row["interface_rate"]) <= float(row["rate"]) for row in rows)
+            f"at most {max(float(row['interface_rate']) for row in rows):.3%}",
+            all(
+                float(row["interface_rate"]) <= float(row["rate"])
+                for row in rows
+                if int(row["found"]) >= _ENOUGH
+            )
             if scale.is_telling
             else None,
         ),

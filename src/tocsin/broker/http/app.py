@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.broker.config import is_loopback
 from tocsin.broker.core import Broker
-from tocsin.broker.http import events, info, publications, streams, subscriptions
+from tocsin.broker.http import events, info, overlay, publications, streams, subscriptions
 from tocsin.broker.http.requests import problem
 from tocsin.broker.tokens import Tokens
 from tocsin.errors import NotAllowedError, TocsinError
@@ -143,6 +143,9 @@ def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> AS
         Route("/healthz", info.get_health),
         Route("/readyz", info.get_ready),
         Route("/openapi.json", info.get_openapi),
+        Route("/overlay", overlay.get_overlay),
+        Route("/overlay/links/{name:path}", overlay.delete_link, methods=["DELETE"]),
+        WebSocketRoute("/overlay/ws", overlay.websocket),
         WebSocketRoute("/ws", streams.websocket),
     ]
     if console is not None:

@@ -66,6 +66,8 @@ async def get_stats(request: Request) -> Response:
         "types": sorted(broker.topics.types),
         "ready": broker.is_ready and not broker.is_draining,
     }
+    if broker.network is not None:
+        figures["overlay"] = broker.network.describe()
     return JsonResponse(figures)
 
 

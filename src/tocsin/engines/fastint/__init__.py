@@ -21,6 +21,8 @@ is checked once. An absent value is a value like others. LIKE patterns are check
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,12 +37,15 @@ from tocsin.engines.intervals.arrays import (
     PRESENT,
     RUN,
     SIZE_BITS,
+    SIZE_MASK,
+    WHAT,
     Events,
     Rows,
 )
 from tocsin.engines.intervals.engine import IntervalEngine
 from tocsin.engines.tree.growing import grown
 from tocsin.normalize.condition import Condition
+from tocsin.normalize.moving import Move
 from tocsin.normalize.table import ConjunctionTable
 
 _MOST_WAYS = 70
@@ -78,6 +83,27 @@ class FastintEngine(IntervalEngine):
         self._owner[slots] = new
         self._first_of[new], self._first_of[old] = self._first_of[old], -1
         self._settle()
+
+    def move(self, dense: int, moves: Sequence[Move]) -> bool:
+        """Give conditions of a subscription other bounds, in place."""
+        slot = int(self._first_of[dense])
+        if slot < 0 or self._next_of[slot] >= 0 or self._attributes.places.is_spread:
+            return False
+        run = int(self._held.slots[slot, RUN])
+        first, numbers = run >> SIZE_BITS, self._attributes.places.number_of
+        asked = self._held.rows[first : first + (run & SIZE_MASK), WHAT].tolist()
+        attributes = [what >> 8 for what in asked]
+        rows = []
+        for each in moves:
+            number = numbers.get(each.attribute, -1)
+            if attributes.count(number) != 1 or (number << 8 | each.line) not in asked:
+                return False
+            rows.append(first + attributes.index(number))
+        for row, (_, _, low, high) in zip(rows, moves, strict=True):
+            bounds = low[0], high[0], low[1] << 16 | high[1]
+            self._index.move(self._held, slot, row, bounds)
+        self._settle()
+        return True
 
     def profile(self, events: EventBatch) -> None:
         """Do nothing: the sizes of the sets are known."""

@@ -309,8 +309,6 @@ def _check(config: Config, top: Section) -> None:
         )
     if config.unmatched and config.shape == "arrays":
         raise top.wrong("match.unmatched", 'goes with match.output = "rows" only')
-    if config.mode == "partitioned" and (config.unmatched or config.shape == "arrays"):
-        raise top.wrong("match.mode", 'partitioned goes with rows, and without "unmatched"')
     if config.tracking is not None:
         _check_tracking(config, config.tracking.rules, top)
     declared = config.event_type.attributes if config.event_type else {}

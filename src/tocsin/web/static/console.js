@@ -39,7 +39,7 @@ async function look() {
     const now = await ask("stats");
     $("state").textContent = `${location.host} · ${now.ready ? "ready" : "stopping"} · version ${now.version}`;
     $("state").className = "";
-    if (before && now.started === before.started) take(before, now);
+    if (before && now.started === before.started) { take(before, now); showNetwork(before, now); }
     before = now;
   } catch (error) {
     $("state").textContent = error.message;
@@ -73,6 +73,24 @@ function take(old, now) {
   }));
   draw("rates", [history.map((p) => p.events), history.map((p) => p.notifications)], ["events", "notifications"]);
   draw("latency", [history.map((p) => p.p50), history.map((p) => p.p99)], ["median", "99 %"]);
+}
+
+function showNetwork(old, now) {
+  $("network").hidden = !now.overlay;
+  if (!now.overlay) return;
+  const seconds = Math.max(now.at - old.at, 1e-3);
+  const net = now.overlay, known = new Map((old.overlay?.links || []).map((each) => [each.name, each]));
+  $("network-state").textContent =
+    `${net.name}, one of ${net.brokers.length} brokers · ${net.spurious} spurious events`;
+  $("links").replaceChildren(...net.links.map((link) => {
+    const row = document.createElement("tr"), last = known.get(link.name) || link;
+    const rate = (name) => number((link[name] - last[name]) / seconds);
+    const wants = link.wants.map((each) => `${each.topic}: ${each.shown.join("; or ")}`).join(" · ");
+    row.append(element("td", link.name), element("td", link.state), element("td", wants || "nothing"));
+    const figures = [rate("events_in"), rate("events_out"), rate("bytes_out"), link.spurious, link.waiting];
+    row.append(...figures.map((figure) => element("td", String(figure), "n")));
+    return row;
+  }));
 }
 
 const number = (value) => value >= 100 ? Math.round(value).toLocaleString("en") : String(Math.round(value * 10) / 10);

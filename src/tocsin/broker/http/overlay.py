@@ -1,0 +1,73 @@
+"""The network over HTTP: links that neighbours open, and what there is to see of it.
+
+Enters: WebSockets of neighbours, requests of operators. Leaves: links, JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tocsin.broker.http.requests import JsonResponse, broker_of, principal_of
+from tocsin.broker.overlay.hub import Hub
+from tocsin.broker.overlay.wire import Wire, quietly
+from tocsin.errors import NotAllowedError, UnavailableError
+
+
+def _hub_of(request: Request | WebSocket) -> Hub:
+    network = broker_of(request).network
+    if not isinstance(network, Hub):
+        raise UnavailableError("this broker is in no network: start it with --name or --link")
+    return network
+
+
+async def get_overlay(request: Request) -> Response:
+    """Show the network as this broker knows it."""
+    principal_of(request).must_be_admin()
+    network = broker_of(request).network
+    alone: dict[str, Any] = {"name": None, "brokers": [], "links": []}
+    return JsonResponse(alone if network is None else network.describe())
+
+
+async def delete_link(request: Request) -> Response:
+    """Forget a neighbour and all that waits for it."""
+    principal_of(request).must_be_admin()
+    await _hub_of(request).forget(request.path_params["name"])
+    return Response(status_code=204)
+
+
+async def websocket(socket: WebSocket) -> None:
+    """Serve a link that a neighbour opened."""
+    try:
+        principal = principal_of(socket)
+        if not principal.rights.admin:
+            principal.may_publish(None)
+            principal.may_subscribe(None)
+        hub = _hub_of(socket)
+    except (NotAllowedError, UnavailableError):
+        await socket.close(1008)
+        return
+    await socket.accept()
+    wire = Wire(hub, socket.send_bytes)
+    wire.principal = principal
+
+    async def read() -> bytes | None:
+        with contextlib.suppress(WebSocketDisconnect):
+            received = await socket.receive()
+            if received["type"] == "websocket.receive":
+                text = received.get("text")
+                return text.encode() if text is not None else bytes(received["bytes"])
+        return None
+
+    broker = hub.broker
+    broker.n_connections += 1
+    try:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await quietly(wire.run(read), principal.name)
+            await socket.close(1000)
+    finally:
+        broker.n_connections -= 1

@@ -1,0 +1,252 @@
+"""What a link wants, as numbered conjunctions: differences, and what JSON can hold.
+
+Enters: conjunctions in *slots*: small numbers under which both ends of a link know them. Leaves:
+the change from one set of slots to another, as little of it as tells it all, and its effect at the
+other end. An attribute that both versions of a slot constrain alike is not mentioned; of a set of
+strings the difference is sent (Jayaram et al., Beretta, algorithm 2, lines 31-51, and section 5.6).
+
+Deviation: the paper's LUB and its disjunctions have messages of their own. Here a LUB is a
+disjunction of one slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tocsin.errors import ArgumentError, ProtocolError
+from tocsin.normalize.condition import Condition
+from tocsin.normalize.lines import Intervals, Line
+from tocsin.normalize.normal import Conjunction, NormalForm
+from tocsin.summary.plain import condition_of_plain, condition_to_plain
+
+Slots: TypeAlias = Mapping[int, Conjunction]
+
+ALWAYS = NormalForm(({},))
+"""What a neighbour wants of whom nothing is known yet."""
+
+
+def widened(form: NormalForm) -> NormalForm:
+    """Return a form without patterns that admits all that a form admits."""
+    if not any(held.patterns for conjunction in form for held in conjunction.values()):
+        return form
+    return NormalForm(tuple(_without_patterns(conjunction) for conjunction in form))
+
+
+def _without_patterns(conjunction: Conjunction) -> Conjunction:
+    return {
+        name: Condition(held.lines, held.absent, held.other) if held.patterns else held
+        for name, held in conjunction.items()
+    }
+
+
+@dataclass(frozen=True)
+class SlotChange:
+    """How one conjunction becomes another."""
+
+    free: tuple[str, ...] = ()
+    """Attributes that are no longer constrained."""
+    put: Mapping[str, Condition] = field(default_factory=dict)
+    """Attributes with new conditions."""
+    strings: Mapping[str, tuple[Intervals, Intervals]] = field(default_factory=dict)
+    """Attributes whose sets of strings changed: what goes, what comes."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """How slots become others."""
+
+    gone: tuple[int, ...] = ()
+    new: Slots = field(default_factory=dict)
+    changed: Mapping[int, SlotChange] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.gone or self.new or self.changed)
+
+    def apply(self, before: Slots) -> dict[int, Conjunction]:
+        """Return what slots become; what does not fit them is refused."""
+        after = dict(before)
+        try:
+            for slot in self.gone:
+                del after[slot]
+            for slot, change in self.changed.items():
+                after[slot] = _apply(change, after[slot])
+        except (KeyError, ValueError) as error:
+            raise ProtocolError(f"a change does not fit what it changes: {error}") from None
+        after.update(self.new)
+        return after
+
+
+def difference(before: Slots, after: Slots) -> Change:
+    """Return what leads from some slots to others."""
+    return Change(
+        tuple(slot for slot in before if slot not in after),
+        {slot: held for slot, held in after.items() if slot not in before},
+        {
+            slot: slot_difference(before[slot], held)
+            for slot, held in after.items()
+            if slot in before and before[slot] is not held and before[slot] != held
+        },
+    )
+
+
+def slot_difference(before: Conjunction, after: Conjunction) -> SlotChange:
+    """Return what leads from one conjunction to another."""
+    put: dict[str, Condition] = {}
+    strings: dict[str, tuple[Intervals, Intervals]] = {}
+    for name, new in after.items():
+        old = before.get(name)
+        if old == new:
+            continue
+        moved = None if old is None else _string_difference(old, new)
+        if moved is None:
+            put[name] = new
+        else:
+            strings[name] = moved
+    return SlotChange(tuple(name for name in before if name not in after), put, strings)
+
+
+def _string_difference(old: Condition, new: Condition) -> tuple[Intervals, Intervals] | None:
+    """Return which strings go and come; None where that is not all, or no less to say."""
+    if old.absent != new.absent or old.other or new.other:
+        return None
+    before, after = list(old.lines), list(new.lines)
+    had, has = before[Line.STRING], after[Line.STRING]
+    before[Line.STRING] = after[Line.STRING] = ()
+    if before != after or not had or not has:
+        return None
+    held, wanted = set(had), set(has)
+    gone = tuple(each for each in had if each not in wanted)
+    come = tuple(each for each in has if each not in held)
+    return (gone, come) if len(gone) + len(come) < len(has) else None
+
+
+def _apply(change: SlotChange, before: Conjunction) -> Conjunction:
+    after = dict(before)
+    for name in change.free:
+        del after[name]
+    after.update(change.put)
+    for name, (gone, come) in change.strings.items():
+        old = after[name]
+        if not set(gone) <= set(old.lines[Line.STRING]):
+            raise ValueError(f"{name} never had these strings")
+        kept = set(old.lines[Line.STRING]).difference(gone)
+        by_line = list(old.lines)
+        by_line[Line.STRING] = tuple(sorted(kept.union(come)))
+        after[name] = Condition(tuple(by_line), old.absent)
+    return after
+
+
+# As JSON.
+
+
+def conjunction_to_plain(conjunction: Conjunction) -> dict[str, Any]:
+    """Return a conjunction as what JSON can hold."""
+    return {name: condition_to_plain(held) for name, held in conjunction.items()}
+
+
+def conjunction_of_plain(given: object) -> Conjunction:
+    """Undo `conjunction_to_plain`, or refuse what is ill-formed."""
+    if not isinstance(given, dict):
+        raise ProtocolError("a conjunction is an object")
+    return {name: _condition(name, each) for name, each in given.items()}
+
+
+def slots_to_plain(slots: Slots) -> list[list[Any]]:
+    """Return slots as what JSON can hold."""
+    return [[slot, conjunction_to_plain(held)] for slot, held in slots.items()]
+
+
+def slots_of_plain(given: object) -> dict[int, Conjunction]:
+    """Undo `slots_to_plain`, or refuse what is ill-formed."""
+    return {_slot(slot): conjunction_of_plain(held) for slot, held in _pairs(given)}
+
+
+def change_to_plain(change: Change) -> dict[str, Any]:
+    """Return a change as what JSON can hold; what is empty is left out."""
+    found: dict[str, Any] = {}
+    if change.gone:
+        found["gone"] = list(change.gone)
+    if change.new:
+        found["new"] = slots_to_plain(change.new)
+    if change.changed:
+        found["changed"] = [[slot, _slot_to_plain(each)] for slot, each in change.changed.items()]
+    return found
+
+
+def _slot_to_plain(change: SlotChange) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if change.free:
+        found["free"] = list(change.free)
+    if change.put:
+        found["put"] = conjunction_to_plain(change.put)
+    if change.strings:
+        found["strings"] = {
+            name: [_strings_to_plain(part) for part in parts]
+            for name, parts in change.strings.items()
+        }
+    return found
+
+
+def _strings_to_plain(intervals: Intervals) -> list[Any]:
+    found: list[Any] = condition_to_plain(_of_strings(intervals)).get("strings", [])
+    return found
+
+
+def _of_strings(intervals: Intervals) -> Condition:
+    return Condition(((), intervals, (), ()))
+
+
+def change_of_plain(given: object) -> Change:
+    """Undo `change_to_plain`, or refuse what is ill-formed."""
+    if not isinstance(given, dict) or set(given) - {"gone", "new", "changed"}:
+        raise ProtocolError("a change has gone, new and changed")
+    gone = given.get("gone", [])
+    if not isinstance(gone, list):
+        raise ProtocolError("gone is an array of slots")
+    return Change(
+        tuple(map(_slot, gone)),
+        slots_of_plain(given.get("new", [])),
+        {_slot(slot): _slot_of_plain(each) for slot, each in _pairs(given.get("changed", []))},
+    )
+
+
+def _slot_of_plain(given: object) -> SlotChange:
+    if not isinstance(given, dict) or set(given) - {"free", "put", "strings"}:
+        raise ProtocolError("the change of a slot has free, put and strings")
+    strings: dict[str, tuple[Intervals, Intervals]] = {}
+    parts = given.get("strings", {})
+    if not isinstance(parts, dict):
+        raise ProtocolError("strings is an object")
+    for name, each in parts.items():
+        if not isinstance(each, list) or len(each) != 2:
+            raise ProtocolError("a difference of strings has two parts")
+        strings[name] = (_strings_of_plain(name, each[0]), _strings_of_plain(name, each[1]))
+    free = given.get("free", [])
+    if not isinstance(free, list):
+        raise ProtocolError("free is an array of names")
+    return SlotChange(tuple(map(str, free)), conjunction_of_plain(given.get("put", {})), strings)
+
+
+def _strings_of_plain(name: str, given: object) -> Intervals:
+    return _condition(name, {"strings": given}).lines[Line.STRING]
+
+
+def _condition(name: object, given: object) -> Condition:
+    try:
+        return condition_of_plain(name, given)
+    except ArgumentError as error:
+        raise ProtocolError(str(error)) from None
+
+
+def _slot(given: object) -> int:
+    if type(given) is not int or given < 0:
+        raise ProtocolError(f"{given!r} is no slot")
+    return given
+
+
+def _pairs(given: object) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(given, list) or not all(isinstance(e, list) and len(e) == 2 for e in given):
+        raise ProtocolError("slots are an array of pairs")
+    return [(first, second) for first, second in given]

@@ -1,0 +1,106 @@
+"""What a broker knows of one neighbour.
+
+Enters: what the router finds out. Leaves: the record that it keeps for each link. What the
+neighbour said (`types`, `wants`) and what was said to it (`told`, `sent`) are kept apart, so that
+each end can be started anew. A link that is down keeps what its neighbour wants and must not lose,
+so that events wait for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tocsin.broker.overlay.forms import Slots, slots_of_plain, slots_to_plain
+from tocsin.broker.overlay.grades import Gathering
+from tocsin.broker.overlay.messages import Topic
+from tocsin.broker.overlay.probes import Probe
+
+
+@dataclass(frozen=True)
+class Want:
+    """What is wanted of a topic behind a neighbour."""
+
+    slots: Slots
+    keep: bool
+
+
+@dataclass
+class Outgoing:
+    """What a neighbour is told of a topic: gathered, and as it was sent last."""
+
+    gathered: Gathering
+    kept: set[object] = field(default_factory=set)
+    """The members that must not lose events."""
+    sent: Slots | None = None
+    sent_keep: bool = False
+
+
+@dataclass
+class Link:
+    """One neighbour."""
+
+    peer: str
+    is_up: bool = False
+    is_active: bool = False
+    """Whether it is part of the tree, as this broker sees it."""
+    is_fresh: bool = False
+    """Whether it has only begun to be used."""
+    types: set[Topic] = field(default_factory=set)
+    """What is published behind the neighbour."""
+    wants: dict[Topic, Want] = field(default_factory=dict)
+    """What is wanted behind the neighbour."""
+    pending: set[Topic] = field(default_factory=set)
+    """Topics of which is not known yet what the neighbour wants: it gets everything."""
+    known: set[Topic] = field(default_factory=set)
+    """Topics of which the neighbour has said what it wants, in this life of the link or another."""
+    told: set[Topic] = field(default_factory=set)
+    """Types that it was told are published behind this broker."""
+    outgoing: dict[Topic, Outgoing] = field(default_factory=dict)
+    probes: dict[Topic, list[Probe]] = field(default_factory=dict)
+    """The wants, ready for events; made when they are needed."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether events may have to go to, or wait for, this neighbour."""
+        return self.is_active or not self.is_up
+
+    @property
+    def asked(self) -> set[Topic]:
+        """The topics that it has to be told about."""
+        return topics_of(self.types) if self.is_active else set()
+
+    def forget_wants(self) -> None:
+        """Begin anew with what the neighbour is told of types and wants in return."""
+        for said in (self.told, self.wants, self.pending, self.known):
+            said.clear()
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what outlives a restart, as JSON can hold it."""
+        return {
+            "types": in_order(self.types),
+            "pending": in_order(self.pending),
+            "known": in_order(self.known),
+            "wants": [
+                [topic, slots_to_plain(want.slots)]
+                for topic, want in self.wants.items()
+                if want.keep
+            ],
+        }
+
+    @classmethod
+    def of_state(cls, peer: str, state: dict[str, Any]) -> Link:
+        """Undo `to_state`."""
+        wants = {topic: Want(slots_of_plain(slots), True) for topic, slots in state["wants"]}
+        types, pending, known = (set(state[name]) for name in ("types", "pending", "known"))
+        return cls(peer, wants=wants, types=types, pending=pending, known=known)
+
+
+def in_order(topics: set[Topic]) -> list[Topic]:
+    """Return topics in an order that does not depend on chance."""
+    return sorted(topics, key=lambda topic: (topic is not None, topic or ""))
+
+
+def topics_of(types: set[Topic]) -> set[Topic]:
+    """Return the topics that events of some types have: each its own, and all of them None."""
+    return types | {None} if types else set()

@@ -1,0 +1,431 @@
+"""The router: which neighbour is told what, and which gets an event. No clock, no sockets.
+
+Enters: local subscriptions and publishers, links that come up and go down, messages of neighbours.
+Leaves: messages to neighbours (`take`), and for each event the neighbours that get it (`route`).
+After Jayaram et al. (Beretta), algorithms 1-3: types are advertised, what is wanted travels against
+the advertisements, as one summary a topic and link; a change goes on only where the summary that
+was sent does not say it already. Events are replicated downstream and filtered upstream.
+
+Nothing that must not be lost is lost for want of knowledge: until a neighbour has answered an
+advertisement, it gets every event of the type. What a neighbour wants and must not lose counts
+while its link is down too (`Link.counts`), so that events come as far as here and wait.
+
+Calls are deterministic: the same calls in the same order give the same messages. `to_state` and
+`of_state` take a router over a restart; local subscriptions are the caller's to register again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin.broker.overlay.forms import ALWAYS, difference, widened
+from tocsin.broker.overlay.grades import PLAIN, Grading, Member, gathering
+from tocsin.broker.overlay.graph import Graph
+from tocsin.broker.overlay.links import Link, Outgoing, Want, in_order, topics_of
+from tocsin.broker.overlay.messages import (
+    Adv,
+    Message,
+    Standby,
+    State,
+    Sub,
+    Topic,
+    Types,
+    Unadv,
+    Unsub,
+    Upd,
+)
+from tocsin.broker.overlay.table import Ahead, RouteTable
+from tocsin.errors import ArgumentError, ProtocolError
+from tocsin.normalize.normal import NormalForm
+
+
+@dataclass
+class Counts:
+    """What a router has done."""
+
+    sent: int = 0
+    updates: int = 0
+    """Changes of local subscriptions."""
+    stopped: int = 0
+    """Changes that a summary absorbed: nothing was sent to a link for them."""
+
+
+class Router:
+    """One broker's part in the network."""
+
+    def __init__(
+        self,
+        name: str,
+        grading: Grading = PLAIN,
+        *,
+        gradings: Mapping[str, Grading] | None = None,
+        levels: int = 0,
+        engine: str = "auto",
+    ) -> None:
+        """`gradings` differ by neighbour; with `levels`, many slots are matched approximately."""
+        self.name = name
+        self.graph = Graph(name)
+        self.links: dict[str, Link] = {}
+        self.counts = Counts()
+        self.table = RouteTable(self.links, levels, engine)
+        self._grading = grading
+        self._gradings = dict(gradings or {})
+        self._local: dict[Topic, dict[Member, tuple[NormalForm, bool]]] = {}
+        self._topic_of: dict[Member, Topic] = {}
+        self._types: set[Topic] = set()
+        self._dirty: dict[tuple[str, Topic], None] = {}
+        self._waiting: list[tuple[str, Message]] = []
+
+    # What is local.
+
+    def advertise(self, type: Topic) -> bool:
+        """Say that events of a type are published here; whether that is news."""
+        if type in self._types:
+            return False
+        self._types.add(type)
+        self._tell_types()
+        return True
+
+    def unadvertise(self, type: Topic) -> None:
+        """Say that events of a type are no longer published here."""
+        self._types.discard(type)
+        self._tell_types()
+
+    @property
+    def types(self) -> frozenset[Topic]:
+        """The types that are published here."""
+        return frozenset(self._types)
+
+    def subscribe(self, id: Member, topic: Topic, form: NormalForm, *, keep: bool = False) -> None:
+        """Take in a local subscription, or change it; `keep`: it must not lose events."""
+        if self._topic_of.get(id, topic) != topic:
+            raise ArgumentError("a subscription does not change its event type")
+        self._topic_of[id] = topic
+        form = widened(form)
+        self._local.setdefault(topic, {})[id] = (form, keep)
+        self.counts.updates += 1
+        self._spread(None, topic, ("", id), form, keep)
+
+    def unsubscribe(self, id: Member) -> None:
+        """Let go of a local subscription."""
+        topic = self._topic_of.pop(id)
+        del self._local[topic][id]
+        if not self._local[topic]:
+            del self._local[topic]
+        self._spread(None, topic, ("", id), None, False)
+
+    # Links.
+
+    def link_up(self, peer: str) -> None:
+        """Begin to talk to a neighbour; what was said before is said again."""
+        if peer == self.name:
+            raise ArgumentError("a broker is not linked to itself")
+        link = self.links.setdefault(peer, Link(peer))
+        if link.is_up:
+            self.link_down(peer)
+        link.is_up = True
+        link.told.clear()
+        self.graph.link_up(peer)
+        self._waiting += [(peer, state) for state in self.graph.states()]
+        self._flood(self.graph.own(), peer)
+        self._hide(link)  # until it is active
+        self._choose()
+        if not link.is_active:
+            link.forget_wants()
+            link.types.clear()
+            self._waiting.append((peer, Standby()))
+
+    def link_down(self, peer: str) -> None:
+        """Stop talking to a neighbour; what it must not lose stays wanted."""
+        link = self.links[peer]
+        if not link.is_up:
+            return
+        if link.is_active:
+            self._hide(link)
+        link.is_up = link.is_active = False
+        self._silence(link)
+        for topic in [topic for topic, want in link.wants.items() if not want.keep]:
+            del link.wants[topic]
+        self._show(link)
+        self.graph.link_down(peer)
+        self._waiting = [(to, each) for to, each in self._waiting if to != peer]
+        self._flood(self.graph.own(), peer)
+        self._choose()
+
+    def forget(self, peer: str) -> None:
+        """Forget a neighbour that will not come back."""
+        if peer in self.links:
+            self.link_down(peer)
+            link = self.links[peer]
+            self._hide(link)
+            del self.links[peer]
+            self.table.forget(peer)
+            self._tell_types()
+
+    def _choose(self) -> None:
+        """Begin to use links that are in the tree now, and stop using those that are not."""
+        active = self.graph.active()
+        for peer, link in self.links.items():
+            if link.is_up and link.is_active and peer not in active:
+                self._hide(link)
+                link.is_active = False
+                self._silence(link)
+                link.forget_wants()
+                self._waiting.append((peer, Standby()))
+            elif link.is_up and not link.is_active and peer in active:
+                link.is_active = link.is_fresh = True
+                self._show(link)
+        self._tell_types()
+
+    def _silence(self, link: Link) -> None:
+        """Forget what a neighbour was told about topics."""
+        link.outgoing.clear()
+        for key in [key for key in self._dirty if key[0] == link.peer]:
+            del self._dirty[key]
+
+    # What neighbours say.
+
+    def receive(self, peer: str, message: Message) -> None:
+        """Take in a message of a neighbour whose link is up."""
+        link = self.links.get(peer)
+        if link is None or not link.is_up:
+            raise ProtocolError(f"{peer} speaks, but its link is down")
+        match message:
+            case State():
+                news = self.graph.hear(message)
+                for state in news:
+                    self._flood(state, peer if state.name != self.name else None)
+                if news:
+                    self._choose()
+            case Adv(type):
+                link.types.add(type)
+                self._tell_types()
+            case Unadv(type):
+                link.types.discard(type)
+                self._tell_types()
+            case Types(types):
+                link.types = set(types)
+                self._tell_types()
+            case Standby():
+                self._forget_said(link)
+            case _:
+                self._hear_want(link, message)
+
+    def _hear_want(self, link: Link, message: Sub | Unsub | Upd) -> None:
+        topic = message.topic
+        if topic not in topics_of(link.told):  # it crossed the withdrawal of an advertisement
+            return
+        match message:
+            case Sub(_, slots, keep):
+                self._set_want(link, topic, Want(slots, keep))
+            case Unsub():
+                self._set_want(link, topic, None)
+            case Upd(_, change, keep):
+                want = link.wants.get(topic)
+                if want is not None:
+                    self._set_want(link, topic, Want(change.apply(want.slots), keep))
+                elif topic not in link.pending:
+                    raise ProtocolError(f"{link.peer} changes what it never wanted")
+
+    def _forget_said(self, link: Link) -> None:
+        for topic in list(link.wants):
+            self._set_want(link, topic, None)
+        link.types.clear()
+        link.known.clear()
+        if link.is_active:
+            for topic in in_order(topics_of(link.told)):
+                self._set_pending(link, topic)
+        self._tell_types()
+
+    def _set_want(self, link: Link, topic: Topic, want: Want | None) -> None:
+        """Replace what a neighbour wants of a topic; the others are told what changes for them."""
+        before = link.wants.get(topic)
+        if want is None:
+            link.wants.pop(topic, None)
+        else:
+            link.wants[topic] = want
+        link.known.add(topic)
+        self.table.changed(link.peer, topic)
+        if topic in link.pending:
+            link.pending.discard(topic)
+            if link.counts:
+                self._spread(link, topic, (link.peer, -1), None, False)
+        if not link.counts:
+            return
+        old = before.slots if before is not None else {}
+        new = want.slots if want is not None else {}
+        keep = want is not None and want.keep
+        other_keep = before is not None and before.keep != keep
+        for slot in old:
+            if slot not in new:
+                self._spread(link, topic, (link.peer, slot), None, False)
+        for slot, held in new.items():
+            if other_keep or slot not in old or old[slot] is not held:
+                self._spread(link, topic, (link.peer, slot), NormalForm((held,)), keep)
+
+    def _set_pending(self, link: Link, topic: Topic) -> None:
+        if topic not in link.pending:
+            link.pending.add(topic)
+            self.table.changed(link.peer, topic)
+            if link.counts:
+                self._spread(link, topic, (link.peer, -1), ALWAYS, True)
+
+    # Who is told.
+
+    def _members(self, topic: Topic, but: Link) -> Iterator[tuple[Member, NormalForm, bool]]:
+        """Yield what is wanted of a topic here and behind all links but one."""
+        for id, (form, keep) in self._local.get(topic, {}).items():
+            yield ("", id), form, keep
+        for link in self.links.values():
+            if link is not but and link.counts:
+                yield from self._said(link, topic)
+
+    def _said(self, link: Link, topic: Topic) -> Iterator[tuple[Member, NormalForm, bool]]:
+        if topic in link.pending:
+            yield (link.peer, -1), ALWAYS, True
+        want = link.wants.get(topic)
+        if want is not None:
+            for slot, held in want.slots.items():
+                yield (link.peer, slot), NormalForm((held,)), want.keep
+
+    def _show(self, link: Link) -> None:
+        """Let what a neighbour wants count; the link counts from now on."""
+        for topic in in_order({*link.wants, *link.pending}):
+            self.table.changed(link.peer, topic)
+            for member, form, keep in self._said(link, topic):
+                self._spread(link, topic, member, form, keep)
+
+    def _hide(self, link: Link) -> None:
+        """Let what a neighbour wants no longer count."""
+        for topic in in_order({*link.wants, *link.pending}):
+            self.table.changed(link.peer, topic)
+            for member, _, _ in self._said(link, topic):
+                self._spread(link, topic, member, None, False)
+
+    def _spread(
+        self, source: Link | None, topic: Topic, member: Member, form: NormalForm | None, keep: bool
+    ) -> None:
+        """Put a member into what the links but its own are told, or take it out."""
+        for link in self.links.values():
+            outgoing = link.outgoing.get(topic)
+            if outgoing is None or link is source:
+                continue
+            if form is None:
+                outgoing.gathered.drop(member)
+                outgoing.kept.discard(member)
+            else:
+                outgoing.gathered.put(member, form)
+                (outgoing.kept.add if keep else outgoing.kept.discard)(member)
+            self._dirty[link.peer, topic] = None
+
+    def _tell_types(self) -> None:
+        """Advertise to each neighbour what is published here and behind the others."""
+        for link in self.links.values():
+            if link.is_up and not link.is_active:
+                continue
+            wanted = set(self._types)
+            for other in self.links.values():
+                if other is not link and other.counts:
+                    wanted |= other.types
+            self._tell(link, wanted)
+        for link in self.links.values():
+            self._answer(link)
+
+    def _tell(self, link: Link, types: set[Topic]) -> None:
+        before = topics_of(link.told)
+        if link.is_active and link.is_fresh:
+            self._waiting.append((link.peer, Types(tuple(in_order(types)))))
+            link.is_fresh = False
+        elif link.is_active:
+            news: list[Message] = [Adv(type) for type in in_order(types - link.told)]
+            news += [Unadv(type) for type in in_order(link.told - types)]
+            self._waiting += [(link.peer, each) for each in news]
+        link.told = set(types)
+        now = topics_of(types)
+        for topic in in_order(now - before - link.known):
+            self._set_pending(link, topic)
+        for topic in in_order({*link.wants, *link.pending} - now):
+            self._set_want(link, topic, None)
+        link.known &= now
+
+    def _answer(self, link: Link) -> None:
+        """Begin to tell a neighbour what is wanted of the topics that it has events of."""
+        asked = link.asked
+        for topic in [topic for topic in link.outgoing if topic not in asked]:
+            del link.outgoing[topic]
+            self._dirty.pop((link.peer, topic), None)
+        for topic in in_order(asked - set(link.outgoing)):
+            grading = self._gradings.get(link.peer, self._grading)
+            outgoing = link.outgoing[topic] = Outgoing(gathering(grading))
+            for member, form, keep in self._members(topic, link):
+                outgoing.gathered.put(member, form)
+                if keep:
+                    outgoing.kept.add(member)
+            self._dirty[link.peer, topic] = None
+
+    def _flood(self, state: State, but: str | None) -> None:
+        for peer, link in self.links.items():
+            if link.is_up and peer != but:
+                self._waiting.append((peer, state))
+
+    def take(self) -> list[tuple[str, Message]]:
+        """Return what is to be sent now, in order."""
+        dirty, self._dirty = self._dirty, {}
+        for peer, topic in dirty:
+            link = self.links[peer]
+            message = _news(topic, link.outgoing[topic])
+            if message is None:
+                self.counts.stopped += 1
+            else:
+                self._waiting.append((peer, message))
+        found, self._waiting = self._waiting, []
+        self.counts.sent += len(found)
+        return found
+
+    # Events.
+
+    def route(
+        self,
+        type: Topic,
+        event: Mapping[str, object],
+        source: str | None = None,
+        numbers: Mapping[str, Any] | None = None,
+    ) -> list[Ahead]:
+        """Return the neighbours that get an event, but for the one it came from."""
+        return [each for each in self.table.route(type, event, numbers) if each.peer != source]
+
+    # Over restarts.
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what outlives a restart, as JSON can hold it."""
+        return {
+            "version": self.graph.version,
+            "types": in_order(self._types),
+            "links": {peer: link.to_state() for peer, link in self.links.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `to_state` returned in an earlier life."""
+        self.graph.version = state["version"] + 1
+        self._types = set(state["types"])
+        for peer, held in state["links"].items():
+            self.links[peer] = Link.of_state(peer, held)
+        self._tell_types()
+
+
+def _news(topic: Topic, outgoing: Outgoing) -> Message | None:
+    """Return what a neighbour must be told of a topic; None where it knows."""
+    slots = outgoing.gathered.slots()
+    keep = bool(outgoing.kept)
+    before, before_keep = outgoing.sent, outgoing.sent_keep
+    if before is not None and slots == before and keep == before_keep:
+        return None
+    outgoing.sent, outgoing.sent_keep = slots, keep
+    if not slots:
+        return Unsub(topic) if before is None or before else None
+    if not before:
+        return Sub(topic, slots, keep)
+    change = difference(before, slots)
+    return Upd(topic, change, keep)

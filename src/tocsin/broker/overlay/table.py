@@ -1,0 +1,159 @@
+"""Events → the neighbours that get them.
+
+Enters: what neighbours want, as the links know it. Leaves: for an event the neighbours that may
+have a use for it, each once. A few slots are tried one after the other. Where a topic has many
+(`MANY`), they are put into an engine of their own: an exact one, or, with `levels`, `tama` with so
+many levels, as the core of Zhao and Wu's network has it (section III): it lets a few events pass
+that nobody wants, which the edge finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tocsin.broker.overlay.links import Link
+from tocsin.broker.overlay.messages import Topic
+from tocsin.broker.overlay.probes import Probe
+from tocsin.encode.events import lookup
+from tocsin.engines import make
+from tocsin.engines.protocol import Engine
+from tocsin.normalize.normal import Conjunction, NormalForm
+from tocsin.normalize.table import from_forms
+
+MANY = 48
+
+
+class Ahead(NamedTuple):
+    """A neighbour that gets an event; `keep`: it must not be lost on the way."""
+
+    peer: str
+    keep: bool
+
+
+class _NoExpressions:
+    def expression(self, dense: int) -> Any:
+        raise AssertionError("the engine evaluates no expressions")
+
+
+class Index:
+    """Conjunctions by owner and slot, in an engine: those of neighbours that have many."""
+
+    def __init__(self, levels: int = 0, engine: str = "auto") -> None:
+        options: dict[str, object] = {"levels": levels} if levels else {}
+        self._engine: Engine = make("tama" if levels else engine, _NoExpressions(), options)
+        self._dense: dict[str, dict[int, tuple[int, Conjunction]]] = {}
+        self._peer_of: dict[int, str] = {}
+        self._next = 0
+
+    @property
+    def peers(self) -> Iterable[str]:
+        """Whoever has slots."""
+        return self._dense
+
+    def fill(self, peer: str, slots: Mapping[int, Conjunction]) -> None:
+        """Make a neighbour's slots these."""
+        held = self._dense.setdefault(peer, {})
+        gone = [slot for slot in held if slots.get(slot) is not held[slot][1]]
+        dense = [held.pop(slot)[0] for slot in gone]
+        if dense:
+            self._engine.delete(np.array(dense, np.int64))
+            for each in dense:
+                del self._peer_of[each]
+        new = [(slot, conjunction) for slot, conjunction in slots.items() if slot not in held]
+        if new:
+            ids = np.arange(self._next, self._next + len(new), dtype=np.int64)
+            self._next += len(new)
+            made = from_forms([NormalForm((each,)) for _, each in new])
+            self._engine.insert(ids, replace(made, subscription=ids[made.subscription]))
+            for (slot, conjunction), each in zip(new, ids.tolist(), strict=True):
+                held[slot] = (each, conjunction)
+                self._peer_of[each] = peer
+        if not held:
+            del self._dense[peer]
+
+    def match(self, event: Mapping[str, object]) -> set[str]:
+        """Return the neighbours that have a slot for an event."""
+        return {self._peer_of[each] for each in self._engine.match_one(event)}
+
+
+class RouteTable:
+    """What neighbours want, ready for events."""
+
+    def __init__(self, links: Mapping[str, Link], levels: int, engine: str) -> None:
+        self._links = links
+        self._engine = engine
+        self._levels = levels
+        self._indexes: dict[Topic, Index] = {}
+        self._stale: set[tuple[str, Topic]] = set()
+
+    def changed(self, peer: str, topic: Topic) -> None:
+        """Take note that a neighbour wants something else."""
+        self._links[peer].probes.pop(topic, None)
+        self._stale.add((peer, topic))
+
+    def forget(self, peer: str) -> None:
+        """Forget a neighbour."""
+        for index in self._indexes.values():
+            index.fill(peer, {})
+        self._stale = {each for each in self._stale if each[0] != peer}
+
+    def route(
+        self, type: Topic, event: Mapping[str, object], numbers: Mapping[str, Any] | None
+    ) -> list[Ahead]:
+        """Return the neighbours that get an event."""
+        topics = (None,) if type is None else (None, type)
+        found: dict[str, bool] = {}
+        for topic in topics:
+            self._refresh(topic)
+            index = self._indexes.get(topic)
+            indexed = index.match(event) if index is not None and numbers is None else ()
+            for link in self._links.values():
+                if not link.counts:
+                    continue
+                if topic in link.pending:
+                    found[link.peer] = True
+                    continue
+                want = link.wants.get(topic)
+                if want is None or found.get(link.peer):
+                    continue
+                if link.peer in indexed or self._tried(link, topic, event, numbers):
+                    found[link.peer] = want.keep or found.get(link.peer, False)
+        return [Ahead(peer, keep) for peer, keep in found.items()]
+
+    def _tried(
+        self,
+        link: Link,
+        topic: Topic,
+        event: Mapping[str, object],
+        numbers: Mapping[str, Any] | None,
+    ) -> bool:
+        """Try the slots of a neighbour one by one, unless an index has them."""
+        slots = link.wants[topic].slots
+        if len(slots) > MANY and numbers is None:
+            return False
+        probes = link.probes.get(topic)
+        if probes is None:
+            probes = link.probes[topic] = [Probe(held) for held in slots.values()]
+        if numbers is None:
+            return any(probe.holds(event) for probe in probes)
+
+        def values(name: str) -> Sequence[object]:
+            text = lookup(event, name)
+            return (text, numbers[name]) if name in numbers else (text,)
+
+        return any(probe.may_hold(values) for probe in probes)
+
+    def _refresh(self, topic: Topic) -> None:
+        for peer, stale in [each for each in self._stale if each[1] == topic]:
+            self._stale.discard((peer, stale))
+            want = self._links[peer].wants.get(topic) if peer in self._links else None
+            many = want is not None and len(want.slots) > MANY
+            index = self._indexes.get(topic)
+            if many and index is None:
+                index = self._indexes[topic] = Index(self._levels, self._engine)
+            if index is not None and (many or peer in index.peers):
+                index.fill(peer, want.slots if many and want is not None else {})

@@ -1,0 +1,259 @@
+"""One connection to a neighbour: handshake, messages, events, acknowledgements.
+
+Enters: bytes of a WebSocket, whichever end opened it. Leaves: events published here, messages heard
+by the hub, bytes. A line is a JSON array; a WebSocket message is any part of the stream of lines.
+
+    ["HELLO", 1, name, instance, declared types]   first, both ways
+    ["PUB", …]                                      an event (`carried.py`)
+    ["ACK", number]                                 all up to this number are on disk here
+    ["ADV", …], ["SUB", …], …                       routing (`messages.py`)
+
+Events that are read together are published together. What must not be lost is acknowledged when it
+is on disk with the number of the last, in one transaction: an event that comes again, because the
+acknowledgement was lost, is known by its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tocsin.broker.events import Event
+from tocsin.broker.network import Mark
+from tocsin.broker.overlay import rows
+from tocsin.broker.overlay.carried import of_line, to_line
+from tocsin.broker.overlay.hub import Hub, Neighbour
+from tocsin.broker.overlay.messages import of_plain
+from tocsin.broker.protocol import json_text
+from tocsin.broker.sessions import StreamSession
+from tocsin.broker.subscription import Subscription
+from tocsin.errors import EventError, ProtocolError, TocsinError
+
+VERSION = 1
+_FRAME = 1 << 18
+_MOST_EVENTS = 1_000
+_MOST_WAITING = 64 << 20
+_PAUSE = 0.2
+log = logging.getLogger("tocsin.network")
+
+
+class Wire(StreamSession):
+    """A connection to a neighbour. `send` writes bytes; lines come by `feed`."""
+
+    def __init__(self, hub: Hub, send: Callable[[bytes], Awaitable[None]]) -> None:
+        config = hub.broker.config
+        super().__init__(config.outbox_messages, config.outbox_bytes, False)
+        self.hub = hub
+        self.neighbour: Neighbour | None = None
+        self._send = send
+        self._rest = b""
+        self._lines: deque[bytes] = deque()
+        self._n_waiting = 0
+        self._came = asyncio.Event()
+        self._room = asyncio.Event()
+        self._arrived = 0
+
+    def render(
+        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
+    ) -> bytes:
+        """Return an event as a line; what is durable has a number."""
+        neighbour = self.neighbour
+        assert neighbour is not None
+        neighbour.counts["events_out"] += 1
+        with_key = event.key is not None and self.hub.watches(neighbour.name, event.type)
+        number = event.seq if subscription.durable else 0
+        return to_line(event, number, self.hub.instance, with_key)
+
+    def close_slow(self) -> None:
+        """A neighbour that does not keep up loses what is transient, but stays."""
+
+    def hello(self) -> bytes:
+        """Return the first line."""
+        hub = self.hub
+        types = {
+            name: {attribute: kind.value for attribute, kind in each.attributes.items()}
+            for name, each in hub.broker.topics.types.items()
+        }
+        return json_text.write(["HELLO", VERSION, hub.name, hub.instance, types]) + b"\n"
+
+    async def feed(self, data: bytes) -> None:
+        """Take in bytes; wait where too much waits already."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._lines += lines
+        self._n_waiting += len(data)
+        if self.neighbour is not None:
+            self.neighbour.counts["bytes_in"] += len(data)
+        self._came.set()
+        while self._n_waiting > _MOST_WAITING and self.closed is None:
+            self._room.clear()
+            await self._room.wait()
+
+    async def run(self, read: Callable[[], Awaitable[bytes | None]]) -> None:
+        """Serve until either side closes. `read` returns None at the end."""
+        hub = self.hub
+        hub.broker.streams.add(self)
+        tasks = [asyncio.create_task(self._read(read)), asyncio.create_task(self._greet(read))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done() and task.exception() is not None:
+                    raise task.exception()  # type: ignore[misc]
+        finally:
+            self.close("gone")
+            if self.neighbour is not None:
+                hub.part(self.neighbour, self)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            hub.broker.streams.discard(self)
+
+    async def _read(self, read: Callable[[], Awaitable[bytes | None]]) -> None:
+        while (data := await read()) is not None:
+            await self.feed(data)
+
+    async def _greet(self, read: object) -> None:
+        """Shake hands, then write and work until something ends it."""
+        await self._send(self.hello())
+        async with asyncio.timeout(self.hub.broker.config.limits.connect_seconds):
+            while not self._lines:
+                self._came.clear()
+                await self._came.wait()
+        name, instance = self._check(self._next())
+        self.neighbour = await self.hub.meet(name, instance, self)
+        self._arrived = self.neighbour.taken
+        tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._work())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check(self, plain: Any) -> tuple[str, str]:
+        if not isinstance(plain, list) or len(plain) != 5 or plain[0] != "HELLO":
+            raise ProtocolError("a link begins with HELLO")
+        _, version, name, instance, types = plain
+        if version != VERSION:
+            raise ProtocolError(f"the neighbour speaks version {version}, not {VERSION}")
+        if not isinstance(name, str) or not isinstance(instance, str) or not name:
+            raise ProtocolError("HELLO has a name and an instance")
+        for type, declared in self.hub.broker.topics.types.items():
+            own = {attribute: kind.value for attribute, kind in declared.attributes.items()}
+            if types.get(type, own) != own:
+                raise ProtocolError(f"{name} declares the type {type} otherwise")
+        return name, instance
+
+    async def _write(self) -> None:
+        while self.closed is None:
+            messages = await self.take(self.hub.broker.config.heart_beat_ms / 1000)
+            data = b"".join(messages)
+            for at in range(0, len(data), _FRAME):
+                await self._send(data[at : at + _FRAME])
+            assert self.neighbour is not None
+            self.neighbour.counts["bytes_out"] += len(data)
+            if messages and self.neighbour.consumer is not None:
+                self.neighbour.consumer.resume()
+
+    def _next(self) -> Any:
+        line = self._lines.popleft()
+        self._n_waiting -= len(line) + 1
+        self._room.set()
+        return json_text.read(line)
+
+    async def _work(self) -> None:
+        """Take lines as they come: events together, the rest one by one."""
+        events: list[tuple[int, Event]] = []
+        while True:
+            while not self._lines and not events:
+                self._came.clear()
+                await self._came.wait()
+            while self._lines and len(events) < _MOST_EVENTS:
+                plain = self._next()
+                kind = plain[0] if isinstance(plain, list) and plain else None
+                if kind == "PUB":
+                    self._arrive(plain, events)
+                elif kind == "ACK":
+                    self._acknowledged(plain)
+                else:
+                    assert self.neighbour is not None
+                    self.hub.hear(self.neighbour, of_plain(plain))
+            self.hub.flush()
+            if events:
+                await self._publish(events)
+                events = []
+
+    def _arrive(self, plain: list[Any], events: list[tuple[int, Event]]) -> None:
+        """Take in an event, unless it was here before."""
+        assert self.neighbour is not None
+        self.neighbour.counts["events_in"] += 1
+        try:
+            number, event = of_line(plain, self.hub.broker.topics.types)
+        except EventError as error:
+            self.hub.broker.metrics.refused += 1
+            log.warning("an event of %s is refused: %s", self.neighbour.name, error)
+            return
+        if number and number <= self._arrived:
+            self.hub.repeated += 1
+            self._acknowledge(number)
+            return
+        self._arrived = max(self._arrived, number)
+        event.source = self.neighbour.name
+        assert event.origin is not None
+        if event.origin[0] == self.hub.instance or not self.hub.seen.is_new(*event.origin):
+            self.hub.repeated += 1  # it came another way before
+            return
+        events.append((number, event))
+
+    async def _publish(self, events: list[tuple[int, Event]]) -> None:
+        """Have events matched and sent on; acknowledge them when they are on disk."""
+        assert self.neighbour is not None
+        last = max(number for number, _ in events)
+        batch = [event for _, event in events]
+        while batch and self.closed is None:
+            await self.hub.broker.room()
+            mark = Mark(rows.mark, self.neighbour.name, last) if last else None
+            try:
+                await self.hub.broker.offer(batch, mark)
+                break
+            except EventError as error:
+                if len(batch) == 1:
+                    log.warning("an event of %s is refused: %s", self.neighbour.name, error)
+                    break
+                for number, event in events:
+                    await self._publish([(number, event)])
+                return
+            except TocsinError as error:
+                log.info("an event of %s has to wait: %s", self.neighbour.name, error)
+                await asyncio.sleep(_PAUSE)
+        if last and self.closed is None:
+            self.neighbour.taken = max(self.neighbour.taken, last)
+            self._acknowledge(last)
+
+    def _acknowledge(self, number: int) -> None:
+        self.outbox.put(b'["ACK",%d]\n' % number, False)
+        self.flush()
+
+    def _acknowledged(self, plain: list[Any]) -> None:
+        number = plain[1] if len(plain) == 2 else None
+        if type(number) is not int:
+            raise ProtocolError("ACK has a number")
+        assert self.neighbour is not None
+        if self.neighbour.consumer is not None:
+            self.neighbour.consumer.acknowledge_upto(number)
+
+
+async def quietly(running: Awaitable[None], where: str) -> str | None:
+    """Run a link until it ends; return why, where that was no plain end."""
+    try:
+        await running
+    except TocsinError as error:
+        log.warning("link %s: %s", where, error)
+        return str(error)
+    except TimeoutError:
+        return "no handshake in time"
+    return None
