@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocsin.cli.broker_top import _render, difference
+from tocsin.cli.broker_top import _LEVELS, _RATES, _render, difference
 
 
 def snapshot(at: float, events: int) -> dict[str, Any]:
-    names = "events matches notifications acknowledged dropped refused subscriptions connections"
-    names += " queue_events storage_waiting backlog dead"
     link = {
         "name": "b", "state": "active", "events_in": 0, "events_out": events, "bytes_in": 0,
         "bytes_out": 100 * events, "spurious": 3, "waiting": 7,
         "wants": [{"topic": "Quote", "slots": 1, "keep": True, "shown": ["price < 10"]}],
     }  # fmt: skip
     return {
-        **dict.fromkeys(names.split(), 0), "at": at, "bounds": [0.1], "to_notify": [0, 0],
+        **dict.fromkeys((*_RATES, *_LEVELS), 0), "at": at, "bounds": [0.1], "to_notify": [0, 0],
         "to_acknowledge": [0, 0],
         "overlay": {"name": "a", "brokers": ["a", "b"], "spurious": 3, "links": [link]},
     }  # fmt: skip

@@ -72,6 +72,7 @@ class Config:
     link_token: str = ""
     link_grade: str = "lub"
     link_bound: int = 64
+    link_pieces: int = 1
     link_levels: int = 0
     link_backlog: int = 1_000_000
     warm: bool = True

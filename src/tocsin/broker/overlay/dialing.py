@@ -92,4 +92,4 @@ class Dialer:
                     return data.encode() if isinstance(data, str) else data
                 return None
 
-            await quietly(Wire(self.hub, socket.send).run(read), self.shown)
+            await quietly(Wire(self.hub, socket.send, is_dialer=True).run(read), self.shown)

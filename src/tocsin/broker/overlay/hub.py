@@ -30,10 +30,12 @@ from tocsin.broker.overlay.router import Router
 from tocsin.broker.overlay.seen import Seen
 from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Session, Subscription, Wanted
-from tocsin.errors import ArgumentError, UnknownSubscriptionError
+from tocsin.errors import ArgumentError, ProtocolError, UnknownSubscriptionError
 from tocsin.language import parse
 from tocsin.normalize import bind, normalize
 
+_SAVE = 0.02
+"""Seconds in which changes of the router's state are stored together."""
 log = logging.getLogger("tocsin.network")
 
 
@@ -60,7 +62,11 @@ class Neighbour:
     instance: str
     taken: int = 0
     """The last number of its that is on disk here."""
+    busy: asyncio.Future[Any] | None = None
+    """Events of its that are being stored."""
     connection: Connection | None = None
+    opened_by: str = ""
+    """Which end opened the connection."""
     consumer: Consumer | None = None
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
@@ -82,13 +88,13 @@ class Hub:
         self.repeated = 0
         self.seen = Seen()
         self.router = self._router()
-        self._is_scheduled = False
+        self._is_scheduled = self._is_saving = False
         self._saved = ""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _router(self) -> Router:
         config = self.broker.config
-        grading = Grading(config.link_grade, bound=config.link_bound)
+        grading = Grading(config.link_grade, bound=config.link_bound, max_pieces=config.link_pieces)
         return Router(self.name, grading, levels=config.link_levels)
 
     # Before the start.
@@ -208,11 +214,18 @@ class Hub:
 
     # Connections.
 
-    async def meet(self, name: str, instance: str, connection: Connection) -> Neighbour:
-        """Take up a connection to a neighbour, in the place of an older one."""
+    async def meet(
+        self, name: str, instance: str, connection: Connection, opened_by: str
+    ) -> Neighbour:
+        """Take up a connection to a neighbour, in the place of an older one.
+
+        Where both ends open one, that of the end whose name comes first stays.
+        """
         if name == self.name:
             raise ArgumentError(f"both ends are called {name!r}; every broker needs its own name")
         found = self.neighbours.get(name)
+        if found is not None and found.connection is not None and found.opened_by < opened_by:
+            raise ProtocolError(f"{name} is linked already")
         if found is None:
             no = min((n.transient.no for n in self.neighbours.values()), default=0) - 1
             found = self._add(rows.NeighbourRow(name, no, instance, 0))
@@ -223,7 +236,7 @@ class Hub:
         if found.connection is not None:
             found.connection.close("replaced")
             self.part(found, found.connection)
-        found.connection = connection
+        found.connection, found.opened_by = connection, opened_by
         found.counts["ups"] += 1
         self.router.link_up(name)
         self.flush()
@@ -323,8 +336,15 @@ class Hub:
         self.flush()
 
     def _save(self) -> None:
+        """Store what the router knows, soon."""
+        if self._loop is not None and not self._is_saving:
+            self._is_saving = True
+            self._loop.call_later(_SAVE, self._save_now)
+
+    def _save_now(self) -> None:
+        self._is_saving = False
         state = json.dumps(self.router.to_state())
-        if state != self._saved and self._loop is not None:
+        if state != self._saved:
             self._saved = state
             self.broker.storage.forget(rows.save_state, state)
 

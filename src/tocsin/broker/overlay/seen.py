@@ -21,6 +21,10 @@ class Seen:
     def __len__(self) -> int:
         return len(self._known)
 
+    def forget(self, origin: str, number: int) -> None:
+        """Forget an event that was not taken in after all."""
+        self._known.pop((origin, number), None)
+
     def is_new(self, origin: str, number: int) -> bool:
         """Say whether an event comes for the first time, and take note of it."""
         key = (origin, number)

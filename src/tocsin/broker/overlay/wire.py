@@ -43,10 +43,11 @@ log = logging.getLogger("tocsin.network")
 class Wire(StreamSession):
     """A connection to a neighbour. `send` writes bytes; lines come by `feed`."""
 
-    def __init__(self, hub: Hub, send: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(self, hub: Hub, send: Callable[[bytes], Awaitable[None]], is_dialer: bool) -> None:
         config = hub.broker.config
         super().__init__(config.outbox_messages, config.outbox_bytes, False)
         self.hub = hub
+        self.is_dialer = is_dialer
         self.neighbour: Neighbour | None = None
         self._send = send
         self._rest = b""
@@ -95,7 +96,7 @@ class Wire(StreamSession):
         """Serve until either side closes. `read` returns None at the end."""
         hub = self.hub
         hub.broker.streams.add(self)
-        tasks = [asyncio.create_task(self._read(read)), asyncio.create_task(self._greet(read))]
+        tasks = [asyncio.create_task(self._read(read)), asyncio.create_task(self._greet())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -114,7 +115,7 @@ class Wire(StreamSession):
         while (data := await read()) is not None:
             await self.feed(data)
 
-    async def _greet(self, read: object) -> None:
+    async def _greet(self) -> None:
         """Shake hands, then write and work until something ends it."""
         await self._send(self.hello())
         async with asyncio.timeout(self.hub.broker.config.limits.connect_seconds):
@@ -122,8 +123,11 @@ class Wire(StreamSession):
                 self._came.clear()
                 await self._came.wait()
         name, instance = self._check(self._next())
-        self.neighbour = await self.hub.meet(name, instance, self)
-        self._arrived = self.neighbour.taken
+        opened_by = self.hub.name if self.is_dialer else name
+        self.neighbour = found = await self.hub.meet(name, instance, self, opened_by)
+        if found.busy is not None:  # of the connection before
+            await asyncio.wait([found.busy])
+        self._arrived = found.taken
         tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._work())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -194,8 +198,7 @@ class Wire(StreamSession):
         try:
             number, event = of_line(plain, self.hub.broker.topics.types)
         except EventError as error:
-            self.hub.broker.metrics.refused += 1
-            log.warning("an event of %s is refused: %s", self.neighbour.name, error)
+            self._refuse(error)
             return
         if number and number <= self._arrived:
             self.hub.repeated += 1
@@ -203,36 +206,60 @@ class Wire(StreamSession):
             return
         self._arrived = max(self._arrived, number)
         event.source = self.neighbour.name
-        assert event.origin is not None
-        if event.origin[0] == self.hub.instance or not self.hub.seen.is_new(*event.origin):
-            self.hub.repeated += 1  # it came another way before
-            return
         events.append((number, event))
+
+    def _refuse(self, error: EventError) -> None:
+        assert self.neighbour is not None
+        self.hub.broker.metrics.refused += 1
+        log.warning("an event of %s is refused: %s", self.neighbour.name, error)
 
     async def _publish(self, events: list[tuple[int, Event]]) -> None:
         """Have events matched and sent on; acknowledge them when they are on disk."""
-        assert self.neighbour is not None
         last = max(number for number, _ in events)
-        batch = [event for _, event in events]
-        while batch and self.closed is None:
+        while self.closed is None:
             await self.hub.broker.room()
-            mark = Mark(rows.mark, self.neighbour.name, last) if last else None
             try:
-                await self.hub.broker.offer(batch, mark)
+                await self._offer([event for _, event in events], last)
                 break
             except EventError as error:
-                if len(batch) == 1:
-                    log.warning("an event of %s is refused: %s", self.neighbour.name, error)
-                    break
-                for number, event in events:
-                    await self._publish([(number, event)])
-                return
+                if len(events) > 1:
+                    for each in events:
+                        await self._publish([each])
+                    return
+                self._refuse(error)
+                break
             except TocsinError as error:
-                log.info("an event of %s has to wait: %s", self.neighbour.name, error)
+                log.info("events have to wait: %s", error)
                 await asyncio.sleep(_PAUSE)
         if last and self.closed is None:
-            self.neighbour.taken = max(self.neighbour.taken, last)
             self._acknowledge(last)
+
+    async def _offer(self, events: list[Event], last: int) -> None:
+        """Offer events to the core; that they are taken counts even if this link ends meanwhile."""
+        neighbour, seen = self.neighbour, self.hub.seen
+        assert neighbour is not None
+        new = [event for event in events if self._is_new(event)]
+        self.hub.repeated += len(events) - len(new)  # they came another way before
+        if not new:
+            return
+        mark = Mark(rows.mark, neighbour.name, last) if last else None
+        future = neighbour.busy = self.hub.broker.offer(new, mark)
+
+        def settled(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                neighbour.taken = max(neighbour.taken, last)
+                return
+            for event in new:
+                if event.origin is not None:
+                    seen.forget(*event.origin)
+
+        future.add_done_callback(settled)
+        await asyncio.shield(future)
+
+    def _is_new(self, event: Event) -> bool:
+        assert event.origin is not None
+        is_own = event.origin[0] == self.hub.instance
+        return not is_own and self.hub.seen.is_new(*event.origin)
 
     def _acknowledge(self, number: int) -> None:
         self.outbox.put(b'["ACK",%d]\n' % number, False)
