@@ -11,7 +11,7 @@ from tocsin.errors import ArgumentError
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", ["trading", "highway"])
 def test_every_variant_delivers_the_same_events(workload: str) -> None:
-    result = run(Setting(workload, subscribers=60, edges=4, events=60, updates=0.2))
+    result = run(Setting(workload, subscribers=60, edges=4, events=60, updates=0.2), repeats=1)
     (found,) = result["results"]
     figures = found["variants"]
     assert list(figures) == list(VARIANTS)

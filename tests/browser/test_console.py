@@ -174,3 +174,25 @@ def test_a_broker_with_tokens_asks_for_one(tmp_path: Path, browser: Any) -> None
         page.click("#watch-button")
         shows(page, "#watch-state", "watching")
         page.close()
+
+
+def test_the_network_is_shown_where_there_is_one(tmp_path: Path, browser: Any) -> None:
+    with (
+        running(tmp_path / "a", web.FOLDER, name="a") as one,
+        running(tmp_path / "b", name="b", links=(one.url,)) as other,
+    ):
+        with other.client() as http:
+            wanted = {"id": "s", "where": "price < 10", "type": "Quote", "durable": True}
+            http.post("/subscriptions", json=wanted)
+        with one.client() as http:
+            http.post("/events?type=Quote", json=[{"price": n} for n in range(20)])
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(one.url)
+        shows(page, "#network-state", "a, one of 2 brokers")
+        shows(page, "#links", "active")
+        shows(page, "#links", "price < 10")
+        folder = os.environ.get("TOCSIN_SCREENSHOTS")
+        if folder:
+            page.screenshot(path=str(Path(folder) / "network.png"), full_page=True)
+        context.close()

@@ -195,6 +195,16 @@ def test_transitions_are_right_at_another_broker(tmp_path: Path) -> None:
             got = [(each["key"], each["transition"]) for each in read_messages(it, 4)]
         assert got == [("k1", "ENTER"), ("k2", "ENTER"), ("k1", "LEAVE"), ("k2", "LEAVE")]
         assert pending(brokers["b"], "plain") == 1
+        assert len(brokers["b"].broker.past.by_place) == 1
+        with brokers["b"].client() as http:
+            http.delete("/subscriptions/cheap").raise_for_status()
+        wait_for(lambda: not brokers["b"].broker.past.by_place)
+        with brokers["a"].client() as http:
+            http.delete("/publications/k1").raise_for_status()
+            http.put("/publications/k3", json={"price": 1}).raise_for_status()
+        durable(brokers["b"], "again", "price < 100", transitions=True)
+        wait_for(lambda: pending(brokers["b"], "again") == 1)
+        assert list(brokers["b"].broker.past.by_place) == [(None, "k3")]
 
 
 @pytest.mark.slow

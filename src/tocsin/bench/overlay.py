@@ -18,7 +18,8 @@ flooding      no summaries: every event goes everywhere
 
 *Throughput* is events over the time that the busiest broker is busy. *Latency* is from publish to
 delivery, *update delay* from an update until the last broker that has to know it does. *Spurious*
-is the part of the events on links that nobody at their end wanted. Subscribers are with the edge
+is the part of the events on links that nobody at their end wanted. Times are noisy: variants take
+turns, and the best of each counts. Subscribers are with the edge
 of their firm or road (`placement` home), or anywhere (spread).
 """
 
@@ -292,23 +293,29 @@ def run(
     variants: Sequence[str] = VARIANTS,
     subscribers: Sequence[int] = (),
     updates: Sequence[float] = (),
+    repeats: int = 3,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Measure the setting, and others that differ in subscribers or in updates an event."""
+    """Measure the setting, and others that differ in subscribers or in updates an event.
+
+    Each variant is tried so often, in turn with the others; the trial that took least counts.
+    """
     for variant in variants:
         if variant not in VARIANTS:
             raise ArgumentError(f"a variant is {', '.join(VARIANTS)}, not {variant!r}")
     settings = [setting]
     settings += [_with(setting, subscribers=n) for n in subscribers if n != setting.subscribers]
     settings += [_with(setting, updates=u) for u in updates if u != setting.updates]
-    steps = Steps(progress, len(settings) * len(variants))
+    steps = Steps(progress, len(settings) * len(variants) * repeats)
     results = []
     Trial(Load(_with(setting, subscribers=50, events=30)), "exact").run()  # compiles
     for each in settings:
-        figures = {}
-        for variant in variants:
+        figures: dict[str, dict[str, Any]] = {}
+        for variant in [*variants] * repeats:
             steps.start(f"{each.workload} {variant}")
-            figures[variant] = Trial(Load(each), variant).run()
+            found = Trial(Load(each), variant).run()
+            best = figures.get(variant, found)
+            figures[variant] = max(best, found, key=lambda tried: float(tried["throughput"]))
             steps.finish()
         deliveries = {found["deliveries"] for found in figures.values()}
         results.append({"setting": asdict(each), "variants": figures, "ratios": _ratios(figures)})

@@ -145,6 +145,10 @@ class Past:
         if event.valid_until is not None:
             heapq.heappush(self._ends, (event.valid_until, place))
 
+    def forget(self, place: Place) -> None:
+        """Know no more of a publication, and tell nobody: it is another broker's."""
+        self._put(place, None)
+
     def _end_due(self, now: int) -> list[Publication]:
         """End the publications whose time is over; return how they are told of."""
         ended: list[Publication] = []

@@ -175,13 +175,14 @@ def run_overlay(
     variants: list[str],
     subscribers: list[int],
     updates: list[float],
+    repeats: int,
     as_json: bool,
 ) -> int:
     """Load a simulated network of brokers."""
     from tocsin.bench import overlay
 
     return measured(
-        lambda show: overlay.run(setting, variants, subscribers, updates, progress=show),
+        lambda show: overlay.run(setting, variants, subscribers, updates, repeats, progress=show),
         overlay.render,
         as_json,
     )

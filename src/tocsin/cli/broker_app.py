@@ -225,6 +225,7 @@ def bench_overlay(
     variants: Annotated[
         str, typer.Option(help="Of lub, disjunction, exact, resubscribe, flooding.")
     ] = "lub,disjunction,exact,resubscribe,flooding",
+    repeats: Annotated[int, typer.Option(min=1, help="The best of so many counts.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -235,9 +236,8 @@ def bench_overlay(
     setting = Setting(workload, subscribers, edges, events, updates, rate, placement, seed)
     others = to_numbers(vary_subscribers, "--vary-subscribers")
     hundredths = to_numbers(vary_updates, "--vary-updates")
-    return run_overlay(
-        setting, variants.split(","), others, [each / 100 for each in hundredths], as_json
-    )
+    rates = [each / 100 for each in hundredths]
+    return run_overlay(setting, variants.split(","), others, rates, repeats, as_json)
 
 
 def register(app: typer.Typer, bench: typer.Typer, epilog: str) -> None:

@@ -12,9 +12,10 @@ Used within the event loop, but for `restore` and what it calls.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,7 +31,7 @@ from tocsin.broker.overlay.router import Router
 from tocsin.broker.overlay.seen import Seen
 from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Session, Subscription, Wanted
-from tocsin.errors import ArgumentError, ProtocolError, UnknownSubscriptionError
+from tocsin.errors import ArgumentError, ProtocolError, TocsinError, UnknownSubscriptionError
 from tocsin.language import parse
 from tocsin.normalize import bind, normalize
 
@@ -88,6 +89,8 @@ class Hub:
         self.repeated = 0
         self.seen = Seen()
         self.router = self._router()
+        self._watchers: dict[str | None, set[int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = self._is_saving = False
         self._saved = ""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -161,6 +164,7 @@ class Hub:
         wanted = found.wanted
         if found.wants:  # transitions need every publication
             form = ALWAYS
+            self._watchers.setdefault(wanted.type, set()).add(found.no)
         else:
             event_type = self.broker.topics.event_type(wanted.type)
             form = normalize(bind(parse(wanted.where), wanted.params), event_type)
@@ -171,6 +175,11 @@ class Hub:
         """Take note of a subscription that is gone."""
         self.router.unsubscribe(found.no)
         self._schedule()
+        type = found.wanted.type
+        if found.wants and type in self._watchers:
+            self._watchers[type].discard(found.no)
+            if not self._watchers[type]:
+                self._spawn(self._forget_past(type))
 
     def publishing(self, events: Sequence[Event]) -> None:
         """Advertise types before their first events."""
@@ -296,8 +305,13 @@ class Hub:
         self.router.receive(found.name, message)
         now = watched(self.router, found.name)
         if now - before:
-            asyncio.get_running_loop().create_task(self._tell_past(found, now - before))
+            self._spawn(self._tell_past(found, now - before))
         self._save()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _tell_past(self, found: Neighbour, topics: set[str | None]) -> None:
         """Send the publications that are there to a neighbour that begins to watch them."""
@@ -313,8 +327,37 @@ class Hub:
 
         try:
             await self.broker.in_order(work)
-        except Exception as error:
+        except TocsinError as error:
             log.warning("%s was not told of the past: %s", found.name, error)
+
+    async def _forget_past(self, topic: str | None) -> None:
+        """Forget far publications that nobody here or behind this broker watches any more.
+
+        From now on they change without this broker's knowledge.
+        """
+
+        async def work() -> None:
+            past = self.broker.past
+            gone = [
+                place
+                for place, event in past.by_place.items()
+                if event.origin is not None
+                and topic in (None, place[0])
+                and not self._is_watched(place[0])
+            ]
+            for place in gone:
+                past.forget(place)
+            if gone:
+                kept = schema.Kept(gone=[(type or "", key) for type, key in gone])
+                await self.broker.storage.submit(schema.add_events, [], [], kept)
+
+        with contextlib.suppress(TocsinError):
+            await self.broker.in_order(work)
+
+    def _is_watched(self, type: str | None) -> bool:
+        """Whether publications of a type are watched here or at a neighbour."""
+        here = any(self._watchers.get(topic) for topic in {None, type})
+        return here or any(self.watches(peer, type) for peer in self.neighbours)
 
     def flush(self) -> None:
         """Send what the router has to say."""
