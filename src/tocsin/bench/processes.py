@@ -25,6 +25,13 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
+def _name(pid: int) -> str:
+    try:
+        return (_PROC / str(pid) / "comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def descendants(root: int | None = None) -> list[int]:
     """Return all live processes below one, by default below this one, without itself."""
     children: dict[int, list[int]] = {}
@@ -47,6 +54,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._ticks: dict[tuple[int, str], int] = {}
+        self._java: set[tuple[int, str]] = set()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
@@ -69,8 +77,16 @@ class Meter:
             for pid in (os.getpid(), *descendants()):
                 fields = _stat(pid)
                 if fields is not None:  # a number is used again, but not with the same start
-                    self._ticks[pid, fields[19]] = int(fields[11]) + int(fields[12])
+                    key = (pid, fields[19])
+                    if key not in self._ticks and _name(pid) == "java":
+                        self._java.add(key)
+                    self._ticks[key] = int(fields[11]) + int(fields[12])
             return sum(self._ticks.values()) / _TICKS
+
+    def java_seconds(self) -> float:
+        """Return the part of the time that Java's processes used, as of the last look."""
+        with self._lock:
+            return sum(self._ticks[key] for key in self._java) / _TICKS
 
 
 def private_mb(pid: int | None = None) -> float:

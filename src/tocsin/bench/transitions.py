@@ -3,7 +3,9 @@
 Enters: how many publications, subscriptions and updates, and the size of a micro-batch. Leaves: a
 dictionary ready for JSON. Publications are points of eight whole numbers from 0 to 999 that
 wander; a subscription asks for ranges of two of them. A first micro-batch brings all
-publications, unmeasured; then come the updates, through `ts.transitions` to no sink.
+publications, then some of updates, all unmeasured, until the JVM has compiled what it runs. Then
+come the updates that are measured, through `ts.transitions` to no sink, the JVM and the Python
+processes told apart, and what Spark says of its state store.
 
 The baseline is what Spark's own examples show: `transformWithState` with one group for each key,
 the last values in a `ValueState`, matched one by one with the same matcher. It gets fewer
@@ -54,14 +56,29 @@ class TransitionsSetting:
     width: int = 10
     cores: int = 2
     seed: int = 0
+    warm_up: int = 4
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one run: of all processors together, and on the clock."""
+    """Seconds of one run: of all processors together, and on the clock; some of them the JVM's.
+
+    `state_ms` are the milliseconds a micro-batch that tasks spent on committing state, in all.
+    """
 
     cpu_s: float
     wall_s: float
+    java_s: float = 0.0
+    state_ms: float = 0.0
+
+    def less(self, other: Cost) -> Cost:
+        """Return what this took more than another."""
+        return Cost(
+            self.cpu_s - other.cpu_s,
+            self.wall_s - other.wall_s,
+            self.java_s - other.java_s,
+            self.state_ms,
+        )
 
 
 def run(setting: TransitionsSetting, progress: Progress | None = None) -> dict[str, Any]:
@@ -153,17 +170,23 @@ def _measure(
     measured("ours", tracked, [wandering.all()])
     steps.finish()
     steps.start("updates")
+    if setting.warm_up:
+        measured(
+            "ours", tracked, [wandering.updates(setting.batch) for _ in range(setting.warm_up)]
+        )
     few = measured("ours", tracked, [wandering.updates(setting.batch)])
     steps.finish()
     tables = [wandering.updates(setting.batch) for _ in range(setting.batches)]
     many = measured("ours", tracked, tables)
     steps.finish()
     n = setting.batch * (setting.batches - 1) or setting.batch
-    less = few if setting.batches > 1 else Cost(0.0, 0.0)
-    cpu, wall = many.cpu_s - less.cpu_s, many.wall_s - less.wall_s
+    spent = many.less(few) if setting.batches > 1 else many
     result: dict[str, Any] = {
-        "updates_per_s": n / wall,
-        "cpu_us_per_update": 1e6 * cpu / n,
+        "updates_per_s": n / spent.wall_s,
+        "cpu_us_per_update": 1e6 * spent.cpu_s / n,
+        "jvm_us_per_update": 1e6 * spent.java_s / n,
+        "cores_used": spent.cpu_s / spent.wall_s,
+        "state_commit_ms": many.state_ms,
         "updates_per_s_with_start": setting.batch * setting.batches / many.wall_s,
     }
     if setting.baseline_updates:
@@ -208,7 +231,7 @@ def _run(session: SparkSession, folder: Path, name: str, of: Any, tables: list[p
 
 
 def _timed(session: SparkSession, folder: Path, of: Any, meter: processes.Meter) -> Cost:
-    cpu, wall = meter.seconds(), perf_counter()
+    cpu, java, wall = meter.seconds(), meter.java_seconds(), perf_counter()
     events = (
         session.readStream.schema(_SCHEMA)
         .option("maxFilesPerTrigger", 1)
@@ -221,7 +244,12 @@ def _timed(session: SparkSession, folder: Path, of: Any, meter: processes.Meter)
         .start()
     )  # fmt: skip
     query.awaitTermination()
-    return Cost(meter.seconds() - cpu, perf_counter() - wall)
+    wall = perf_counter() - wall
+    commits = [
+        operator.commitTimeMs for done in query.recentProgress for operator in done.stateOperators
+    ]
+    state_ms = sum(commits) / max(1, len(commits))
+    return Cost(meter.seconds() - cpu, wall, meter.java_seconds() - java, state_ms)
 
 
 def _one_key(store: str) -> Any:
@@ -263,6 +291,9 @@ def render(result: Mapping[str, Any]) -> str:
         f"  {result['updates_per_s']:,.0f} updates/s on {result['cores']} cores "
         f"({result['updates_per_s_with_start']:,.0f} with the query's start), "
         f"{result['cpu_us_per_update']:.1f} CPU-µs an update",
+        f"  of these {result['jvm_us_per_update']:.1f} in the JVM, the rest in Python; "
+        f"{result['cores_used']:.1f} cores were had; committing state took "
+        f"{result['state_commit_ms']:,.0f} ms a micro-batch, over all tasks",
     ]
     if "baseline" in result:
         lines.append(

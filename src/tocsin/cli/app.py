@@ -23,6 +23,7 @@ from tocsin.cli.shared import (
     Missing,
     OnError,
     PipelineMode,
+    Placement,
     Repeats,
     Scenario,
     Seed,
@@ -371,7 +372,14 @@ def bench_adapt(
 @guarded
 def bench_spark(
     subscriptions: Subscriptions = 1_000_000,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 1_000_000,
+    events: Annotated[
+        int | None, typer.Option(min=1, help="How many events: 1,000,000, or 1,000 in parts.")
+    ] = None,
+    placement: Annotated[
+        Placement,
+        typer.Option(help="partitioned: on a cluster of two workers, held against replicated."),
+    ] = Placement.REPLICATED,
+    parts: Annotated[int, typer.Option(min=1, help="Into how many parts.")] = 4,
     join_events: Annotated[int, typer.Option(min=1, help="How many of them are joined.")] = 50_000,
     memory_mb: Annotated[
         int, typer.Option(min=0, help="Size of the index for the memory of workers; 0: none.")
@@ -382,10 +390,13 @@ def bench_spark(
 ) -> int:
     """Measure the processor time of a match on Spark, of moving the events, and of a join."""
     from tocsin.bench.spark import SparkSetting
-    from tocsin.cli.bench import run_spark
+    from tocsin.cli.bench import run_placements, run_spark
 
+    if placement is Placement.PARTITIONED:
+        return run_placements(subscriptions, events or 1_000, parts, seed, as_json)
+    n = events or 1_000_000
     return run_spark(
-        SparkSetting(subscriptions, events, join_events, memory_mb, seed=seed, repeats=repeats),
+        SparkSetting(subscriptions, n, join_events, memory_mb, seed=seed, repeats=repeats),
         as_json,
     )
 

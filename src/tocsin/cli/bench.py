@@ -144,6 +144,24 @@ def run_spark(setting: SparkSetting, as_json: bool) -> int:
     return measured(lambda show: spark.run(setting, progress=show), spark.render, as_json)
 
 
+def run_placements(subscriptions: int, events: int, parts: int, seed: int, as_json: bool) -> int:
+    """Hold partitioned matching on a cluster against replicated; exit with 1 if they differ."""
+    try:
+        from tocsin.bench import placements
+    except ModuleNotFoundError as error:
+        raise ArgumentError(f"this needs tocsin[spark]: {error}") from None
+
+    setting = placements.PlacementSetting(subscriptions, events, parts, seed=seed)
+    found: list[Result] = []
+
+    def measure(show: Show) -> Result:
+        found.append(placements.run(setting, progress=show))
+        return found[0]
+
+    measured(measure, placements.render, as_json)
+    return OK if found[0]["same"] else BAD_ROWS
+
+
 def run_transitions(setting: TransitionsSetting, as_json: bool) -> int:
     """Measure what an update of a publication costs on Spark."""
     try:

@@ -43,6 +43,13 @@ class PipelineMode(StrEnum):
     TRANSITIONS = "transitions"
 
 
+class Placement(StrEnum):
+    """Whether every worker has the whole index, or parts of it."""
+
+    REPLICATED = "replicated"
+    PARTITIONED = "partitioned"
+
+
 class Missing(StrEnum):
     """What a missing attribute is."""
 

@@ -79,10 +79,14 @@ def normalize_texts(
 
 
 def _bytes_of(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of texts, and where each begins; both only to be read, whoever made them."""
     _, offsets, values = texts.buffers()
     starts = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = np.frombuffer(values, np.uint8) if values else np.zeros(1, np.uint8)
-    return data[: starts[-1]] if starts[-1] else np.zeros(1, np.uint8), starts
+    n = int(starts[-1])
+    data = np.frombuffer(values, np.uint8)[:n] if n else np.zeros(1, np.uint8)
+    for array in (data, starts):  # another flag is another compilation
+        array.flags.writeable = False
+    return data, starts
 
 
 def _add_disjunctions(batch: PredicateBatch, texts: pa.Array, first: int) -> NDArray[np.int64]:

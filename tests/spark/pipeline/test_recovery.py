@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from tests.spark.conftest import SOURCE
-from tests.spark.pipeline import servers
 
 import tocsin
 from tocsin.bench import recovery, recovery_check
+from tocsin.bench.cluster import cluster
 from tocsin.bench.killing import descendants, kill
 from tocsin.bench.recovery import Recovery
 from tocsin.spark.pipeline.tables import read_table
@@ -88,7 +88,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.timeout(900)
 def test_on_a_cluster_an_executor_killed_in_mid_batch_changes_nothing(folder: Path) -> None:
     """A standalone master with two workers, started by PySpark's own scripts."""
-    with servers.cluster(folder) as (url, workers):
+    with cluster(folder) as (url, workers):
         config = (folder / "cluster.toml").read_text().replace(recovery._CLUSTER, url)
         (folder / "cluster.toml").write_text(config)
         command = [sys.executable, "-m", "tocsin.cli", "pipeline", "run", "cluster.toml", "--once"]

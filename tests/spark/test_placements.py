@@ -1,0 +1,30 @@
+"""The benchmark of placements: what it compares, at a size that a test can bear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tocsin.bench import placements
+from tocsin.bench.placements import PlacementSetting
+from tocsin.bench.steps import Steps
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_both_placements_find_the_same_and_a_worker_holds_some_of_the_parts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    setting = PlacementSetting(subscriptions=3_000, events=200, parts=4)
+    result = placements._measure(spark, setting, str(tmp_path / "store"), Steps(None, 5))
+    assert result["same"]
+    assert result["partitioned"]["matches"] > 0
+    assert 0.5 < result["partitions_per_event"] <= 1.3
+    held = result["held"]
+    assert sum(said["subscriptions"] for said in held["partitioned"]) >= 3_000
+    assert min(said["subscriptions"] for said in held["partitioned"]) < 3_000
+    assert max(said["subscriptions"] for said in held["replicated"]) == 3_000
+    assert "both found the same" in placements.render(
+        {**result, "subscriptions": 3_000, "events": 200, "parts": 4, "workers": 2, "workload": "M"}
+    )
