@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_both_placements_find_the_same_and_a_worker_holds_some_of_the_parts(
+def test_both_placements_find_the_same_and_each_part_is_held_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     setting = PlacementSetting(subscriptions=3_000, events=200, parts=4)
@@ -22,9 +22,11 @@ def test_both_placements_find_the_same_and_a_worker_holds_some_of_the_parts(
     assert result["partitioned"]["matches"] > 0
     assert 0.5 < result["partitions_per_event"] <= 1.3
     held = result["held"]
-    assert sum(said["subscriptions"] for said in held["partitioned"]) >= 3_000
-    assert min(said["subscriptions"] for said in held["partitioned"]) < 3_000
-    assert max(said["subscriptions"] for said in held["replicated"]) == 3_000
+    assert sum(said["subscriptions"] for said in held["partitioned"]) == 3_000
+    assert sum(said["matchers"] for said in held["partitioned"]) == 4  # each part in one place
+    whole = [said["subscriptions"] for said in held["replicated"] if said["matchers"]]
+    assert whole
+    assert not any(n % 3_000 for n in whole)
     assert "both found the same" in placements.render(
         {**result, "subscriptions": 3_000, "events": 200, "parts": 4, "workers": 2, "workload": "M"}
     )

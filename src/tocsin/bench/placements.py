@@ -183,10 +183,16 @@ def _forget(session: SparkSession, setting: PlacementSetting) -> None:
 
 
 def _held(session: SparkSession, setting: PlacementSetting) -> list[dict[str, Any]]:
-    """Return what each worker process holds."""
+    """Return what each worker holds, in all of its Python processes."""
     said = map(json.loads, _ask(session, setting, Holding()))
-    found = {each["process"]: each for each in said}
-    return [found[process] for process in sorted(found)]
+    by_process = {each["process"]: each for each in said}
+    found: dict[int, dict[str, Any]] = {}
+    for each in by_process.values():
+        of = found.setdefault(each["worker"], {"processes": 0})
+        of["processes"] += 1
+        for name in ("matchers", "subscriptions", "bytes", "private_mb"):
+            of[name] = round(of.get(name, 0) + each[name], 1)
+    return [found[worker] for worker in sorted(found)]
 
 
 def _ask(session: SparkSession, setting: PlacementSetting, task: Any) -> list[str]:
@@ -218,6 +224,7 @@ class Holding:
         for _ in batches:
             opened = [held.matcher for held in worker._open.values()]
             said = {
+                "worker": os.getppid(),  # the process that Spark forks a worker's others from
                 "process": os.getpid(),
                 "matchers": len(opened),
                 "subscriptions": sum(map(len, opened)),
@@ -246,7 +253,7 @@ def render(result: Mapping[str, Any]) -> str:
             lines.append(
                 f"  a worker holds {said['subscriptions']:,} subscriptions ({share:.0%}) in "
                 f"{said['matchers']} matchers of {said['bytes'] / 2**20:,.0f} MB; "
-                f"{said['private_mb']} MB are its own"
+                f"{said['private_mb']} MB are its own, in {said['processes']} processes"
             )
     lines.append("both found the same" if result["same"] else "THE TWO DIFFER")
     return "\n".join(lines)

@@ -56,7 +56,7 @@ class TransitionsSetting:
     width: int = 10
     cores: int = 2
     seed: int = 0
-    warm_up: int = 4
+    warm_up: int = 8
 
 
 @dataclass(frozen=True)
