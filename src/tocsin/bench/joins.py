@@ -30,7 +30,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
-from tocsin.workloads import Equalities, Market, Popularity, Ranges, Workload
+from tocsin.workloads import Equalities, Highway, Market, Popularity, Ranges, Workload
 
 Ints = NDArray[np.int64]
 Kind = Literal["plain", "keyed"]
@@ -72,6 +72,8 @@ def _all_formulations(chosen: Workload) -> list[Formulation]:
         return [_ranges_plain(chosen), _ranges_keyed(chosen)]
     if isinstance(chosen, Market):
         return _market(chosen)
+    if isinstance(chosen, Highway):
+        return _highway(chosen)
     if isinstance(chosen, Popularity):
         return _popularity(chosen)
     raise ArgumentError(f"there is no baseline for workload {chosen.name}")
@@ -85,6 +87,8 @@ def subscriptions(chosen: Workload, n: int, seed: int) -> pa.Table:
         return _ranges_table(*_matrix(chosen, n, seed))
     if isinstance(chosen, Market):
         return _market_table(chosen, n, seed)
+    if isinstance(chosen, Highway):
+        return _highway_table(chosen, n, seed)
     if isinstance(chosen, Popularity):
         return _popularity_table(chosen, n, seed)
     raise ArgumentError(f"there is no baseline for workload {chosen.name}")
@@ -343,13 +347,17 @@ _PRICE_STEP = 0.005
 
 
 def _market_table(chosen: Market, n: int, seed: int) -> pa.Table:
-    tables = chosen.subscription_params(n, seed)
-    columns = ["firm", "low", "high", "volume"]
-    volumes = [
-        t if "volume" in t.column_names else t.append_column("volume", pa.array([-1] * len(t)))
-        for t in tables
+    return _with_last(chosen, n, seed, ["firm", "low", "high", "volume"])
+
+
+def _with_last(chosen: Workload, n: int, seed: int, columns: list[str]) -> pa.Table:
+    """Return parameters of both templates; -1 stands for the last, which one of them lacks."""
+    last = columns[-1]
+    tables = [
+        t if last in t.column_names else t.append_column(last, pa.array([-1] * len(t)))
+        for t in chosen.subscription_params(n, seed)
     ]
-    return pa.concat_tables(t.select(columns) for t in volumes)
+    return pa.concat_tables(t.select(columns) for t in tables)
 
 
 def _market(chosen: Market) -> list[Formulation]:
@@ -377,6 +385,31 @@ def _market(chosen: Market) -> list[Formulation]:
     return [
         Formulation("plain", "plain", "on the firm, the ranges as conditions", plain, prepare),
         Formulation("keyed", "keyed", on_bucket, keyed, (to_keyed,), copies),
+    ]
+
+
+# H: a key of the road and the segment.
+
+
+def _highway_table(chosen: Highway, n: int, seed: int) -> pa.Table:
+    return _with_last(chosen, n, seed, ["road", "low", "high", "speed", "occupancy"])
+
+
+def _highway(chosen: Highway) -> list[Formulation]:
+    ahead = "e.speed < s.speed AND e.occupancy > s.occupancy"
+    plain = f"""
+        SELECT count(*) FROM events e JOIN subscriptions s
+        ON e.road = s.road AND e.segment BETWEEN s.low AND s.high AND {ahead}"""
+    keyed = f"""
+        SELECT count(*) FROM events e
+        JOIN keyed s ON e.road = s.road AND e.segment = s.segment AND {ahead}"""
+    prepare = """
+        CREATE TABLE keyed AS
+        SELECT road, unnest(range(low, high + 1)) AS segment, speed, occupancy FROM subscriptions"""
+    on_segment = "on the road and the segment"
+    return [
+        Formulation("plain", "plain", "on the road, the ranges as conditions", plain),
+        Formulation("keyed", "keyed", on_segment, keyed, (prepare,), chosen.most_ahead + 1),
     ]
 
 

@@ -22,6 +22,7 @@ CACHE = Path(os.environ.get("TOCSIN_JARS", Path.home() / ".cache" / "tocsin" / "
 SCALA = "2.13"
 KAFKA_SERVER = f"org.apache.kafka:kafka_{SCALA}:4.1.1"
 _CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}"
+_TRIES = 3
 _TOKENS = f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}"
 
 
@@ -52,7 +53,10 @@ def resolve(coordinates: str, without: str = "") -> list[Path]:
     command += ["--exclude-packages", without] if without else []
     command += ["--conf", f"spark.jars.ivy={folder}", "--master", "local", str(nothing)]
     environment = {**os.environ, "SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    for _ in range(_TRIES):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        if not done.returncode or "download failed" not in done.stderr:
+            break  # what a repository does not have is not asked for again
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "not found" in line]
         raise Unresolved(f"{coordinates}: {lines[-1].strip() if lines else 'not resolved'}")
