@@ -40,14 +40,12 @@ class Child:
         self.context.set_forkserver_preload(["tests.broker.nursery"])
         self.process: multiprocessing.process.BaseProcess | None = None
 
+    def config(self) -> Config:
+        http, stomp = f"127.0.0.1:{self.http}", f"127.0.0.1:{self.stomp}"
+        return Config(data=self.data, http=http, stomp=stomp, warm=False, log="error")
+
     def start(self) -> None:
-        config = Config(
-            data=self.data,
-            http=f"127.0.0.1:{self.http}",
-            stomp=f"127.0.0.1:{self.stomp}",
-            warm=False,
-            log="error",
-        )
+        config = self.config()
         mine, theirs = self.context.Pipe()
         self.process = self.context.Process(target=_serve, args=(config, theirs))
         self.process.start()

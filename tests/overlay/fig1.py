@@ -6,10 +6,11 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
-from tests.broker.nursery import Child, _serve
+from tests.broker.nursery import Child
 from tests.broker.processes import free_port
 from tests.broker.servers import wait_for
 
@@ -77,23 +78,8 @@ class Linked(Child):
         self.name = name
         self.links = links
 
-    def start(self) -> None:
-        config = Config(
-            data=self.data,
-            http=f"127.0.0.1:{self.http}",
-            stomp="",
-            name=self.name,
-            links=self.links,
-            warm=False,
-            log="error",
-        )
-        mine, theirs = self.context.Pipe()
-        self.process = self.context.Process(target=_serve, args=(config, theirs))
-        self.process.start()
-        theirs.close()
-        assert mine.poll(120)
-        assert mine.recv() == self.http
-        mine.close()
+    def config(self) -> Config:
+        return replace(super().config(), stomp="", name=self.name, links=self.links)
 
 
 class Network:
