@@ -42,10 +42,10 @@ demo: setup ## Run the demonstration
 	$(BIN)/tocsin demo $(DEMO_ARGS)
 
 test: lint chromium ## Lint, then run the whole test suite
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
 
 test-fast: setup ## Run the tests that are not marked slow
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
 lint: setup ## Check style, formatting and types
 	$(BIN)/ruff check .

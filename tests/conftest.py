@@ -23,6 +23,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 _ROOT = Path(__file__).parent.parent
 _CACHES_KEPT = 6
@@ -147,11 +149,18 @@ def _needs_rare_kernels(item: pytest.Item) -> bool:
     return _asks_for_another_engine(item) or item.nodeid.startswith(_NEED_OTHER_ENGINES)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Hand out tests one by one, but for those of a group of `_TOGETHER`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        groups = (group for path, group in _TOGETHER.items() if nodeid.startswith(path))
+        return next(groups, nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Keep tests together that share something costly."""
-    groups = (group for path, group in _TOGETHER.items() if item.nodeid.startswith(path))
-    if group := next(groups, None):
-        item.add_marker(pytest.mark.xdist_group(group))
+    return _Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

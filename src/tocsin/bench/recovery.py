@@ -169,6 +169,7 @@ batch_files = 1
 master = "{master}"
 [spark.conf]
 "spark.executor.memory" = "512m"
+"spark.sql.streaming.minBatchesToRetain" = "100000"
 """
 
 

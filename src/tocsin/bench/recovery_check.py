@@ -184,18 +184,29 @@ class Transitions:
 
 
 def files_by_batch(checkpoint: Path) -> dict[int, list[Path]]:
-    """Return the files of each batch from the log of Spark's file source."""
-    found: dict[int, set[str]] = {}
-    for place in (checkpoint / "sources" / "0").iterdir():
-        if place.name.startswith("."):
-            continue
+    """Return the files of each batch from Spark's logs.
+
+    The log of the file source has numbers of its own: a driver that is killed between writing it
+    and writing the offsets of a batch leaves an entry that goes into that batch with the next one.
+    """
+    entries: dict[int, set[str]] = {}
+    for place in _logged(checkpoint / "sources" / "0"):
         for line in place.read_text().splitlines()[1:]:
             entry = json.loads(line)
-            found.setdefault(entry["batchId"], set()).add(entry["path"])
-    return {
-        batch: sorted(Path("/" + path.removeprefix("file:").lstrip("/")) for path in paths)
-        for batch, paths in found.items()
-    }
+            entries.setdefault(entry["batchId"], set()).add(entry["path"])
+    found: dict[int, list[Path]] = {}
+    for place in sorted(_logged(checkpoint / "offsets"), key=lambda place: int(place.name)):
+        end = json.loads(place.read_text().splitlines()[-1])["logOffset"]
+        paths = [path for number in sorted(entries) if number <= end for path in entries[number]]
+        entries = {number: paths for number, paths in entries.items() if number > end}
+        found[int(place.name)] = sorted(
+            Path("/" + path.removeprefix("file:").lstrip("/")) for path in paths
+        )
+    return found
+
+
+def _logged(folder: Path) -> list[Path]:
+    return [place for place in folder.iterdir() if not place.name.startswith(".")]
 
 
 def _by_batch(table: Path) -> dict[int, list[dict[str, Any]]]:

@@ -77,6 +77,28 @@ def test_a_wrong_output_does_not_pass(tmp_path: Path) -> None:
     assert differences == ["batch 3: rows: 1 missing, 1 too many"]
 
 
+def test_a_file_logged_before_a_kill_belongs_to_the_batch_whose_offsets_reach_it(
+    tmp_path: Path,
+) -> None:
+    for number in range(4):
+        entry = {"path": f"file:///events/{number}.json", "timestamp": 0, "batchId": number}
+        _write(tmp_path / "sources" / "0" / str(number), "v1", entry)
+    for batch, end in enumerate((0, 2, 3)):  # killed after the entry 1, before its offsets
+        _write(tmp_path / "offsets" / str(batch), "v1", {"batchTimestampMs": 0}, {"logOffset": end})
+    _write(tmp_path / "offsets" / ".0.crc", "v1")
+    found = recovery_check.files_by_batch(tmp_path)
+    assert {batch: [path.stem for path in paths] for batch, paths in found.items()} == {
+        0: ["0"],
+        1: ["1", "2"],
+        2: ["3"],
+    }
+
+
+def _write(path: Path, version: str, *lines: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([version, *map(json.dumps, lines)]))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     state = recovery.Run(Recovery(events=2_000, subscriptions=500), tmp_path, random.Random(0))
