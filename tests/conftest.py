@@ -12,6 +12,7 @@ users, and their kernels are compiled last, so their tests come last.
 from __future__ import annotations
 
 import atexit
+import gc
 import hashlib
 import os
 import shutil
@@ -103,6 +104,9 @@ _TOGETHER = {
     "tests/spark/pipeline/test_recovery": "recovery",
     "tests/spark/test_connect": "connect",
     "tests/spark/": "spark",
+    "tests/bench/test_adapt": "bench adapt",
+    "tests/bench/test_churn": "bench churn",
+    "tests/bench/test_parse": "bench parse",
 }
 """Tests that share something costly, and run one after the other in one process."""
 _LONG = ("tests/spark/", "tests/engines/test_kernels.py::test_no_kernel_reads")
@@ -180,6 +184,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for part in parts:
                 command = [sys.executable, "-m", "tests.compile", part, rare]
                 atexit.register(subprocess.Popen(command).kill)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Take the thousands of tests out of the collector's sight: benchmarks collect very often."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the collector see everything again, so that nothing seems to be left at the end."""
+    gc.unfreeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

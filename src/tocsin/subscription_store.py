@@ -61,6 +61,9 @@ from tocsin.store.matchers import Described, making_sense, open_parts, read_fact
 from tocsin.store.pins import Pin
 from tocsin.store.place import to_place
 
+GRACE = 600.0
+"""Seconds that a version is kept for after another took its place, pinned or not."""
+
 
 @dataclass(frozen=True)
 class StoreState:
@@ -380,20 +383,24 @@ class SubscriptionStore:
             except FileExistsError:
                 continue
 
-    def compact(self) -> int:
-        """Make one index of base and changes; return the new version."""
+    def compact(self, *, grace: float = GRACE) -> int:
+        """Make one index of base and changes, and `vacuum`; return the new version."""
         with self.place.alone():
             newest = self.newest()
             matcher = self.matcher(newest, clock=self._clock)
             matcher.merge()
             version = self.commit_base([self.write_part(matcher)], covers=newest)
-            folder.tidy(self.place)
+            folder.tidy(self.place, grace)
             return version
 
-    def vacuum(self) -> list[str]:
-        """Remove what no version needs that is pinned or newer; return the names of the files."""
+    def vacuum(self, *, grace: float = GRACE) -> list[str]:
+        """Remove what no version needs that is pinned or newer; return the names of the files.
+
+        A version that was the newest less than `grace` seconds ago stays as well: a reader that
+        has its number may not have opened it yet.
+        """
         with self.place.alone():
-            return folder.tidy(self.place)
+            return folder.tidy(self.place, grace)
 
     def pin(
         self, name: str, number: int, version: int | None = None, now: float | None = None

@@ -94,7 +94,7 @@ def test_a_stream_tells_of_transitions_only_and_goes_on_after_a_restart(fleet: F
     fleet.report({"vehicle": "b", "n": 5, "gone": True}, {"vehicle": "c", "x": 1, "n": 6})
     expected = [*first, ("b", "far", "ENTER"), ("b", "far", "LEAVE"), ("c", "west", "ENTER")]
     assert fleet.run() == sorted(expected)
-    fleet.store.compact()
+    fleet.store.compact(grace=0)
     fleet.store.update("west", where="x > 1")
     fleet.report({"vehicle": "d", "x": 0, "n": 7})
     assert fleet.run() == sorted([*expected, ("c", "west", "LEAVE")])

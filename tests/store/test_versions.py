@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_compaction_keeps_all_that_is_there_and_removes_what_it_replaced(
     store.remove([3, 4])
     store.update(5, where="x = 1")
     before = ids(store, {"x": 10})
-    version = store.compact()
+    version = store.compact(grace=0)
     assert ids(store, {"x": 10}) == before
     assert store.describe().n_changes == 0
     assert store.describe().base == version == store.newest()
@@ -219,6 +220,23 @@ def test_a_matcher_is_brought_to_a_later_version(store: SubscriptionStore) -> No
     assert not store.advance(matcher, before, store.newest()), "there is a new base"
 
 
+def test_a_version_stays_a_while_for_readers_that_have_its_number(store: SubscriptionStore) -> None:
+    store.subscribe("a", "x = 1")
+    seen = store.newest()
+    store.subscribe("b", "x = 1")
+    store.compact(grace=60)
+    assert ids(store, {"x": 1}, seen) == ["a"]
+    time.sleep(0.3)
+    store.remove(["b"])
+    store.compact(grace=0.2)
+    assert ids(store, {"x": 1}, seen + 2) == ["a", "b"], "it was the newest 0.2 seconds ago"
+    with pytest.raises(DamagedStoreError, match=f"there is no version {seen}"):
+        store.matcher(seen)
+    store.vacuum(grace=0)
+    with pytest.raises(DamagedStoreError, match=f"there is no version {seen + 2}"):
+        store.matcher(seen + 2)
+
+
 def test_a_pin_is_decided_once_and_keeps_its_version(store: SubscriptionStore) -> None:
     store.subscribe("a", "x = 1")
     pin = store.pin("query", 0, now=5.0)
@@ -226,14 +244,14 @@ def test_a_pin_is_decided_once_and_keeps_its_version(store: SubscriptionStore) -
     store.subscribe("b", "x = 1")
     assert store.pin("query", 0) == pin
     assert store.pin("query", 1).version == 3
-    store.compact()
+    store.compact(grace=0)
     assert ids(store, {"x": 1}, pin.version) == ["a"]
     assert sorted(store.pins("query")) == [0, 1]
     store.unpin("query", before=1)
-    store.vacuum()
+    store.vacuum(grace=0)
     assert ids(store, {"x": 1}, 3) == ["a", "b"]
     store.unpin("query", before=2)
-    store.vacuum()
+    store.vacuum(grace=0)
     with pytest.raises(DamagedStoreError, match="there is no version 3"):
         store.matcher(3)
     with pytest.raises(ArgumentError, match="cannot name a pin"):

@@ -39,6 +39,8 @@ from tocsin.workloads import workload
 Show = Callable[[str, int, int], None]
 _BACKLOG = 4
 _PATIENCE = 600.0
+_GRACE = 60.0
+"""Versions are kept for so long; older ones only as far as they are pinned."""
 _CLUSTER = "local-cluster[2,1,1024]"
 
 
@@ -243,7 +245,7 @@ def _change(state: Run) -> None:
         elif what < 0.98:
             store.update(dice.choice(live), where=f"volume > {dice.randrange(50_000, 90_000)}")
         else:
-            store.compact()
+            store.compact(grace=_GRACE)
         state.changes += 1
 
 

@@ -142,11 +142,11 @@ def update(
     return _done({"version": version, "updated": 1}, as_json)
 
 
-def compact(path: str, as_json: bool) -> int:
+def compact(path: str, grace: float, as_json: bool) -> int:
     """Make one index of the base and all changes since."""
     store = SubscriptionStore(path)
     before = store.describe()
-    version = store.compact()
+    version = store.compact(grace=grace)
     after = store.describe()
     facts = {
         "version": version,

@@ -139,8 +139,14 @@ def stats(
 
 @app.command(epilog=EXIT_CODES)
 @guarded
-def compact(store: Store, as_json: AsJson = False) -> int:
+def compact(
+    store: Store,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Keep versions for so many seconds after their time.")
+    ] = 600.0,
+    as_json: AsJson = False,
+) -> int:
     """Make one index of all changes, and remove versions that nobody needs."""
     from tocsin.cli import subscriptions
 
-    return subscriptions.compact(store, as_json)
+    return subscriptions.compact(store, grace, as_json)

@@ -210,10 +210,14 @@ def open_part(place: Place, part: Part, verify: bool, late: Collection[str] = ()
     return Opened(part.facts, files, [segment.parts for segment in segments])
 
 
-def tidy(place: Place) -> list[str]:
-    """Remove the versions that nobody needs with their files, and what crashes left behind."""
+def tidy(place: Place, grace: float = 0.0) -> list[str]:
+    """Remove the versions that nobody needs with their files, and what crashes left behind.
+
+    Versions that were the newest less than `grace` seconds ago are needed: somebody may have seen
+    their number, and be about to open or pin them.
+    """
     found = manifests.numbers(place)
-    needed = min({found[-1], *pins.versions(place)} & set(found))
+    needed = min({_newest_at(place, found, grace), *pins.versions(place)} & set(found))
     oldest = lineage(place, needed).base
     kept = [n for n in found if n > oldest.covers]
     named = {name for n in kept for name in manifests.read(place, n).names()}
@@ -230,3 +234,12 @@ def tidy(place: Place) -> list[str]:
     for name in gone:
         place.remove(name)
     return gone
+
+
+def _newest_at(place: Place, found: list[int], grace: float) -> int:
+    """Return the version that was the newest some seconds ago, or the oldest that is there."""
+    moment = (time.time() - grace) * 1e6
+    for number in reversed(found):
+        if not grace or manifests.read(place, number).made_at <= moment:
+            return number
+    return found[0]

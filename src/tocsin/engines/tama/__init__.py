@@ -15,9 +15,9 @@ Where we deviate. The levels of a range follow its width, so that narrow ranges 
 wide ones do. What sticks out may be joined with the cell beside it to a larger one: fewer entries
 for the same values. Layers are hashed into one table, in portions that are merged by size; what
 came last is checked directly. Strings, single numbers, absence and presence are keys of their own,
-which are exact up to 60 bits of a hash. Ranges of strings are separated by their order among the
-bounds of others, so that the promise does not hold for them. LIKE patterns are checked on what is
-found.
+exact but for what a hash takes for the same: 24 bits of it are compared, and those of the bucket.
+Ranges of strings are separated by their order among the bounds of others, so that the promise does
+not hold for them. LIKE patterns are checked on what is found.
 """
 
 from __future__ import annotations
@@ -138,8 +138,7 @@ class TamaEngine(IntervalEngine):
         assert np.array_equal(held, live), "a conjunction is nowhere, or twice"
 
     def _check_portion(self, portion: Portion, own: NDArray[np.int64]) -> None:
-        entered = portion.entries[portion.entries[:, 0] >= 0, 0]
-        counts = np.bincount(entered, minlength=len(self._hits))
+        counts = portion.count_entries(len(self._hits))
         assert np.array_equal(counts[own], self._held.n_entries[own]), "entries are lost"
         assert counts.sum() == counts[own].sum(), "entries of what is gone are left"
         split = Split(self._rows_in(own), self._held.sizes(own), self._attributes.places.mark)
@@ -271,8 +270,7 @@ class TamaEngine(IntervalEngine):
         self._portion_of[slots] = len(self._portions)
         portion = Portion(slots, 8 * len(self._attributes), items)
         self._portions.append(portion)
-        counts = np.bincount(portion.entries[:, 0], minlength=1)
-        self._held.n_entries[slots] = counts[slots]
+        self._held.n_entries[slots] = portion.count_entries(len(self._hits))[slots]
         self._note_sorts(items)
 
     def _note_sorts(self, items: Items | None = None) -> None:
@@ -371,7 +369,7 @@ class TamaEngine(IntervalEngine):
         lookup = look_up(events, self._attributes.places.mark, self._sorts)
         more = 8 * len(self._attributes) - len(portion.used)
         used = np.append(portion.used, np.zeros(more, np.int64))
-        table = (portion.offsets, portion.entries, portion.mask, used, self._sorts)
+        table = (portion.offsets, portion.words, portion.mask, used, self._sorts)
         return (*table, *self._known(), events, *lookup)
 
     def _match_recent(self, events: Events) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -2,8 +2,12 @@
 
 Enters and leaves: flat arrays. Zhao and Wu (TAMA), algorithms 1 and 2. A cell of a level is a node
 of a heap: cell c of level i has the number 2^i + c, so that its halves are twice that number and
-the next. The table has buckets; an entry is a conjunction and a tag, bits of the key's hash which
-the bucket does not use.
+the next.
+
+The table has buckets of words, and in each bucket runs: a header with a tag, 24 bits of the key's
+hash that the bucket does not use, and how many follow, then as many conjunctions. What is read of
+the table comes from memory, so that its size is what counts. It is packed from entries of two
+words, a conjunction and its tag.
 """
 
 from __future__ import annotations
@@ -14,12 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.intervals.arrays import ABSENT, PRESENT, Events
-from tocsin.jit import inlined, kernel, prefetch_row
+from tocsin.jit import inlined, kernel, lowest_bit, prefetch_row
 
 DEEPEST = 30
 """The last level there can be; leaves are cells of this level."""
 COUNT, FILL, REMOVE = 0, 1, 2
-"""What `enter` does: count the entries of each bucket, fill them, or strike entries out."""
+"""What `enter` does: count the entries of each bucket, fill them, or strike out of the runs."""
+_STRUCK = 0xFFFFFFFF
+"""Stands where a conjunction was."""
+_LONGEST = 255
+"""How many conjunctions a run has at most; a key may have several runs."""
 NO_LEVEL = -1
 """Stands for the level of a key that is no cell."""
 ABSENT_KEYS, PRESENT_KEYS, POINT_KEYS, UNIT_KEYS = 4, 5, 6, 7
@@ -27,6 +35,10 @@ ABSENT_KEYS, PRESENT_KEYS, POINT_KEYS, UNIT_KEYS = 4, 5, 6, 7
 _MOST_KEYS = 40
 _MET = 512
 """How many counters are fetched ahead."""
+_AHEAD = 24
+"""How many buckets are fetched ahead."""
+_LINE = 16
+"""How many words make a cache line."""
 _MIX = 0x9E3779B97F4A7C15
 _MIX_2 = 0xBF58476D1CE4E5B9
 _MIX_3 = 0x94D049BB133111EB
@@ -82,20 +94,81 @@ def find_leaves(
 
 
 @inlined
-def _put(offsets: Any, entries: Any, mask: Any, tree: Any, key: Any, slot: Any, mode: Any) -> Any:
+def _put(
+    offsets: Any, entries: Any, words: Any, mask: Any, tree: Any, key: Any, slot: Any, mode: Any
+) -> Any:
     """Count, fill in or strike out one entry."""
     h = _hash(tree, key)
-    bucket, tag = np.int64(h & mask), np.int32(np.int64(h >> np.uint64(33)))
+    bucket, tag = np.int64(h & mask), h >> np.uint64(40)
     if mode == COUNT:
         offsets[bucket + 2] += 1
     elif mode == FILL:
-        place = offsets[bucket + 1]
-        entries[place, 0], entries[place, 1] = slot, tag
+        place = np.int64(offsets[bucket + 1])
+        entries[place, 0], entries[place, 1] = slot, np.int32(tag)
         offsets[bucket + 1] = place + 1
     else:
-        for place in range(offsets[bucket], offsets[bucket + 1]):
-            if entries[place, 0] == slot and entries[place, 1] == tag:
-                entries[place, 0] = -1
+        place = np.int64(offsets[bucket])
+        while place < offsets[bucket + 1]:
+            n = np.int64(words[place] & np.uint32(_LONGEST))
+            if words[place] >> np.uint32(8) == tag:
+                for at in range(place + 1, place + 1 + n):
+                    if words[at] == np.uint32(slot):
+                        words[at] = np.uint32(_STRUCK)
+            place += 1 + n
+
+
+@kernel
+def pack(
+    offsets: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    n_buckets: int,
+    is_filling: bool,
+    starts: NDArray[np.int32],
+    words: NDArray[np.uint32],
+) -> None:
+    """Make runs of entries with the same bucket and tag; first only count the words.
+
+    A bucket of the new table takes the entries of every `n_buckets`-th old one. Counting, the words
+    of a bucket are written to the place after its own; filling, they go where `starts` says. A tag
+    that was looked at is written as its complement, which is undone by the second pass.
+    """
+    for bucket in range(n_buckets):
+        at = np.int64(starts[bucket]) if is_filling else np.int64(0)
+        for old in range(bucket, len(offsets) - 2, n_buckets):
+            end = np.int64(offsets[old + 1])
+            for i in range(np.int64(offsets[old]), end):
+                tag = entries[i, 1]
+                if (tag < 0) != is_filling:
+                    continue
+                n, header = np.int64(0), at
+                for k in range(i, end):
+                    if entries[k, 1] != tag:
+                        continue
+                    entries[k, 1] = ~tag
+                    if n % _LONGEST == 0:
+                        header = at
+                        at += 1
+                        if is_filling:
+                            words[header] = np.uint32(~tag) << np.uint32(8)
+                    if is_filling:
+                        words[header] += np.uint32(1)
+                        words[at] = np.uint32(entries[k, 0])
+                    at += 1
+                    n += 1
+        if not is_filling:
+            starts[bucket + 1] = at
+
+
+@kernel
+def count_entries(words: NDArray[np.uint32], counts: NDArray[np.int64]) -> None:
+    """Count the entries of each conjunction."""
+    place = np.int64(0)
+    while place < len(words):
+        n = np.int64(words[place] & np.uint32(_LONGEST))
+        for at in range(place + 1, place + 1 + n):
+            if words[at] != np.uint32(_STRUCK):
+                counts[np.int64(words[at])] += 1
+        place += 1 + n
 
 
 @kernel
@@ -109,6 +182,7 @@ def enter(
     mask: Any,
     offsets: NDArray[np.int32],
     entries: NDArray[np.int32],
+    words: NDArray[np.uint32],
     used: NDArray[np.int64],
 ) -> Any:
     """Enter ranges of cells and single keys into a table; return how many entries they are.
@@ -119,20 +193,20 @@ def enter(
     n = np.int64(0)
     for i in range(len(slot)):
         if level[i] == NO_LEVEL:
-            _put(offsets, entries, mask, tree[i], low[i], slot[i], mode)
+            _put(offsets, entries, words, mask, tree[i], low[i], slot[i], mode)
             n += 1
             continue
         at = level[i]
         a, b = (np.int64(1) << at) + low[i], (np.int64(1) << at) + high[i] + 1
         while a < b:
             if a & 1:
-                _put(offsets, entries, mask, tree[i], a, slot[i], mode)
+                _put(offsets, entries, words, mask, tree[i], a, slot[i], mode)
                 used[tree[i]] |= np.int64(1) << at
                 a += 1
                 n += 1
             if b & 1:
                 b -= 1
-                _put(offsets, entries, mask, tree[i], b, slot[i], mode)
+                _put(offsets, entries, words, mask, tree[i], b, slot[i], mode)
                 used[tree[i]] |= np.int64(1) << at
                 n += 1
             a >>= 1
@@ -154,9 +228,9 @@ def _keys_of(
     point: Any,
     unit: Any,
     hashes: Any,
+    n: Any,
 ) -> Any:
-    """Write the hashes of all keys under which a value may be found; return how many."""
-    n = np.int64(0)
+    """Write the hashes of all keys under which a value may be found, from n on; return the end."""
     held = sorts[a]
     if kind == ABSENT:
         if held & (1 << ABSENT_KEYS):
@@ -178,10 +252,12 @@ def _keys_of(
     if levels:
         tree = a * 8 + kind
         leaf = _leaf(xs, shares, start[tree], start[tree + 1], value)
-        for at in range(DEEPEST + 1):
-            if levels >> at & 1:
-                hashes[n] = _hash(tree, (np.int64(1) << at) + (leaf >> (DEEPEST - at)))
-                n += 1
+        left = np.uint64(levels)
+        while left:
+            at = lowest_bit(left)
+            left &= left - np.uint64(1)
+            hashes[n] = _hash(tree, (np.int64(1) << at) + (leaf >> (DEEPEST - at)))
+            n += 1
     return n
 
 
@@ -198,10 +274,53 @@ def _count(hits: Any, zero: Any, met: Any, n_met: Any, out: Any, n: Any) -> Any:
     return n
 
 
+@inlined
+def _fetch(offsets: Any, words: Any, bucket: Any) -> None:
+    """Ask for the first words of a bucket."""
+    place = np.int64(offsets[bucket])
+    prefetch_row(words, place)
+    prefetch_row(words, place + _LINE)
+
+
+@inlined
+def _meet(
+    offsets: Any,
+    words: Any,
+    mask: Any,
+    hashes: Any,
+    n_keys: Any,
+    hits: Any,
+    zero: Any,
+    met: Any,
+    out: Any,
+    n: Any,
+) -> Any:
+    """Count what is entered under the keys of an event; write what matches, from n on."""
+    for k in range(min(n_keys, _AHEAD)):
+        _fetch(offsets, words, np.int64(hashes[k] & mask))
+    n_met = np.int64(0)
+    for k in range(n_keys):
+        _fetch(offsets, words, np.int64(hashes[k + _AHEAD] & mask))  # or that of an old key
+        bucket, tag = np.int64(hashes[k] & mask), hashes[k] >> np.uint64(40)
+        place, stop = np.int64(offsets[bucket]), np.int64(offsets[bucket + 1])
+        while place < stop:
+            n_here = np.int64(words[place] & np.uint32(_LONGEST))
+            if words[place] >> np.uint32(8) == tag:
+                if n_met + n_here > _MET:
+                    n = _count(hits, zero, met, n_met, out, n)
+                    n_met = np.int64(0)
+                for at in range(place + 1, place + 1 + n_here):
+                    met[n_met] = words[at]
+                    prefetch_row(hits, np.int64(words[at]))
+                    n_met += words[at] != np.uint32(_STRUCK)
+            place += 1 + n_here
+    return _count(hits, zero, met, n_met, out, n)
+
+
 @kernel
 def match(
     offsets: NDArray[np.int32],
-    entries: NDArray[np.int32],
+    words: NDArray[np.uint32],
     mask: Any,
     used: NDArray[np.int64],
     sorts: NDArray[np.int64],
@@ -226,36 +345,27 @@ def match(
     `out` has fewer places than there are conjunctions.
     """
     kinds = events.kind
-    hashes, met = np.empty(_MOST_KEYS, np.uint64), np.empty(_MET, np.int32)
+    hashes = np.zeros(kinds.shape[1] * _MOST_KEYS + _AHEAD, np.uint64)
+    met = np.empty(_MET + 1, np.uint32)
     n = ends[done]
     for e in range(done, len(kinds)):
         if n + len(hits) > len(out):
             return e
         zero = np.int32(base + e * step)
+        n_keys = np.int64(0)
         for a in range(kinds.shape[1]):
             if sorts[a] == 0:
                 continue
-            kind = np.int64(kinds[e, a])
+            kind, k = np.int64(kinds[e, a]), n_keys
+            # Loaded whether needed or not: rows that are read in order come by themselves.
             value, point, unit = values[e, a], points[e, a], units[e, a]
-            n_keys = _keys_of(used, sorts, xs, shares, start, a, kind, value, point, unit, hashes)
-            for k in range(n_keys):
+            n_keys = _keys_of(
+                used, sorts, xs, shares, start, a, kind, value, point, unit, hashes, k
+            )
+            while k < n_keys:
                 prefetch_row(offsets, np.int64(hashes[k] & mask))
-            for k in range(n_keys):
-                prefetch_row(entries, np.int64(offsets[np.int64(hashes[k] & mask)]))
-            n_met = np.int64(0)
-            for k in range(n_keys):
-                bucket = np.int64(hashes[k] & mask)
-                tag = np.int32(np.int64(hashes[k] >> np.uint64(33)))
-                for place in range(offsets[bucket], offsets[bucket + 1]):
-                    if entries[place, 1] != tag or entries[place, 0] < 0:
-                        continue
-                    met[n_met] = entries[place, 0]
-                    prefetch_row(hits, np.int64(entries[place, 0]))
-                    n_met += 1
-                    if n_met == _MET:
-                        n = _count(hits, zero, met, n_met, out, n)
-                        n_met = np.int64(0)
-            n = _count(hits, zero, met, n_met, out, n)
+                k += 1
+        n = _meet(offsets, words, mask, hashes, n_keys, hits, zero, met, out, n)
         ends[e + 1] = n
     return len(kinds)
 
@@ -263,7 +373,7 @@ def match(
 @inlined
 def _decide(
     offsets: Any,
-    entries: Any,
+    words: Any,
     mask: Any,
     h: Any,
     hits: Any,
@@ -274,27 +384,32 @@ def _decide(
     dynamic: Any,
 ) -> Any:
     """Count what is entered under a key; return how many interfaces are decided by it."""
-    bucket, tag = np.int64(h & mask), np.int32(np.int64(h >> np.uint64(33)))
+    bucket, tag = np.int64(h & mask), h >> np.uint64(40)
+    place, stop = np.int64(offsets[bucket]), np.int64(offsets[bucket + 1])
     n = np.int64(0)
-    for place in range(offsets[bucket], offsets[bucket + 1]):
-        slot = np.int64(entries[place, 0])
-        if entries[place, 1] != tag or slot < 0:
-            continue
-        interface = np.int64(by_slot[slot])
-        if dynamic and decided[e, interface]:
-            continue
-        count = max(hits[slot, 0], zero) + np.int32(1)
-        hits[slot, 0] = count
-        if count == zero + hits[slot, 1] and not decided[e, interface]:
-            decided[e, interface] = True
-            n += 1
+    while place < stop:
+        n_here = np.int64(words[place] & np.uint32(_LONGEST))
+        is_ours = words[place] >> np.uint32(8) == tag
+        for at in range(place + 1, place + 1 + n_here * is_ours):
+            if words[at] == np.uint32(_STRUCK):
+                continue
+            slot = np.int64(words[at])
+            interface = np.int64(by_slot[slot])
+            if dynamic and decided[e, interface]:
+                continue
+            count = max(hits[slot, 0], zero) + np.int32(1)
+            hits[slot, 0] = count
+            if count == zero + hits[slot, 1] and not decided[e, interface]:
+                decided[e, interface] = True
+                n += 1
+        place += 1 + n_here
     return n
 
 
 @kernel
 def match_interfaces(
     offsets: NDArray[np.int32],
-    entries: NDArray[np.int32],
+    words: NDArray[np.uint32],
     mask: Any,
     used: NDArray[np.int64],
     sorts: NDArray[np.int64],
@@ -330,7 +445,7 @@ def match_interfaces(
             kind = np.int64(kinds[e, a])
             value, point, unit = values[e, a], points[e, a], units[e, a]
             n_keys[a] = _keys_of(
-                used, sorts, xs, shares, start, a, kind, value, point, unit, hashes[a]
+                used, sorts, xs, shares, start, a, kind, value, point, unit, hashes[a], np.int64(0)
             )
             most = max(most, n_keys[a])
         for k in range(most):
@@ -340,5 +455,5 @@ def match_interfaces(
                 if k < n_keys[a]:
                     h = hashes[a, k]
                     left -= _decide(
-                        offsets, entries, mask, h, hits, zero, by_slot, decided, e, dynamic
+                        offsets, words, mask, h, hits, zero, by_slot, decided, e, dynamic
                     )
