@@ -51,6 +51,8 @@ def _numba_cache() -> Path:
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())
+# Java that runs for a minute spends a third of it on making itself fast.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 LOADING, MATCHING = "loading", "matching"
 _WAITING = pytest.StashKey[list[str]]()
 

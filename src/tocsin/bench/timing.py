@@ -26,6 +26,10 @@ class Timing:
         """The median of the wall seconds."""
         return median(self.seconds)
 
+    def of_each(self, n: int) -> Timing:
+        """Return the timing of one of n rounds that were timed together."""
+        return Timing(tuple(s / n for s in self.seconds), tuple(s / n for s in self.cpu_seconds))
+
     def to_dict(self, n: int) -> dict[str, object]:
         """Return the timing of n units, with their rate, ready for JSON."""
         return {
