@@ -18,6 +18,8 @@ from tocsin.jit import LANES, count_below, inlined, inner, kernel, lowest_bit, p
 
 _AHEAD = 64
 """How many values are searched for at a time."""
+_VALUES_AHEAD = 512
+"""How far ahead values are fetched where many are absent: what is skipped puts prefetchers off."""
 
 
 @inner
@@ -225,6 +227,8 @@ def search_present(
         n = np.int64(0)
         while i < n_values and n < _AHEAD:
             first, word = (offset + i) >> 3, ~np.uint64(0)
+            for line in range(0, 64, 8):
+                prefetch_row(values, i + _VALUES_AHEAD + line)
             if len(bits) > 0:
                 word = np.uint64(0)
                 n_bytes: Any = min(len(bits) - first, 8)

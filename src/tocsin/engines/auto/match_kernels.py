@@ -46,6 +46,8 @@ from tocsin.jit import LANES, emit_block, inlined, inner, kernel, lowest_bit, pr
 
 _BLOCKS_AHEAD = 6
 """So many blocks of a chain are fetched ahead."""
+_SETTLED = 256
+"""How many pairs of a batch that is ordered are checked at a time."""
 SCAN_FROM = 8
 """From how many entries on a cluster is scanned by itself."""
 
@@ -414,17 +416,13 @@ def _scan_masks(
     slots: Slots,
     places: Any,
     below: Words,
-    codes: Codes,
-    rows: Cells,
-    row: Cells,
-    order: Cells,
     at: Scalar,
     pairs: Any,
     n: Scalar,
 ) -> Scalar:
-    """Decide the entries of a prefix for up to 64 events, from the one at `at` on.
+    """Meet the entries of a prefix with up to 64 events, from the one at `at` on.
 
-    Returns where the next pair goes, or -1 when there is no room.
+    Returns where the next pair goes, or -1 when there is no room; see `_settle`.
     """
     first, last = places
     pair_event, pair_number = pairs
@@ -444,18 +442,16 @@ def _scan_masks(
         width = np.uint32(np.uint16(rest >> np.uint64(16)))
         mask &= below[low + width + one] ^ below[low]
         number = np.uint32(rest >> np.uint64(32))
+        if mask != 0 and number > NUMBER:
+            prefetch_row(stream.start, np.int64(number & NUMBER))
         while mask:
             event = at + lowest_bit(mask)
             mask &= mask - np.uint64(1)
-            holds = True
-            if number > NUMBER:
-                _fill_row(codes, rows, event, row)
-                holds = _holds(stream.words, np.int64(stream.start[number & NUMBER]), row)
             if n == len(pair_event):
                 return np.int64(-1)
-            pair_event[n] = order[event]
-            pair_number[n] = number & NUMBER
-            n += holds
+            pair_event[n] = event
+            pair_number[n] = number
+            n += 1
     return n
 
 
@@ -466,16 +462,13 @@ def _scan_entries(
     clusters: Clusters,
     n_clusters: Scalar,
     codes: Codes,
-    rows: Cells,
-    row: Cells,
     event: Scalar,
-    name: Scalar,
     pairs: Any,
     n: Scalar,
 ) -> Scalar:
-    """Decide the entries of some clusters for one event, which is called `name` in pairs.
+    """Meet the entries of some clusters with one event.
 
-    Returns where the next pair goes, or -1 when there is no room.
+    Returns where the next pair goes, or -1 when there is no room; see `_settle`.
     """
     pair_event, pair_number = pairs
     found = codes[event]
@@ -487,14 +480,47 @@ def _scan_entries(
             if not is_inside:
                 continue
             if is_open:
-                _fill_row(codes, rows, event, row)
-                is_inside = _holds(stream.words, np.int64(stream.start[number & NUMBER]), row)
+                prefetch_row(stream.start, np.int64(number & NUMBER))
             if n == len(pair_event):
                 return np.int64(-1)
-            pair_event[n] = name
-            pair_number[n] = number & NUMBER
-            n += is_inside
+            pair_event[n] = event
+            pair_number[n] = number
+            n += 1
     return n
+
+
+@inner
+def _settle(
+    stream: Stream,
+    codes: Codes,
+    rows: Cells,
+    row: Cells,
+    order: Cells,
+    pairs: Any,
+    first: Scalar,
+    n: Scalar,
+) -> Scalar:
+    """Check the open ones among pairs of a row and a number, from the first to the n-th.
+
+    What holds is kept, with the event in place of its row; returns where the next pair goes. What a
+    check reads is asked for while others are checked.
+    """
+    pair_event, pair_number = pairs
+    for i in range(first, n):
+        if pair_number[i] > NUMBER:
+            prefetch_row(stream.words, np.int64(stream.start[pair_number[i] & NUMBER]))
+    kept = first
+    for i in range(first, n):
+        event, number = np.int64(pair_event[i]), pair_number[i]
+        holds = True
+        if number > NUMBER:
+            number &= NUMBER
+            _fill_row(codes, rows, event, row)
+            holds = _holds(stream.words, np.int64(stream.start[number]), row)
+        pair_event[kept] = order[event]
+        pair_number[kept] = number
+        kept += holds
+    return kept
 
 
 @inlined
@@ -546,8 +572,10 @@ def match_groups(
         n_codes = np.int64(slots.first[len(slots.first) - 1])
     masks = (np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64))
     row = np.empty(codes.shape[1], np.int32)
-    n, at = np.int64(0), np.int64(0)
+    n, settled, at = np.int64(0), np.int64(0), np.int64(0)
     while at < len(order):
+        if n - settled >= _SETTLED:
+            n = settled = _settle(stream, codes, rows, row, order, pairs, settled, n)
         prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
         key = keys.base[f] + prefix * keys.stride[f]
         first, last = np.int64(0), np.int64(0)
@@ -560,22 +588,17 @@ def match_groups(
             while at < end and n >= 0:
                 stop = min(at + 64, end)
                 _fill_masks(codes, at, stop, slots.first, masks)
-                here = (first, last)
-                n = _scan_masks(
-                    stream, entries, slots, here, masks[1], codes, rows, row, order, at, pairs, n
-                )
+                n = _scan_masks(stream, entries, slots, (first, last), masks[1], at, pairs, n)
                 at = stop
         while at < end and n >= 0:
             n_clusters = _find_members(
                 coding, keys, entries, np.int64(f), prefix, codes[at], clusters, np.int64(0)
             )
-            n = _scan_entries(
-                stream, entries, clusters, n_clusters, codes, rows, row, at, order[at], pairs, n
-            )
+            n = _scan_entries(stream, entries, clusters, n_clusters, codes, at, pairs, n)
             at += 1
         if n < 0:
             return -1
-    return n
+    return _settle(stream, codes, rows, row, order, pairs, settled, n)
 
 
 @inlined
