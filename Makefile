@@ -42,7 +42,7 @@ demo: setup ## Run the demonstration
 	$(BIN)/tocsin demo $(DEMO_ARGS)
 
 test: lint chromium ## Lint, then run the whole test suite
-	$(BIN)/python -m pytest -n 4 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
 
 test-fast: setup ## Run the tests that are not marked slow
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)

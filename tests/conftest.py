@@ -120,7 +120,7 @@ _NEED_OTHER_ENGINES = (
     "tests/engines/test_tree",
 )
 _BOUNDS_OF_EVERY_ENGINE = ("tests/engines/test_protocol.py", "tests/engines/clustering/")
-"""Tests of rare engines that the bounds-checking run does not leave to the slow ones."""
+"""Tests of rare engines that a run which checks the bounds of all does not leave out as slow."""
 _SLOW_TO_COMPILE = {"fastint", "tama"}
 _COMPILED_WITHIN = 200.0
 """Seconds that a test waits for the processes that compile."""
@@ -172,9 +172,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order and mark the tests as said above, and compile meanwhile when many are to run."""
     items.sort(key=_place)
-    is_checking_bounds = bool(os.environ.get("NUMBA_BOUNDSCHECK"))
+    checks_every_engine = (
+        bool(os.environ.get("NUMBA_BOUNDSCHECK")) and os.environ.get("TOCSIN_BOUNDS") == "all"
+    )
     for item in items:
-        is_wanted = is_checking_bounds and item.nodeid.startswith(_BOUNDS_OF_EVERY_ENGINE)
+        is_wanted = checks_every_engine and item.nodeid.startswith(_BOUNDS_OF_EVERY_ENGINE)
         is_wanted = is_wanted and _SLOW_TO_COMPILE.isdisjoint(_asked(item))
         if _needs_rare_kernels(item) and not is_wanted:
             item.add_marker(pytest.mark.slow)
