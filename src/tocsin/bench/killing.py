@@ -36,22 +36,38 @@ class Process:
 
 
 def descendants(pid: int) -> list[Process]:
-    """Return the processes that descend from one, itself not among them."""
+    """Return the processes that descend from one, itself not among them.
+
+    Of one that leads a session, also those of the session whose parents are gone: Python workers
+    go on serving when the process that forked them is killed.
+    """
     listed = subprocess.run(
         ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )
+    fields = [line.split(None, 2) for line in listed.stdout.splitlines()]
+    found = [
+        Process(int(of[0]), int(of[1]), of[2])
+        for of in fields
+        if len(of) == 3 and not of[2].endswith("<defunct>")
+    ]
     by_parent: dict[int, list[Process]] = {}
-    for line in listed.stdout.splitlines():
-        fields = line.split(None, 2)
-        if len(fields) == 3:
-            found = Process(int(fields[0]), int(fields[1]), fields[2])
-            by_parent.setdefault(found.parent, []).append(found)
-    wanted, waiting = [], [pid]
+    for each in found:
+        by_parent.setdefault(each.parent, []).append(each)
+    wanted = {each.pid: each for each in found if each.pid != pid and _session(each.pid) == pid}
+    waiting = [pid, *wanted]
     while waiting:
-        for child in by_parent.get(waiting.pop(), ()):
-            wanted.append(child)
-            waiting.append(child.pid)
-    return wanted
+        children = by_parent.get(waiting.pop(), ())
+        waiting += [child.pid for child in children if child.pid not in wanted]
+        wanted |= {child.pid: child for child in children}
+    return list(wanted.values())
+
+
+def _session(pid: int) -> int:
+    """Return the process that leads the session of another, or -1 where that is gone."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
 
 
 def kill(pids: Iterable[int]) -> None:

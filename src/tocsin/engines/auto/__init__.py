@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,6 +47,8 @@ _LATEST = 0xFFFFFFFF
 """Deaths are counted back from here: what lives has 0, which costs no memory until touched."""
 _SOON = 20_000
 """Merges of fewer conjunctions are made at once, others by the thread."""
+_AT_ONCE = 5_000
+"""Up to how many conjunctions that arrive are indexed by whoever brings them."""
 _BESIDE = 0.25
 """Up to this share of the largest segment, what arrives is kept beside it."""
 
@@ -168,8 +171,13 @@ class AutoEngine:
         self._seen = threading.local()
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions; they are indexed at the next match."""
+        """Take in subscriptions; they are indexed at the next match.
+
+        A few that come between matches are indexed at once, so that the thread that matches need
+        not do it.
+        """
         with self._lock:
+            is_watched = self._current is not None and table.n_conjunctions <= _AT_ONCE
             highest = int(ids[-1]) if len(ids) else -1
             if highest >= len(self._deaths):
                 larger = np.zeros(max(highest + 1, 2 * len(self._deaths)), np.uint32)
@@ -179,6 +187,9 @@ class AutoEngine:
             self._pending.append(table)
             self._time += 1
             self._current = None
+            if is_watched and self._held:
+                with suppress(Exception):  # the next match tries again, and says what is wrong
+                    self._flush()
 
     def delete(self, ids: NDArray[np.int64]) -> None:
         """Let subscriptions die."""
