@@ -20,6 +20,7 @@ attributes and a stable ``code`` for programs. The hierarchy::
     ├── StoreError                   a subscription store cannot be written or read
     │   ├── NoStoreError             there is none at this path
     │   ├── DamagedStoreError        a file is missing, cut off, or its checksum is wrong
+    │   ├── ChangedStoreError        others changed it while a base was made that does not fit
     │   └── NewerStoreError          it was written by a newer version
     ├── PipelineError                a pipeline cannot start or go on
     │   ├── ConfigError              its configuration is wrong (the key is named)
@@ -292,6 +293,12 @@ class DamagedStoreError(StoreError):
     """A file of a store is missing, cut off or changed."""
 
     code = "damaged-store"
+
+
+class ChangedStoreError(StoreError):
+    """A store was changed by others in a way that does not go with what was being made of it."""
+
+    code = "changed-store"
 
 
 class NewerStoreError(StoreError):

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tocsin.arrow import to_canonical
 from tocsin.book.ids import Ids
 from tocsin.book.parts import to_text
 from tocsin.changing import (
@@ -32,7 +33,14 @@ from tocsin.changing import (
     resolved,
     without,
 )
-from tocsin.errors import ArgumentError, BadRow, NoStoreError, StoreError
+from tocsin.errors import (
+    ArgumentError,
+    BadRow,
+    ChangedStoreError,
+    NoStoreError,
+    StoreError,
+    SubscriptionError,
+)
 from tocsin.language.expression import Expression
 from tocsin.loading import (
     Moment,
@@ -270,15 +278,15 @@ class SubscriptionStore:
         if on_error not in ("raise", "quarantine"):
             raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
         bad: tuple[BadRow, ...] = ()
-        while True:
-            version, matcher = self._open_head()
-            kept = change
-            if on_error == "quarantine":
-                bad = load(change, matcher).refuse_taken(matcher._book)
-                kept = without(change, bad)
-            n = pc.count_distinct(kept.table.column("id")).as_py() if kept.table.num_rows else 0
-            if not n or self._try(kept, version, matcher) is not None:
-                return LoadReport(n, bad)
+        with self._lock:
+            while True:
+                version, matcher = self._open_head()
+                kept = change
+                if on_error == "quarantine":
+                    bad = load(change, matcher).refuse_taken(matcher._book)
+                    kept = without(change, bad)
+                if not kept.table.num_rows or self._try(kept, version, matcher) is not None:
+                    return LoadReport(_n_ids(kept.table), bad)
 
     def add_tables(self, tables: Iterable[tuple[pa.Table, str | None]]) -> int:
         """Add tables, each with the text its parameters are for (or None), all in one version."""
@@ -307,11 +315,12 @@ class SubscriptionStore:
         return self._commit(Updated(list(updates)))
 
     def _commit(self, change: Change) -> int:
-        while True:
-            version, matcher = self._open_head()
-            number = self._try(change, version, matcher)
-            if number is not None:
-                return number
+        with self._lock:  # nobody else makes changes to the matcher that a change is tried on
+            while True:
+                version, matcher = self._open_head()
+                number = self._try(change, version, matcher)
+                if number is not None:
+                    return number
 
     def _open_head(self) -> tuple[int, Matcher]:
         """Return the newest version, with a matcher of it that only this store changes."""
@@ -350,7 +359,7 @@ class SubscriptionStore:
                 self.place.remove(written.name)
                 return None
             except BaseException:
-                self.place.remove(written.name)
+                folder.remove_unless_committed(self.place, version + 1, [written.name])
                 raise
             self._head, self._latest = (version + 1, matcher), moment
             return version + 1
@@ -365,7 +374,8 @@ class SubscriptionStore:
         """Make a base of parts, in the order of their dense ids; return its version.
 
         It takes the place of all versions up to `covers` (by default of all); what was changed
-        since stays. Where the whole store was replaced meanwhile, it is refused.
+        since stays. Where the whole store was replaced meanwhile, or was changed in a way that the
+        base does not allow, it is refused.
         """
         if not parts:
             raise ArgumentError("a base has at least one part")
@@ -373,25 +383,53 @@ class SubscriptionStore:
         while True:
             newest = self.newest()
             covered = newest if covers is None else covers
-            for number in range(covered + 1, newest + 1):
-                if manifests.read(self.place, number).kind == "base":
-                    reason = f"version {number} replaced the store while this one was made"
-                    raise StoreError(str(self.place), reason)
+            self._check_beside(parts, covered, newest)
             try:
                 folder.commit(self.place, newest, "base", facts, covers=covered, parts=list(parts))
                 return newest + 1
             except FileExistsError:
                 continue
 
+    def _check_beside(self, parts: Sequence[Part], covered: int, newest: int) -> None:
+        """Refuse a base where what was committed since the version it covers cannot be made to it.
+
+        Nothing slips in afterwards: who commits after `newest` takes the number of the base.
+        """
+        between = [manifests.read(self.place, n) for n in range(covered + 1, newest + 1)]
+        for manifest in between:
+            if manifest.kind == "base":
+                reason = f"version {manifest.number} replaced the store while this one was made"
+                raise ChangedStoreError(str(self.place), reason)
+        if between:
+            saved = open_parts(self.place, parts, False)
+            trial = Matcher._of_parts(saved, self.place, self._clock)
+            try:
+                self._apply(trial, Lineage(between[0], between))
+            except SubscriptionError as error:
+                reason = f"it was changed while this base was made, and now: {error}"
+                raise ChangedStoreError(str(self.place), reason) from error
+
     def compact(self, *, grace: float = GRACE) -> int:
         """Make one index of base and changes, and `vacuum`; return the new version."""
         with self.place.alone():
-            newest = self.newest()
-            matcher = self.matcher(newest, clock=self._clock)
-            matcher.merge()
-            version = self.commit_base([self.write_part(matcher)], covers=newest)
+            version = self.rebuild()
             folder.tidy(self.place, grace)
             return version
+
+    def rebuild(self, prepare: Callable[[Matcher], object] = lambda _: None) -> int:
+        """Make one index of base and changes after some preparation; return the new version.
+
+        What others change meanwhile stays; where that does not fit, it is made anew.
+        """
+        while True:
+            newest = self.newest()
+            matcher = self.matcher(newest, clock=self._clock)
+            prepare(matcher)
+            matcher.merge()
+            try:
+                return self.commit_base([self.write_part(matcher)], covers=newest)
+            except ChangedStoreError:
+                continue  # the files of the part are removed when they are old
 
     def vacuum(self, *, grace: float = GRACE) -> list[str]:
         """Remove what no version needs that is pinned or newer; return the names of the files.
@@ -423,6 +461,15 @@ def open_or_create(path: str | os.PathLike[str], event_type: EventType | None) -
         return SubscriptionStore(path)
     except NoStoreError:
         return SubscriptionStore.create(path, event_type)
+
+
+def _n_ids(table: pa.Table) -> int:
+    """Return how many ids there are in a table that was found good."""
+    if not table.num_rows:
+        return 0
+    found = to_canonical(table.column("id"))
+    assert found is not None, "ids are integers or strings"
+    return int(pc.count_distinct(found[0]).as_py())
 
 
 def _joined_facts(parts: Sequence[Part]) -> dict[str, Any]:

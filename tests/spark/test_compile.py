@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,3 +186,15 @@ def test_the_placement_is_chosen_by_size_and_replication_and_says_why(
 def _plan(frame: DataFrame) -> str:
     text: str = frame._jdf.queryExecution().toString()
     return text
+
+
+def test_a_store_made_anew_at_the_same_path_is_not_routed_by_the_old_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = spark.createDataFrame([(1,), (5,)], "x long")
+    for value in (1, 5):
+        shutil.rmtree(tmp_path / "store", ignore_errors=True)
+        rules = spark.createDataFrame([("a", f"x = {value}")], "id string, where string")
+        ts.compile(rules, tmp_path / "store", parts=1)
+        matches = ts.match(events, tmp_path / "store", keep=["x"], mode="partitioned")
+        assert found(matches) == [(value, "a")]

@@ -77,6 +77,7 @@ def test_a_stream_tells_of_transitions_only_and_goes_on_after_a_restart(fleet: F
     fleet.report(
         {"vehicle": "a", "x": 1, "y": 0, "n": 1},
         {"vehicle": "b", "x": 20, "y": 9, "n": 1},
+        {"vehicle": None, "x": 1, "y": 9, "n": 2},  # of no publication
         {"vehicle": "a", "x": 12, "y": 0, "n": 2},
         {"vehicle": "a", "x": 3, "y": 0, "n": 3},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import multiprocessing
 import os
 import time
@@ -15,6 +16,7 @@ import tocsin
 from tocsin.errors import (
     ArgumentError,
     BadRowsError,
+    ChangedStoreError,
     DamagedStoreError,
     DuplicateSubscriptionError,
     NoStoreError,
@@ -337,3 +339,91 @@ def test_a_store_behind_a_url_is_like_any_other(
         SubscriptionStore("memory://tests/versions/nowhere")
     with pytest.raises(StoreError, match="cannot be used"):
         SubscriptionStore("nonsense://somewhere")
+
+
+def test_a_base_that_what_was_changed_meanwhile_does_not_fit_is_refused(
+    store: SubscriptionStore,
+) -> None:
+    store.subscribe("alice", "x = 1")
+    covers = store.newest()
+    other = tocsin.Matcher()
+    other.subscribe("bob", "x = 1")
+    part = store.write_part(other)
+    SubscriptionStore(str(store.place)).remove(["alice"])
+    with pytest.raises(ChangedStoreError, match="alice"):
+        store.commit_base([part], covers=covers)
+    assert ids(store, {"x": 1}) == []
+    store.subscribe("carol", "x = 1")
+    assert tocsin.Matcher.open(str(store.place)).match({"x": 1}) == ["carol"]
+
+
+def test_a_compaction_beside_an_update_of_what_ends_meanwhile_is_made_anew(
+    store: SubscriptionStore,
+) -> None:
+    moments = [100.0]
+    store._clock = lambda: moments[0]
+    store.subscribe("x", "x = 1", valid_until=dt.datetime.fromtimestamp(105, dt.UTC))
+    other = SubscriptionStore(str(store.place), clock=lambda: 101.0)
+    calls: list[tocsin.Matcher] = []
+
+    def meanwhile(matcher: tocsin.Matcher) -> None:
+        if not calls:
+            other.update("x", where="x = 2")
+            moments[0] = 110.0
+        calls.append(matcher)
+
+    store.rebuild(meanwhile)
+    assert len(calls) == 2
+    assert len(store.matcher(clock=lambda: 102.0)) == 0
+    store.subscribe("y", "x = 1")
+    assert ids(store, {"x": 1}) == ["y"]
+
+
+@pytest.mark.parametrize("what", ["subscribe", "save"])
+def test_a_commit_that_is_interrupted_at_its_end_leaves_a_store_that_opens(
+    store: SubscriptionStore, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tocsin.store import place
+
+    sync, calls = place._sync, []
+
+    def interrupted(path: Path) -> None:
+        calls.append(path)
+        if len(calls) == 2:  # the manifest is there already
+            raise KeyboardInterrupt
+        sync(path)
+
+    matcher = store.matcher()
+    matcher.subscribe("a", "x = 1")
+    path = str(store.place)
+    does: dict[str, Any] = {
+        "subscribe": lambda: store.subscribe("a", "x = 1"),
+        "save": lambda: matcher.save(path),
+    }
+    monkeypatch.setattr(place, "_sync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        does[what]()
+    monkeypatch.undo()
+    assert ids(SubscriptionStore(str(store.place)), {"x": 1}) == ["a"]
+
+
+def test_a_longer_grace_than_before_finds_what_is_left_of_a_compaction_beside_a_writer(
+    store: SubscriptionStore,
+) -> None:
+    store.subscribe("a", "x = 1")
+    other = SubscriptionStore(str(store.place))
+    store.rebuild(lambda _: other.subscribe("b", "x = 1"))
+    store.vacuum(grace=0)
+    store.vacuum(grace=3600)
+    store.compact(grace=3600)
+    assert ids(store, {"x": 1}) == ["a", "b"]
+
+
+def test_tables_come_in_whatever_holds_their_ids(store: SubscriptionStore) -> None:
+    words = pa.array(["a", "b"], pa.string_view())
+    assert store.add(pa.table({"id": words, "where": ["x = 1", "x = 1"]})).loaded == 2
+    coded = pa.array(["c", "d"]).dictionary_encode()
+    assert store.add(pa.table({"id": coded, "where": ["x = 1", "x = 1"]})).loaded == 2
+    assert sorted(ids(store, {"x": 1})) == ["a", "b", "c", "d"]
+    with pytest.raises(ArgumentError, match="id"):
+        store.add(pa.table({"where": ["x = 1"]}))

@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from tocsin.encode.events import EventBatch, to_batch
-from tocsin.errors import ArgumentError, BadRow, BadRowsError, DuplicateSubscriptionError
+from tocsin.errors import (
+    ArgumentError,
+    BadRow,
+    BadRowsError,
+    ChangedStoreError,
+    DuplicateSubscriptionError,
+)
 from tocsin.language.expression import parameter_names
 from tocsin.loading import Load, load_table, to_expression
 from tocsin.matcher import Matcher
@@ -298,7 +304,11 @@ def _commit(
                 path, matcher, {"admitted": 0.0, "summary": Summary.never().to_json()}
             )
         ]
-    version = stores.commit_parts(path, parts, covers)
+    try:
+        version = stores.commit_parts(path, parts, covers)
+    except ChangedStoreError:
+        stores.remove_parts(path, parts)
+        raise
     shares = [b.admitted for b in written]
     replication = None if None in shares else sum(s for s in shares if s is not None)
     n = sum(b.n_subscriptions for b in written)

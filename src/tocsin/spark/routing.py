@@ -50,13 +50,14 @@ class Routes(NamedTuple):
     summaries: list[Summary]
 
 
-_routes: OrderedDict[tuple[str, int], Routes] = OrderedDict()
+_routes: OrderedDict[tuple[str, int, int], Routes] = OrderedDict()
 """The routes that this process has read: a cache, which nothing depends on."""
 
 
 def routes_of(moment: Moment) -> Routes:
     """Return the routes of a version of a store, read before or now."""
-    key = (moment.path, moment.version)
+    made_at = stores.made_at(moment.path, moment.version)  # that tells stores at one path apart
+    key = (moment.path, moment.version, made_at)
     found = _routes.pop(key, None)
     if found is None:
         state = stores.describe(moment.path, moment.version)

@@ -71,7 +71,8 @@ def transitions(
     publications that are there, removed ones leave silently. `buckets` is into how many parts the
     state is divided: a few for each core, and so many that one holds no more than some megabytes.
 
-    The result has the columns `key`, `subscription` and `kind` (`ENTER` or `LEAVE`).
+    Rows whose key is null are of no publication, and are left out. The result has the columns
+    `key`, `subscription` and `kind` (`ENTER` or `LEAVE`).
     """
     path = stores.to_path(subscriptions)
     if path is None:
@@ -84,7 +85,8 @@ def transitions(
     )
     schema = events.schema
     drift.warn(drift.silenced_by(schema, matcher))
-    packed = pack(events, needed(schema, matcher, rules), key, buckets)
+    named = events.where(f"{columns.quoted(key)} IS NOT NULL")
+    packed = pack(named, needed(schema, matcher, rules), key, buckets)
     found = packed.groupBy(BUCKET).transformWithStateInPandas(
         _processor(path, rules, is_text), f"{BLOB} binary", "Append", "None"
     )

@@ -117,6 +117,16 @@ def commit(
     return manifest
 
 
+def remove_unless_committed(place: Place, number: int, names: Collection[str]) -> None:
+    """Remove what a commit that was broken off has written, unless there is that version already.
+
+    What breaks a commit off may come after its manifest is there, which names the files.
+    """
+    if manifests.name_of(number) not in place.names():
+        for name in names:
+            place.remove(name)
+
+
 def write_part(place: Place, contents: Contents, known: Collection[Written] = ()) -> Part:
     """Write the files of a part; segments that are there already, as `known`, are not."""
     held = {written.name: written for written in known}
@@ -176,8 +186,7 @@ def replace(place: Place, contents: Contents) -> Manifest:
                 continue
             except BaseException:
                 reused = {written.name for written in known}
-                for name in part.names() - reused:
-                    place.remove(name)
+                remove_unless_committed(place, last + 1, part.names() - reused)
                 raise
         tidy(place)
     return manifest
@@ -237,9 +246,13 @@ def tidy(place: Place, grace: float = 0.0) -> list[str]:
 
 
 def _newest_at(place: Place, found: list[int], grace: float) -> int:
-    """Return the version that was the newest some seconds ago, or the oldest that is there."""
+    """Return the version that was the newest some seconds ago, or the oldest that can be opened.
+
+    What is left before the first base only serves a later one.
+    """
+    first = next(number for number in found if manifests.read(place, number).kind == "base")
     moment = (time.time() - grace) * 1e6
     for number in reversed(found):
-        if not grace or manifests.read(place, number).made_at <= moment:
-            return number
-    return found[0]
+        if number <= first or not grace or manifests.read(place, number).made_at <= moment:
+            return max(number, first)
+    return first

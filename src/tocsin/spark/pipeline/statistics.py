@@ -91,12 +91,7 @@ def replan(config: Config) -> int | None:
     found = sample(config.output)
     if found is None:
         return None
-    store = SubscriptionStore(config.subscriptions)
-    newest = store.newest()
-    matcher = store.matcher(newest)
-    matcher.profile(found)
-    matcher.merge()
-    return store.commit_base([store.write_part(matcher)], covers=newest)
+    return SubscriptionStore(config.subscriptions).rebuild(lambda matcher: matcher.profile(found))
 
 
 def sample(output: str) -> pa.Table | None:
