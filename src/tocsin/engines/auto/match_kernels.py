@@ -608,17 +608,13 @@ def _scan_chain(
     block: Scalar,
     limit: Scalar,
     below: Words,
-    codes: Codes,
-    rows: Cells,
-    row: Cells,
-    order: Cells,
     at: Scalar,
     pairs: Any,
     n: Scalar,
 ) -> Scalar:
-    """Decide the entries of a chain for up to 64 events, from the one at `at` on.
+    """Meet the entries of a chain with up to 64 events, from the one at `at` on.
 
-    Returns where the next pair goes, or -1 when there is no room.
+    Returns where the next pair goes, or -1 when there is no room; see `_settle`.
     """
     _, following, bounds, numbers = chains
     pair_event, pair_number = pairs
@@ -639,22 +635,17 @@ def _scan_chain(
             mask &= below[bounds[first + np.uint64(3)]] ^ below[bounds[first + np.uint64(2)]]
             if mask == 0:
                 continue
-            number = numbers[i] & NUMBER
-            if number >= limit:
+            if numbers[i] & NUMBER >= limit:
                 continue
-            is_open = numbers[i] > NUMBER
+            prefetch_row(stream.start, np.int64(numbers[i] & NUMBER))
             while mask:
                 event = at + lowest_bit(mask)
                 mask &= mask - np.uint64(1)
-                holds = True
-                if is_open:
-                    _fill_row(codes, rows, event, row)
-                    holds = _holds(stream.words, np.int64(stream.start[number]), row)
                 if n == len(pair_event):
                     return np.int64(-1)
-                pair_event[n] = order[event]
-                pair_number[n] = number
-                n += holds
+                pair_event[n] = event
+                pair_number[n] = numbers[i]
+                n += 1
         block = np.int64(following[block])
     return n
 
@@ -681,8 +672,10 @@ def match_chains(
     n_codes = np.int64(code_start[len(code_start) - 1])
     masks = (np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64))
     row = np.empty(codes.shape[1], np.int32)
-    n, at = np.int64(0), np.int64(0)
+    n, settled, at = np.int64(0), np.int64(0), np.int64(0)
     while at < len(order):
+        if n - settled >= _SETTLED:
+            n = settled = _settle(stream, codes, rows, row, order, pairs, settled, n)
         prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
         block = np.int64(chains.head[prefix]) if prefix >= 0 else np.int64(-1)
         if block < 0:
@@ -690,13 +683,11 @@ def match_chains(
         while at < end:
             stop = min(at + 64, end)
             _fill_masks(codes, at, stop, code_start, masks)
-            n = _scan_chain(
-                stream, chains, block, limit, masks[1], codes, rows, row, order, at, pairs, n
-            )
+            n = _scan_chain(stream, chains, block, limit, masks[1], at, pairs, n)
             if n < 0:
                 return -1
             at = stop
-    return n
+    return _settle(stream, codes, rows, row, order, pairs, settled, n)
 
 
 @kernel
