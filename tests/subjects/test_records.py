@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -123,4 +124,39 @@ def test_many_threads_wait_for_the_disk_together(tmp_path: Path) -> None:
     log.close()
     log = Log(tmp_path)
     assert len(list(log.read())) == 81
+    log.close()
+
+
+def test_a_sync_of_the_old_file_does_not_count_for_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old file's sync ends just when the new file is in use and the old one is to go."""
+    log = Log(tmp_path)
+    log.start([HEAD])
+    ticket = log.append(Record({"op": 0}, bytes(1000)))
+    waiter = threading.Thread(target=log.wait, args=[ticket])
+    is_syncing, may_end = threading.Event(), threading.Event()
+    synced, sync, unlink = [], os.fsync, Path.unlink
+
+    def held_sync(file: int) -> None:
+        sync(file)
+        synced.append(file)
+        if threading.current_thread() is waiter:
+            is_syncing.set()
+            assert may_end.wait(60)
+
+    def late_unlink(path: Path, missing_ok: bool = False) -> None:
+        may_end.set()
+        waiter.join()
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", held_sync)
+    monkeypatch.setattr(Path, "unlink", late_unlink)
+    waiter.start()
+    assert is_syncing.wait(60)
+    log.start([HEAD])
+    assert not waiter.is_alive()
+    n_synced = len(synced)
+    log.wait(log.append(Record({"op": 1}, b"1")))
+    assert len(synced) == n_synced + 1
     log.close()

@@ -62,7 +62,7 @@ class Publishing(Core):
         if cells:
             row[list(cells)] = np.array(list(cells.values()), np.uint64)
         old = self._publications.row_of.get(name)
-        if old is not None and old not in self._state.several:
+        if old is not None and old not in self._state.several and self._space_of(old) == 0:
             dims = self._axes.dims_of(0)
             return self._state.update(moves_of(np.array([old], np.int32), dims, row[dims, None]))
         return self._replace(name, lambda: self._insert_one(name, row), None)

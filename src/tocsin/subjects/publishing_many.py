@@ -13,6 +13,7 @@ import numpy as np
 from tocsin.errors import ArgumentError
 from tocsin.model import check_id
 from tocsin.subjects.arrays import Moves
+from tocsin.subjects.axes import SPACE
 from tocsin.subjects.batches import Batch, read_batch, rounds
 from tocsin.subjects.core import Seconds, end_of
 from tocsin.subjects.objects import NO_KEEP
@@ -54,6 +55,7 @@ class PublishingMany(Publishing):
 
     def _publish_batch(self, batch: Batch, space: int, quiet: bool) -> Changes:
         rows = self._rows(batch.keys)
+        self._check_plain("publish_many replaces", batch, rows, space)
         numbers = rows.copy()
         new = np.flatnonzero(rows < 0)
         if len(new):  # a new key that stands twice has one number too
@@ -76,6 +78,22 @@ class PublishingMany(Publishing):
         row_of = self._publications.row_of
         return np.fromiter((row_of.get(key, -1) for key in keys), np.int64, len(keys))
 
+    def _check_plain(self, does: str, batch: Batch, rows: Any, space: int) -> None:
+        """Refuse a batch where the publication of a key has regions or is in another space."""
+        several, objects = self._state.several, self._state.objects
+        bad = np.zeros(len(rows), np.bool_)
+        if several:
+            bad |= np.fromiter((row in several for row in rows.tolist()), np.bool_, len(rows))
+        if len(self.spaces) > 1:
+            here = objects.default_row(space)[SPACE]
+            bad |= (rows >= 0) & np.any(objects.cells[rows, SPACE] != here, axis=1)
+        if bad.any():
+            key = batch.keys[int(np.argmax(bad))]
+            where = f"in the space {self.spaces[space].name!r}"
+            raise ArgumentError(
+                f"{does} publications without regions {where}; {key!r} is none of those"
+            )
+
     def _full(self, batch: Batch, space: int, chosen: Any) -> Any:
         """Return whole rows of cells."""
         row = self._state.objects.default_row(space)
@@ -95,13 +113,6 @@ class PublishingMany(Publishing):
     def _replace_batch(
         self, batch: Batch, space: int, chosen: Any, rows: Any, quiet: bool
     ) -> Changes:
-        simple = [
-            row not in self._state.several and self._space_of(row) == space for row in rows.tolist()
-        ]
-        if not all(simple):
-            raise ArgumentError(
-                "publish_many replaces publications without regions, in their space"
-            )
         dims = self._axes.dims_of(space)
         fresh = self._full(batch, space, chosen)[:, dims].transpose(1, 0, 2)
         found = self._state.update(moves_of(rows.astype(np.int32), dims, fresh), quiet)
@@ -136,8 +147,7 @@ class PublishingMany(Publishing):
         rows = self._rows(batch.keys)
         if len(rows) and rows.min() < 0:
             self._publications.row(batch.keys[int(np.argmin(rows))])
-        if self._state.several and any(row in self._state.several for row in rows.tolist()):
-            raise ArgumentError("update_many updates publications without regions only")
+        self._check_plain("update_many updates", batch, rows, space)
         dims = np.array(batch.dims, np.int32)
         parts = []
         for part in rounds(rows):

@@ -144,13 +144,13 @@ class Log:
         with self._done:
             old, self._file = self._file, file
             self._written = self._synced = n_bytes
+            self.generation += 1  # with the positions: a sync of the old file must not count here
             self._done.notify_all()
         if old >= 0:
             os.close(old)
         if self.path is not None:
             self.path.unlink(missing_ok=True)
         self.path = path
-        self.generation += 1
 
     @property
     def n_bytes(self) -> int:
