@@ -15,7 +15,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from tocsin.broker.events import Event, Publication, from_cloudevent, from_json, from_stomp
+from tocsin.broker.events import Event, from_cloudevent, from_json, from_stomp
+from tocsin.broker.keyed import to_publication
 from tocsin.broker.protocol import json_text
 from tocsin.broker.protocol.cloudevents import CloudEvent
 from tocsin.errors import EventError, ProtocolError
@@ -63,10 +64,13 @@ def _event(
     raw = b"" if body is None else base64.b64decode(body)
     if headers is not None and "ce" in headers:
         event = from_cloudevent(CloudEvent(headers["ce"], raw), event_type)
+        event.valid_until = until  # it need not be the end that the context names
     elif headers is not None:
         event = from_stomp(headers, raw, beside["c"], type, event_type, until)
     else:
         event = from_json(fields, type, event_type, valid_until=until)
     if "k" in beside:
-        return Publication(event, beside["k"], gone=beside["g"])
+        publication = to_publication(event, beside["k"], event_type)
+        publication.gone = beside["g"]
+        return publication
     return event
