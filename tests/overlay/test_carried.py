@@ -55,3 +55,13 @@ def test_headers_of_a_stomp_publication_stay_numbers_on_a_link() -> None:
 def test_publications_and_their_ends_cross_a_link() -> None:
     assert carried(to_publication(from_json({"a": [1]}, "J", None), 5, None)).key == "5"
     assert carried(retraction("J", "5")).gone == "retracted"
+
+
+def test_what_is_past_is_marked_on_a_link() -> None:
+    event = to_publication(from_json({"a": 1}, "J", None), "k", None)
+    for is_past in (False, True):
+        line = to_line(event, 1, "here", True, is_past=is_past)
+        assert of_line(json.loads(line), {})[1].is_past is is_past
+    # Who does not watch any more gets nothing but a number to acknowledge.
+    _, found = of_line(json.loads(to_line(event, 1, "here", False, is_past=True)), {})
+    assert (found.key, found.valid_until) == (None, 0)

@@ -93,7 +93,11 @@ class Past:
                         break
             pairs += own
         events = [event for group in run for event in group]
-        plain = [event for event in events if id(event) not in answers and event.gone is None]
+        plain = [
+            event
+            for event in events
+            if id(event) not in answers and event.gone is None and not event.is_past
+        ]
         for event, found in zip(plain, self._topics.match(plain), strict=True):
             answers[id(event)] = found
         for (_, event), moves in zip(pairs, self._topics.transitions(pairs), strict=True):

@@ -5,8 +5,9 @@ at the next broker, to be matched there. A line is
 
     ["PUB", number, origin, number there, type, valid until, what is beside the text, the event]
 
-where the first number is 0 for what need not be acknowledged. Attributes are read anew at each
-broker, so that types which are declared there count.
+where the first number is 0 for what need not be acknowledged. Beside the text is `p` where a
+publication is told to those that begin to watch: it is no news to anybody else. Attributes are
+read anew at each broker, so that types which are declared there count.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from tocsin.errors import EventError, ProtocolError
 from tocsin.model import EventType
 
 
-def to_line(event: Event, number: int, instance: str, with_key: bool) -> bytes:
+def to_line(
+    event: Event, number: int, instance: str, with_key: bool, *, is_past: bool = False
+) -> bytes:
     """Return an event as a line for a neighbour."""
+    until = event.valid_until
     origin, there = event.origin or (instance, event.seq)
     beside: dict[str, Any] = {}
     if event.headers is not None or event.body is not None:
@@ -32,7 +36,11 @@ def to_line(event: Event, number: int, instance: str, with_key: bool) -> bytes:
         beside = {"h": event.headers, "b": body, "c": event.content_type}
     if with_key and event.key is not None:
         beside |= {"k": event.key, "g": event.gone}
-    head = ["PUB", number, origin, there, event.type, event.valid_until, beside or None]
+        if is_past:
+            beside["p"] = 1
+    elif is_past:  # who asked does not watch any more, and it is no news: it is over
+        until = 0
+    head = ["PUB", number, origin, there, event.type, until, beside or None]
     return json_text.write(head)[:-1] + b"," + event.text + b"]\n"
 
 
@@ -72,5 +80,6 @@ def _event(
     if "k" in beside:
         publication = to_publication(event, beside["k"], event_type)
         publication.gone = beside["g"]
+        publication.is_past = "p" in beside
         return publication
     return event
