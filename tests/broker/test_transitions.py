@@ -18,6 +18,11 @@ from tests.broker.servers import RawStomp, Running, read_messages, running, wait
 
 import tocsin
 from tocsin.broker.client import Client
+from tocsin.broker.config import Config
+from tocsin.broker.events import Event
+from tocsin.broker.keyed import to_publication
+from tocsin.broker.past import Past
+from tocsin.broker.topics import Topics
 from tocsin.errors import RefusedError
 
 
@@ -116,6 +121,48 @@ def test_a_publication_that_expires_leaves(client: Client) -> None:
     assert [next(notes).transition for _ in range(2)] == ["ENTER", "LEAVE"]
     with pytest.raises(RefusedError, match="ttl or valid_until"):
         client.publish({"t5": 1}, ttl=1, valid_until=1)
+
+
+def test_publications_with_and_without_a_type_may_end_at_one_moment(tmp_path: Path) -> None:
+    end = "2030-01-01T00:00:00Z"
+    with running(tmp_path, stomp="") as found, found.client() as http:
+        for query in ("key=x", "key=y&type=T", "key=x"):
+            answer = http.post(f"/events?{query}&valid_until={end}", json={}, timeout=10)
+            assert answer.status_code == 200, answer.text
+    with running(tmp_path, stomp="") as found, found.client() as http:
+        assert http.post(f"/events?key=z&type=S&valid_until={end}", json={}).status_code == 200
+        assert len(http.get("/publications").json()["publications"]) == 3
+
+
+def put(past: Past, n: int, end: int, type: str | None = None) -> None:
+    past.match([[to_publication(Event(type, {}, b"{}", valid_until=end), n, None)]])
+
+
+def test_ends_that_are_over_or_changed_do_not_pile_up(tmp_path: Path) -> None:
+    past = Past(Config(data=tmp_path), Topics({}, time.time), lambda: 0.0)
+    for n in range(10_000):
+        put(past, n % 10, 1_000_000 + n)
+    assert len(past._ends) <= 1_100
+    assert past.next_end is not None
+    n_ends = len(past._ends)
+    for n in range(10):
+        put(past, n, 1_000_000 + 9_990 + n)  # the same end again
+    assert len(past._ends) == n_ends
+
+
+def test_what_ended_and_is_put_back_ends_again(tmp_path: Path) -> None:
+    now = [0.0]
+    past = Past(Config(data=tmp_path), Topics({}, time.time), lambda: now[0])
+    put(past, 1, 5_000_000)
+    put(past, 2, 5_000_000, "T")
+    now[0] = 6.0
+    for _ in range(2):
+        assert {told.key for told in past.match([]).ended} == {"1", "2"}
+        assert not past.by_place
+        past.undo(with_ended=True)
+        assert len(past.by_place) == 2
+    past.match([])
+    assert past.match([]).ended == []
 
 
 def test_keys_of_different_types_are_different(client: Client, http: httpx.Client) -> None:

@@ -37,6 +37,13 @@ def linked(broker: Running) -> list[str]:
     return [name for name, each in hub.router.links.items() if each.is_active]
 
 
+def wants(broker: Running) -> str:
+    """Return what the last neighbour wants, as a text."""
+    hub = broker.server.hub
+    assert hub is not None
+    return str(hub.describe()["links"][-1]["wants"])
+
+
 def durable(broker: Running, id: str, where: str, **more: Any) -> None:
     with broker.client() as http:
         body = {"id": id, "where": where, "durable": True, **more}
@@ -205,6 +212,29 @@ def test_transitions_are_right_at_another_broker(tmp_path: Path) -> None:
         durable(brokers["b"], "again", "price < 100", transitions=True)
         wait_for(lambda: pending(brokers["b"], "again") == 1)
         assert list(brokers["b"].broker.past.by_place) == [(None, "k3")]
+
+
+@pytest.mark.slow
+def test_the_past_is_told_to_those_that_watch_and_to_nobody_twice(tmp_path: Path) -> None:
+    with network(tmp_path, "a", "b", "c") as brokers:
+        for name in "bc":
+            durable(brokers[name], "plain", "price < 10")
+        with brokers["a"].client() as http:
+            http.post("/events", json={"price": 99}).raise_for_status()
+            for name in "ab":  # until the news has come
+                wait_for(lambda name=name: "price < 10" in wants(brokers[name]))  # type: ignore[misc]
+            http.put("/publications/k1", json={"price": 5}).raise_for_status()
+        for name in "bc":
+            wait_for(lambda name=name: pending(brokers[name], "plain") == 1)  # type: ignore[misc]
+        for name in "cb":
+            durable(brokers[name], "cheap", "price < 10", transitions=True)
+            wait_for(lambda name=name: pending(brokers[name], "cheap") == 1)  # type: ignore[misc]
+        with brokers["a"].client() as http:
+            http.put("/publications/k1", json={"price": 50}).raise_for_status()
+            http.put("/publications/k2", json={"price": 6}).raise_for_status()
+        for name in "bc":
+            wait_for(lambda name=name: pending(brokers[name], "cheap") == 3)  # type: ignore[misc]
+            assert pending(brokers[name], "plain") == 2
 
 
 @pytest.mark.slow

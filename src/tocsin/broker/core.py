@@ -188,7 +188,10 @@ class Broker(FanOut):
                     waiting = self.deliver(batch, answer)
             except Exception as error:  # a bug, but the broker must not stand still
                 log.exception("a batch failed")
-                self.past.undo(with_ended=True)
+                try:
+                    self.past.undo(with_ended=True)
+                except Exception:
+                    log.exception("what a batch had changed could not be put back")
                 for publish in batch:
                     if not publish.future.done():
                         self._settle(publish, UnavailableError(f"internal error: {error!r}"))

@@ -37,6 +37,7 @@ class Event:
 
     key: str | None = None
     gone: str | None = None
+    is_past: bool = False
     moves: Sequence[tuple[int, int]] = ()
 
     __slots__ = (
@@ -112,10 +113,11 @@ class Publication(Event):
 
     `merges` says that what is there already stays but for what is named here. `gone` says how it
     ended: `retracted` or `expired`. `moves` has what it brought about: numbers of subscriptions,
-    and ENTER or LEAVE.
+    and ENTER or LEAVE. `is_past` says that a neighbour had it before: it is no news but to those
+    that are told of transitions.
     """
 
-    __slots__ = ("gone", "key", "merges", "moves")
+    __slots__ = ("gone", "is_past", "key", "merges", "moves")
 
     def __init__(self, source: Event, key: str, *, merges: bool = False, gone: str | None = None):
         super().__init__(
@@ -133,6 +135,7 @@ class Publication(Event):
         self.key: str | None = key
         self.merges = merges
         self.gone = gone
+        self.is_past = False
         self.moves: Sequence[tuple[int, int]] = ()
 
     @property

@@ -248,18 +248,18 @@ class FanOut(Backlogs):
             self.storage.forget(schema.reserve, self._reserved)
 
     def _fan_out(self, event: Event, nos: Iterable[int], round: Round) -> None:
-        by_no = self.registry.by_no
+        by_no, kind = self.registry.by_no, ENTER if event.is_past else 0
         for no in nos:
             found = by_no.get(no)
             if found is None:  # unsubscribed meanwhile
                 continue
             found.n_matched += 1
             if found.durable:
-                round.notes.append((no, event.seq, 0))
-                round.offers.append((found, event, 0))
+                round.notes.append((no, event.seq, kind))
+                round.offers.append((found, event, kind))
             else:
                 for session in found.listeners:
-                    self._notify(session, found, event, 0)
+                    self._notify(session, found, event, kind)
 
     def _fan_out_moves(self, event: Event, round: Round, now: int) -> int:
         """Note the transitions that somebody wants; return how many they are."""
@@ -376,7 +376,7 @@ class FanOut(Backlogs):
                 round.notes.append((found.no, event.seq, kind))
                 refs[event.seq] = refs.get(event.seq, 0) + 1
             round.offers.append((found, event, kind))
-        self.metrics.transitions += sum(kind != 0 for _, _, kind in told)
+        self.metrics.transitions += sum(bool(found.wants) for found, _, _ in told)
         rows = [to_row(event, refs[event.seq]) for event in again.values() if event.seq in refs]
         self._count(round, 1)
         try:

@@ -15,6 +15,7 @@ loop only reads.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ Place = tuple[str | None, str]
 Found = list[int] | TocsinError
 Group = Sequence[Event]
 _CHUNK = 4_096
+_MORE_ENDS = 1_000
 
 
 class Answer(NamedTuple):
@@ -52,7 +54,8 @@ class Past:
         self._config = config
         self._topics = topics
         self._clock = clock
-        self._ends: list[tuple[int, Place]] = []
+        self._ends: list[tuple[int, int, Place]] = []
+        self._count = itertools.count()  # of two equal ends, the first comes first
         self._undo: list[tuple[Place, Publication | None]] = []
         self._undo_ended: list[tuple[Place, Publication | None]] = []
 
@@ -90,7 +93,11 @@ class Past:
                         break
             pairs += own
         events = [event for group in run for event in group]
-        plain = [event for event in events if id(event) not in answers and event.gone is None]
+        plain = [
+            event
+            for event in events
+            if id(event) not in answers and event.gone is None and not event.is_past
+        ]
         for event, found in zip(plain, self._topics.match(plain), strict=True):
             answers[id(event)] = found
         for (_, event), moves in zip(pairs, self._topics.transitions(pairs), strict=True):
@@ -142,8 +149,21 @@ class Past:
             return
         self.by_place[place] = event
         self.n_bytes += len(event.text)
-        if event.valid_until is not None:
-            heapq.heappush(self._ends, (event.valid_until, place))
+        if event.valid_until is None or (before and before.valid_until == event.valid_until):
+            return
+        heapq.heappush(self._ends, (event.valid_until, next(self._count), place))
+        if len(self._ends) > 2 * len(self.by_place) + _MORE_ENDS:
+            self._renew_ends()
+
+    def _renew_ends(self) -> None:
+        """Forget ends that no publication has any more."""
+        ends = [
+            (each.valid_until, next(self._count), place)
+            for place, each in self.by_place.items()
+            if each.valid_until is not None
+        ]
+        heapq.heapify(ends)
+        self._ends = ends
 
     def forget(self, place: Place) -> None:
         """Know no more of a publication, and tell nobody: it is another broker's."""
@@ -153,7 +173,7 @@ class Past:
         """End the publications whose time is over; return how they are told of."""
         ended: list[Publication] = []
         while self._ends and self._ends[0][0] <= now:
-            until, place = heapq.heappop(self._ends)
+            until, _, place = heapq.heappop(self._ends)
             found = self.by_place.get(place)
             if found is None or found.valid_until != until:
                 continue
@@ -169,7 +189,8 @@ class Past:
     @property
     def next_end(self) -> int | None:
         """When the next publication ends, at the earliest."""
-        return self._ends[0][0] if self._ends else None
+        first = self._ends[:1]  # in one step: another thread may take it away
+        return first[0][0] if first else None
 
     def undo(self, with_ended: bool) -> None:
         """Put back what the last batch changed; with what had ended, where that is asked for."""

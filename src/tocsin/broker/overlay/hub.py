@@ -23,6 +23,7 @@ from tocsin.broker import schema
 from tocsin.broker.core import Broker
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import Event
+from tocsin.broker.keyed import ENTER
 from tocsin.broker.overlay import rows
 from tocsin.broker.overlay.forms import ALWAYS
 from tocsin.broker.overlay.grades import Grading
@@ -199,7 +200,8 @@ class Hub:
             event.type, event.attributes, event.source, event.numbers
         ):
             neighbour = self.neighbours.get(peer)
-            if neighbour is None or (event.gone is not None and not self.watches(peer, event.type)):
+            is_for_all = event.gone is None and not event.is_past
+            if neighbour is None or not (is_for_all or self.watches(peer, event.type)):
                 continue
             if keep:
                 found.append(neighbour.durable.no)
@@ -314,11 +316,14 @@ class Hub:
         task.add_done_callback(self._tasks.discard)
 
     async def _tell_past(self, found: Neighbour, topics: set[str | None]) -> None:
-        """Send the publications that are there to a neighbour that begins to watch them."""
+        """Send the publications that are there to a neighbour that begins to watch them.
+
+        They are marked: its other subscriptions had them when they were published.
+        """
 
         async def work() -> None:
             told = [
-                (found.durable, event, 0)
+                (found.durable, event, ENTER)
                 for (type, _), event in list(self.broker.past.by_place.items())
                 if (type in topics or None in topics) and event.source != found.name
             ]

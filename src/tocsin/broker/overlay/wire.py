@@ -60,13 +60,13 @@ class Wire(StreamSession):
     def render(
         self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
     ) -> bytes:
-        """Return an event as a line; what is durable has a number."""
+        """Return an event as a line; what is durable has a number, what is past has a kind."""
         neighbour = self.neighbour
         assert neighbour is not None
         neighbour.counts["events_out"] += 1
         with_key = event.key is not None and self.hub.watches(neighbour.name, event.type)
         number = event.seq if subscription.durable else 0
-        return to_line(event, number, self.hub.instance, with_key)
+        return to_line(event, number, self.hub.instance, with_key, is_past=kind != 0)
 
     def close_slow(self) -> None:
         """A neighbour that does not keep up loses what is transient, but stays."""
