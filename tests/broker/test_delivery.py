@@ -130,6 +130,41 @@ def test_a_websocket_publishes_subscribes_and_listens(broker: Running, http: htt
     assert http.get("/subscriptions/ws").json()["pending"] == 0
 
 
+@pytest.mark.parametrize(
+    "more",
+    [{"durable": True}, {"webhook": {"url": "http://1.1.1.1/"}}, {"sink": "http://1.1.1.1/"}],
+)
+def test_a_websocket_makes_no_durable_subscription(broker: Running, more: dict[str, Any]) -> None:
+    with connect_websocket(broker.url.replace("http", "ws") + "/ws") as socket:
+        where = {"types": ["t"]} if "sink" in more else {"where": "wd = 1"}
+        socket.send(json.dumps({"op": "subscribe", "id": "wd", **where, **more}))
+        answer = json.loads(socket.recv(20))
+    assert answer["error"] == "argument"
+    assert "POST /subscriptions" in answer["detail"]
+    assert "wd" not in broker.broker.registry.by_id
+
+
+def test_what_belongs_to_no_subscription_goes_to_nobody(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "old", "where": "s = 1", "durable": True})
+        http.post("/events", json=[{"s": 1}, {"s": 1}])
+    with sqlite3.connect(tmp_path / "broker.db") as connection:
+        connection.execute("DELETE FROM subscriptions")
+        connection.execute(
+            "INSERT INTO dead SELECT no, seq, '', 0, kind FROM notifications LIMIT 1"
+        )
+        connection.execute("DELETE FROM notifications WHERE seq IN (SELECT seq FROM dead)")
+    with running(tmp_path) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "new", "where": "s = 2", "durable": True})
+        assert http.get("/subscriptions/new/dead").json() == {"dead": []}
+        http.post("/events", json={"s": 2})
+        with http.stream("GET", "/subscriptions/new/stream") as stream:
+            (first,) = read_messages(stream, 1)
+        assert first["event"] == {"s": 2}
+        with sqlite3.connect(tmp_path / "broker.db") as connection:
+            assert connection.execute("SELECT count(*) FROM events").fetchone()[0] == 1
+
+
 def test_a_webhook_gets_every_notification_again_until_it_takes_it(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "webhook_allow": ("127.0.0.0/8", "::1/128"), "webhook_attempts": 3,

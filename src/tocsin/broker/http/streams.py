@@ -302,10 +302,10 @@ class Socket:
 
     async def _subscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Make a subscription that ends with the connection, and listen to it."""
-        if asked.get("durable"):
-            raise ArgumentError("make durable subscriptions with POST /subscriptions, then listen")
         asked.setdefault("id", f"ws-{secrets.token_hex(8)}")
         wanted = replace(to_wanted(asked, self.principal, self.broker), stored=False)
+        if wanted.durable:  # asked for, or because it has a webhook
+            raise ArgumentError("make durable subscriptions with POST /subscriptions, then listen")
         (made,) = await self.broker.registry.add([wanted])
         self.made.append(made)
         return await self._listen(made, False)
