@@ -92,13 +92,15 @@ class EventStream(Response):
         while True:
             for chunk in _chunks(messages):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            if consumer is not None:
+            if consumer is not None and not session.is_lost:
                 consumer.written()
             if session.closed is not None and not len(session.outbox):
                 end = sse.encode("closed", json_text.write({"reason": session.closed}))
                 await send({"type": "http.response.body", "body": end, "more_body": True})
                 return
             messages = await session.take(wait)
+            if consumer is not None:
+                consumer.taken()
             if not messages and session.closed is None:
                 if self.heard[0].id not in self.broker.registry.by_id:
                     session.close("unsubscribed")
@@ -225,10 +227,14 @@ class Socket:
     async def _write(self) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while self.session.closed is None:
-                for message in await self.session.take(self.broker.config.heart_beat_ms / 1000):
-                    await self.socket.send_text(message.decode())
+                messages = await self.session.take(self.broker.config.heart_beat_ms / 1000)
                 for _, consumer in self.heard.values():
                     if consumer is not None:
+                        consumer.taken()
+                for message in messages:
+                    await self.socket.send_text(message.decode())
+                for _, consumer in self.heard.values():
+                    if consumer is not None and not self.session.is_lost:
                         consumer.written()
             await self.socket.close(1008, self.session.closed)
 

@@ -73,8 +73,11 @@ class Connection(Link):
 
     def written(self) -> None:
         """Go on with durable subscriptions where the outbox was full."""
+        if self.is_revoked:  # what waited was thrown away
+            return
         for heard in self.heard.values():
             if heard.consumer is not None:
+                heard.consumer.taken()
                 heard.consumer.written()
 
     def handle(self, frame: Frame) -> Awaitable[None] | None:
