@@ -23,7 +23,7 @@ import random
 import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -53,6 +53,10 @@ def check_webhook(found: object, config: Config) -> dict[str, str]:
         raise ArgumentError(f"a webhook has no {', '.join(sorted(map(str, odd)))[:100]}")
     url = found["url"]
     host, _ = _split(url)
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ArgumentError("the host of the webhook's URL is no name of a host") from None
     with contextlib.suppress(ValueError):
         check_address(str(ipaddress.ip_address(host)), config.webhook_allow)
     if host == "localhost" or host.endswith(".localhost"):
@@ -82,6 +86,14 @@ def check_address(text: str, allowed: tuple[str, ...]) -> None:
         return
     if not address.is_global or address.is_multicast:
         raise ArgumentError(f"webhooks may not be aimed at {address}")
+
+
+def _content_type(event: Event) -> str:
+    """Return a content type as a header may have it: publishers send what they like."""
+    found = event.content_type or "application/octet-stream"
+    if found.isascii() and found.isprintable():
+        return found
+    return quote(found, safe=" !#$&'()*+,/:;=?@[]^_`{|}~\"")
 
 
 class Webhooks:
@@ -143,7 +155,7 @@ class Webhooks:
             try:
                 async with self._slots:
                     status = await self._send(found, event, kind, again or attempt > 0)
-            except (httpx.HTTPError, httpx.InvalidURL, OSError, ArgumentError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ArgumentError) as error:
                 reason = f"{type(error).__name__}: {error}"[:300]
             else:
                 if 200 <= status < 300:
@@ -206,8 +218,8 @@ class Webhooks:
         context = (event.headers or {}).get("ce")
         headers = cloudevents.to_headers(context if isinstance(context, dict) else ours)
         headers |= {
-            "host": urlsplit(url).netloc,
-            "content-type": event.content_type or "application/octet-stream",
+            "host": urlsplit(url).netloc.encode("idna").decode(),
+            "content-type": _content_type(event),
             "user-agent": "tocsin",
             "tocsin-subscription": cloudevents.to_headers({"x": found.id})["ce-x"],
             "tocsin-id": str(event.seq),

@@ -1,0 +1,34 @@
+"""Webhooks where things go wrong: odd headers, odd hosts, what has expired, what is revived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.hooks import hooked
+from tests.broker.servers import RawStomp, running, wait_for
+
+from tocsin.broker.config import Config
+from tocsin.broker.webhooks import check_webhook
+from tocsin.errors import ArgumentError
+
+pytestmark = pytest.mark.slow
+_LOCAL: dict[str, Any] = {"webhook_allow": ("127.0.0.0/8", "::1/128")}
+
+
+def test_a_content_type_that_no_header_can_have_stops_no_webhook(tmp_path: Path) -> None:
+    with hooked() as hook, running(tmp_path, **_LOCAL) as broker, broker.client() as http:
+        wanted = {"id": "w", "where": "TRUE", "webhook": {"url": hook.url}}
+        assert http.post("/subscriptions", json=wanted).status_code == 201
+        with RawStomp(broker.stomp_port) as client:
+            for kind in ("text/é", "text/plain"):
+                client.call("SEND", {"destination": "/events", "content-type": kind}, b"x")
+        wait_for(lambda: len(hook.got) == 2)
+    assert [headers["content-type"] for headers, _ in hook.got] == ["text/%C3%A9", "text/plain"]
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+def test_a_host_that_is_no_name_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ArgumentError, match="no name of a host"):
+        check_webhook({"url": f"http://{host}/"}, Config(data=tmp_path))
