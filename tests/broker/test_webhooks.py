@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +33,16 @@ def test_a_content_type_that_no_header_can_have_stops_no_webhook(tmp_path: Path)
 def test_a_host_that_is_no_name_is_refused(tmp_path: Path, host: str) -> None:
     with pytest.raises(ArgumentError, match="no name of a host"):
         check_webhook({"url": f"http://{host}/"}, Config(data=tmp_path))
+
+
+def test_a_webhook_does_not_get_what_has_expired(tmp_path: Path) -> None:
+    settings = {**_LOCAL, "webhook_attempts": 3, "webhook_back_off": 3}
+    with hooked() as hook, running(tmp_path, **settings) as broker, broker.client() as http:
+        hook.answers = [500]
+        wanted = {"id": "w", "where": "TRUE", "webhook": {"url": hook.url}}
+        assert http.post("/subscriptions", json=wanted).status_code == 201
+        end = time.time_ns() // 1000 + 1_000_000
+        assert http.post(f"/events?valid_until={end}", json={"a": 1}).json()["matches"] == 1
+        wait_for(lambda: http.get("/subscriptions/w").json()["pending"] == 0)
+        assert len(hook.got) <= 1
+        assert http.get("/subscriptions/w/dead").json() == {"dead": []}

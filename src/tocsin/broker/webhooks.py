@@ -21,6 +21,7 @@ import ipaddress
 import logging
 import random
 import socket
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -88,6 +89,10 @@ def check_address(text: str, allowed: tuple[str, ...]) -> None:
         raise ArgumentError(f"webhooks may not be aimed at {address}")
 
 
+def _is_over(event: Event) -> bool:
+    return event.valid_until is not None and event.valid_until <= time.time_ns() // 1000
+
+
 def _content_type(event: Event) -> str:
     """Return a content type as a header may have it: publishers send what they like."""
     found = event.content_type or "application/octet-stream"
@@ -152,6 +157,9 @@ class Webhooks:
         again = event.seq <= found.high_sent
         found.high_sent = max(found.high_sent, event.seq)
         for attempt in range(config.webhook_attempts):
+            if _is_over(event) and not kind:  # a transition is told all the same
+                self.broker.acknowledge(found, [event.seq])
+                return
             try:
                 async with self._slots:
                     status = await self._send(found, event, kind, again or attempt > 0)
