@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -46,3 +47,18 @@ def test_a_webhook_does_not_get_what_has_expired(tmp_path: Path) -> None:
         wait_for(lambda: http.get("/subscriptions/w").json()["pending"] == 0)
         assert len(hook.got) <= 1
         assert http.get("/subscriptions/w/dead").json() == {"dead": []}
+
+
+def test_what_is_revived_while_others_are_sent_is_sent_too(tmp_path: Path) -> None:
+    settings = {**_LOCAL, "webhook_attempts": 2, "webhook_back_off": 2}
+    with hooked() as hook, running(tmp_path, **settings) as broker, broker.client() as http:
+        hook.answers = [500, 500, 500]
+        wanted = {"id": "w", "where": "TRUE", "webhook": {"url": hook.url}}
+        assert http.post("/subscriptions", json=wanted).status_code == 201
+        http.post("/events", json=[{"n": 1}, {"n": 2}])
+        wait_for(lambda: len(hook.got) == 3)
+        wait_for(lambda: http.get("/subscriptions/w/dead").json()["dead"])
+        assert http.post("/subscriptions/w/revive").json() == {"revived": 1}
+        wait_for(lambda: len(hook.got) == 5)
+        assert [json.loads(body)["n"] for _, body in hook.got] == [1, 1, 2, 2, 1]
+        wait_for(lambda: http.get("/subscriptions/w").json()["pending"] == 0)

@@ -34,7 +34,7 @@ from tocsin.broker.events import Event
 from tocsin.broker.keyed import NAMES
 from tocsin.broker.protocol import cloudevents
 from tocsin.broker.subscription import Subscription
-from tocsin.errors import ArgumentError
+from tocsin.errors import ArgumentError, TocsinError
 
 if TYPE_CHECKING:
     from tocsin.broker.core import Broker
@@ -107,6 +107,7 @@ class Webhooks:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._again: set[int] = set()
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
         self._client = httpx.AsyncClient(
             timeout=broker.config.webhook_seconds,
@@ -123,23 +124,29 @@ class Webhooks:
 
     def wake(self, found: Subscription) -> None:
         """Send what a subscription has, where it has a webhook."""
-        if "webhook" not in found.wanted.options or found.no in self._tasks:
+        if "webhook" not in found.wanted.options:
             return
-        if found.pending:
+        if found.no in self._tasks:
+            self._again.add(found.no)  # what was revived is behind what the task has come to
+        elif found.pending:
             task = asyncio.create_task(self._serve(found))
             self._tasks[found.no] = task
             task.add_done_callback(lambda done: self._ended(found, done))
 
     def _ended(self, found: Subscription, done: asyncio.Task[None]) -> None:
         self._tasks.pop(found.no, None)
+        is_asked = found.no in self._again
+        self._again.discard(found.no)
         if not done.cancelled() and done.exception() is not None:
             log.error("a webhook stopped: %r", done.exception())
-        elif not done.cancelled() and found.last_seq > found.high_sent:
+        elif not done.cancelled() and (is_asked or found.last_seq > found.high_sent):
             self.wake(found)
 
     async def _serve(self, found: Subscription) -> None:
         """Deliver until nothing is left."""
         cursor = 0
+        with contextlib.suppress(TocsinError):  # so that what was acknowledged is not read again
+            await self.broker.storage.submit(lambda _: None)
         while found.no in self.broker.registry.by_no and not self.broker.is_draining:
             rows = await self.broker.storage.read(schema.page, found.no, cursor, 64)
             if not rows:
