@@ -287,6 +287,8 @@ class Socket:
         found = asked.get("events", [asked["event"]] if "event" in asked else None)
         if not isinstance(found, list):
             raise EventError("publish takes event, an object, or events, an array of them")
+        if len(found) > self.broker.config.limits.max_events:
+            raise LimitError("too many events in one request", "max_events")
         self.principal.bucket.take(len(found))
         event_type = self.broker.topics.event_type(type)
         events: list[Event] = [
