@@ -102,7 +102,8 @@ class EventStream(Response):
             if consumer is not None:
                 consumer.taken()
             if not messages and session.closed is None:
-                if self.heard[0].id not in self.broker.registry.by_id:
+                by_no = self.broker.registry.by_no
+                if all(by_no.get(each.no) is not each for each in self.heard):
                     session.close("unsubscribed")
                 else:
                     messages = [sse.COMMENT]
