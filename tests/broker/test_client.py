@@ -84,6 +84,69 @@ def test_the_client_lives_through_a_restart(tmp_path: Path) -> None:
         assert [next(notes).event["n"] for _ in range(2)] == [2, 3]
 
 
+class Cut:
+    """A way to a broker that breaks at the first acknowledgement."""
+
+    def __init__(self, port: int) -> None:
+        self.target = port
+        self.is_cut = False
+        self.url = ""
+
+    async def __aenter__(self) -> Cut:
+        self.listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self.listener.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.listener.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_connection("127.0.0.1", self.target)
+        ways = self._pass_on(reader, forth), self._pass_on(back, writer)
+        await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _pass_on(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                if b"/ack" in data and not self.is_cut:
+                    self.is_cut = True
+                    break
+                to.write(data)
+                await to.drain()
+        finally:
+            to.close()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_notifications_go_on_when_an_acknowledgement_is_cut_off(
+    broker: Running, is_async: bool
+) -> None:
+    def use(url: str) -> None:
+        with tocsin.connect(url) as client:
+            notes = client.notifications("cut")
+            assert [next(notes).event["n"] for _ in range(3)] == [0, 1, 2]
+            notes.close()  # type: ignore[attr-defined]
+
+    async def use_async(url: str) -> None:
+        async with tocsin.connect_async(url) as client:
+            notes = client.notifications("cut")
+            assert [(await anext(notes)).event["n"] for _ in range(3)] == [0, 1, 2]
+            await notes.aclose()  # type: ignore[attr-defined]
+
+    async def through_a_cut() -> bool:
+        async with Cut(broker.server.http_port) as way:
+            await (use_async(way.url) if is_async else asyncio.to_thread(use, way.url))
+            await asyncio.sleep(0.1)
+            return way.is_cut
+
+    with tocsin.connect(broker.url) as client:
+        client.subscribe("cut", "cut = 1", durable=True)
+        client.publish([{"cut": 1, "n": n} for n in range(3)])
+        assert asyncio.run(through_a_cut())
+        assert client.subscription("cut")["pending"] == 1  # the first was acknowledged after all
+        client.unsubscribe("cut")
+
+
 def tocsin_command(*args: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tocsin.cli", *args]
     return subprocess.run(

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import socket
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tests.broker.servers import RawStomp, Running, read_messages, running, wait
 from websockets.sync.client import connect as connect_websocket
 
 from tocsin.broker import schema
+from tocsin.broker.durable import Consumer
+from tocsin.broker.sessions import StreamSession
 from tocsin.broker.storage import Storage
 from tocsin.broker.webhooks import check_address
 from tocsin.errors import ArgumentError, StoreError, UnavailableError
@@ -104,11 +107,11 @@ def test_a_backlog_is_bounded_and_says_what_it_lost(tmp_path: Path) -> None:
 def test_a_websocket_publishes_subscribes_and_listens(broker: Running, http: httpx.Client) -> None:
     http.post("/subscriptions", json={"id": "ws", "where": "ws = 2", "durable": True})
     http.post("/events", json={"ws": 2})
-    with connect_websocket(broker.url.replace("http", "ws") + "/ws") as socket:
+    with connect_websocket(broker.url.replace("http", "ws") + "/ws") as web:
 
         def call(**asked: Any) -> Any:
-            socket.send(json.dumps({**asked, "ref": 7}))
-            while (answer := json.loads(socket.recv(20))).get("ref") != 7:
+            web.send(json.dumps({**asked, "ref": 7}))
+            while (answer := json.loads(web.recv(20))).get("ref") != 7:
                 notes.append(answer)
             return answer
 
@@ -117,17 +120,99 @@ def test_a_websocket_publishes_subscribes_and_listens(broker: Running, http: htt
         assert call(op="listen", id="ws")["ok"] == "listen"
         assert call(op="publish", events=[{"ws": 1}, {"ws": 2}])["matches"] == 2
         while len(notes) < 3:
-            notes.append(json.loads(socket.recv(20)))
+            notes.append(json.loads(web.recv(20)))
         assert sorted(note["subscription"] for note in notes) == ["own", "ws", "ws"]
         last = max(note["id"] for note in notes)
         assert call(op="ack", id="ws", upto=last)["acknowledged"] == 2
         assert call(op="publish", event=5)["error"] == "event"
         assert call(op="fly")["error"] == "argument"
-        socket.send("{")
-        assert json.loads(socket.recv(20))["error"] == "event"
+        web.send("{")
+        assert json.loads(web.recv(20))["error"] == "event"
         assert call(op="unsubscribe", id="own")["id"] == "own"
     assert http.get("/subscriptions/own").status_code == 404
     assert http.get("/subscriptions/ws").json()["pending"] == 0
+
+
+def test_what_comes_while_a_stream_writes_is_not_acknowledged_with_it(broker: Running) -> None:
+    with broker.client() as http:
+        http.post("/subscriptions", json={"id": "au", "where": "au = 1", "durable": True})
+        first = http.post("/events", json=[{"au": 1}, {"au": 1}]).json()["first"]
+        found = broker.broker.registry.by_id["au"]
+        session = StreamSession(100, 1 << 20, as_sse=True)
+
+        async def listen() -> Consumer:
+            consumer = Consumer(broker.broker, found, session, lambda: None, window=10, auto=True)
+            consumer.attach()
+            return consumer
+
+        async def take(consumer: Consumer) -> list[bytes]:
+            messages = await session.take(20)
+            consumer.taken()
+            return messages
+
+        async def written(consumer: Consumer) -> None:
+            consumer.written()
+            consumer.detach()
+
+        consumer = broker.call(listen())
+        wait_for(lambda: len(session.outbox) == 2)
+        assert len(broker.call(take(consumer))) == 2
+        http.post("/events", json={"au": 1})
+        wait_for(lambda: len(session.outbox) == 1)  # it waits while the others are written
+        broker.call(written(consumer))
+        assert http.get("/subscriptions/au").json()["pending"] == 1
+        assert http.post("/subscriptions/au/ack", json={"ids": [first + 2]}).json() == {
+            "acknowledged": 1
+        }
+
+
+def test_what_a_reader_that_went_away_never_got_is_kept(tmp_path: Path) -> None:
+    with running(tmp_path, window=1000, outbox_bytes=1 << 28) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "a", "where": "TRUE", "durable": True})
+        found = broker.broker.registry.by_id["a"]
+        with socket.create_connection(("127.0.0.1", broker.server.http_port)) as reader:
+            head = "GET /subscriptions/a/stream?ack=auto HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+            reader.sendall(head.encode())
+            wait_for(lambda: found.consumer)
+            for n in range(80):  # more than the kernel's buffers take
+                http.post("/events", json={"pad": "x" * 250_000, "n": n})
+        wait_for(lambda: found.consumer is None)
+        assert http.get("/subscriptions/a").json()["pending"] > 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"durable": True}, {"webhook": {"url": "http://1.1.1.1/"}}, {"sink": "http://1.1.1.1/"}],
+)
+def test_a_websocket_makes_no_durable_subscription(broker: Running, more: dict[str, Any]) -> None:
+    with connect_websocket(broker.url.replace("http", "ws") + "/ws") as web:
+        where = {"types": ["t"]} if "sink" in more else {"where": "wd = 1"}
+        web.send(json.dumps({"op": "subscribe", "id": "wd", **where, **more}))
+        answer = json.loads(web.recv(20))
+    assert answer["error"] == "argument"
+    assert "POST /subscriptions" in answer["detail"]
+    assert "wd" not in broker.broker.registry.by_id
+
+
+def test_what_belongs_to_no_subscription_goes_to_nobody(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "old", "where": "s = 1", "durable": True})
+        http.post("/events", json=[{"s": 1}, {"s": 1}])
+    with sqlite3.connect(tmp_path / "broker.db") as connection:
+        connection.execute("DELETE FROM subscriptions")
+        connection.execute(
+            "INSERT INTO dead SELECT no, seq, '', 0, kind FROM notifications LIMIT 1"
+        )
+        connection.execute("DELETE FROM notifications WHERE seq IN (SELECT seq FROM dead)")
+    with running(tmp_path) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "new", "where": "s = 2", "durable": True})
+        assert http.get("/subscriptions/new/dead").json() == {"dead": []}
+        http.post("/events", json={"s": 2})
+        with http.stream("GET", "/subscriptions/new/stream") as stream:
+            (first,) = read_messages(stream, 1)
+        assert first["event"] == {"s": 2}
+        with sqlite3.connect(tmp_path / "broker.db") as connection:
+            assert connection.execute("SELECT count(*) FROM events").fetchone()[0] == 1
 
 
 def test_a_webhook_gets_every_notification_again_until_it_takes_it(tmp_path: Path) -> None:

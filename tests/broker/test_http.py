@@ -239,6 +239,23 @@ def test_many_subscriptions_share_a_stream(http: httpx.Client, broker: Running) 
     assert http.get("/stream?prefix=nobody").status_code == 404
 
 
+def test_a_shared_stream_ends_with_the_last_of_its_subscriptions(
+    http: httpx.Client, broker: Running
+) -> None:
+    for n in range(2):
+        subscribe(http, f"last/{n}", "l1 = 1")
+    with http.stream("GET", "/stream?prefix=last/") as stream:
+        wait_for(lambda: broker.broker.registry.by_id["last/1"].listeners)
+        assert http.delete("/subscriptions/last/0").status_code == 204
+        lines = (line for line in stream.iter_lines() if line)
+        told = [next(lines) for _ in range(2)]  # that it is there, and a heart-beat
+        assert all(line.startswith(":") for line in told)
+        http.post("/events", json={"l1": 1})
+        assert '"last/1"' in next(line for line in lines if line.startswith("data"))
+        http.delete("/subscriptions/last/1")
+        assert "unsubscribed" in next(line for line in lines if line.startswith("data"))
+
+
 def test_a_page_of_another_site_is_refused(http: httpx.Client) -> None:
     for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
         assert http.post("/events", json={"a": 1}, headers=headers).status_code == 403

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import socket
 import ssl
@@ -206,6 +207,28 @@ def test_a_publisher_that_is_too_fast_is_told_or_slowed_down(tmp_path: Path) -> 
         with RawStomp(broker.stomp_port) as client:
             for _ in range(3):
                 assert client.call("SEND", {"destination": "/events"}).command == "RECEIPT"
+
+
+def test_a_transaction_counts_as_what_it_sends(tmp_path: Path) -> None:
+    limits = Limits(events_per_second=2)
+    with running(tmp_path, limits=limits) as broker, broker.client() as http:
+        with RawStomp(broker.stomp_port) as client:
+            client.send("BEGIN", {"transaction": "t"})
+            for _ in range(200):
+                client.send("SEND", {"destination": "/events", "transaction": "t"})
+            assert client.call("COMMIT", {"transaction": "t"}).command == "RECEIPT"
+        assert http.post("/events", json={}).status_code == 429
+
+
+def test_a_websocket_publishes_no_more_at_once_than_a_request_may(tmp_path: Path) -> None:
+    with (
+        running(tmp_path, limits=Limits(max_events=5)) as broker,
+        connect_websocket(broker.url.replace("http", "ws") + "/ws") as web,
+    ):
+        web.send(json.dumps({"op": "publish", "events": [{}] * 6}))
+        assert "too many events" in json.loads(web.recv(20))["detail"]
+        web.send(json.dumps({"op": "publish", "events": [{}] * 5}))
+        assert json.loads(web.recv(20))["ok"] == "publish"
 
 
 def test_a_bucket_refills() -> None:

@@ -100,6 +100,10 @@ def _update(id: str, where: str | None, params: Mapping[str, object] | None) -> 
     return _Call("PATCH", _one(id), {k: v for k, v in change.items() if v is not None})
 
 
+def _acknowledge(id: str, notifications: list[int]) -> _Call:
+    return _Call("POST", _one(id, "/ack"), {"ids": notifications})
+
+
 def _answer(response: httpx.Response) -> Any:
     if response.status_code >= 400:
         try:
@@ -143,17 +147,21 @@ class _Stream:
     def __init__(self) -> None:
         self.parser = sse.Parser()
         self.handled: OrderedDict[int, None] = OrderedDict()
+        self.again: list[int] = []
         self.ended: str | None = None
 
     def feed(self, data: bytes) -> list[Notification]:
-        """Return the notifications that were not handled before."""
+        """Return the notifications that were not handled before; `again` are those that were."""
         found = []
+        self.again = []
         for message in self.parser.feed(data):
             if message.event == "closed":
                 self.ended = str(json_text.read(message.data.encode())["reason"])
             elif message.event == "notification":
                 note = _to_notification(json_text.read(message.data.encode()))
-                if note.id not in self.handled:
+                if note.id in self.handled:
+                    self.again.append(note.id)
+                else:
                     found.append(note)
         return found
 
@@ -285,7 +293,7 @@ class Client:
 
     def acknowledge(self, id: str, notification: int) -> None:
         """Acknowledge one notification of a durable subscription."""
-        self._do(_Call("POST", _one(id, "/ack"), {"ids": [notification]}))
+        self._do(_acknowledge(id, [notification]))
 
     def notifications(self, id: str) -> Iterator[Notification]:
         """Yield the notifications of a subscription for ever, across reconnections."""
@@ -299,13 +307,16 @@ class Client:
                         _answer(response)
                     for data in response.iter_raw():
                         tries = _Tries(self._retry)
-                        for note in stream.feed(data):
+                        found = stream.feed(data)
+                        if durable and stream.again:
+                            self._do(_acknowledge(id, stream.again))
+                        for note in found:
                             yield note
                             stream.handle(note)
                             if durable:
                                 self.acknowledge(id, note.id)
                 error: Exception = UnavailableError("the stream ended")
-            except httpx.HTTPError as broken:
+            except (httpx.HTTPError, UnavailableError) as broken:
                 error = broken
             except RefusedError as refused:
                 if refused.status != 503:
@@ -417,7 +428,7 @@ class AsyncClient:
 
     async def acknowledge(self, id: str, notification: int) -> None:
         """Acknowledge one notification of a durable subscription."""
-        await self._do(_Call("POST", _one(id, "/ack"), {"ids": [notification]}))
+        await self._do(_acknowledge(id, [notification]))
 
     async def notifications(self, id: str) -> AsyncIterator[Notification]:
         """Yield the notifications of a subscription for ever, across reconnections."""
@@ -433,13 +444,16 @@ class AsyncClient:
                         _answer(response)
                     async for data in response.aiter_raw():
                         tries = _Tries(self._retry)
-                        for note in stream.feed(data):
+                        found = stream.feed(data)
+                        if durable and stream.again:
+                            await self._do(_acknowledge(id, stream.again))
+                        for note in found:
                             yield note
                             stream.handle(note)
                             if durable:
                                 await self.acknowledge(id, note.id)
                 error: Exception = UnavailableError("the stream ended")
-            except httpx.HTTPError as broken:
+            except (httpx.HTTPError, UnavailableError) as broken:
                 error = broken
             except RefusedError as refused:
                 if refused.status != 503:

@@ -46,6 +46,7 @@ class Consumer:
         self.window = max(1, window)
         self.auto = auto
         self.in_flight: dict[int, None] = {}
+        self._taken: list[int] = []
         self._cursor = 0
         self._is_live = False
         self._pump: asyncio.Task[None] | None = None
@@ -157,10 +158,16 @@ class Consumer:
         self.in_flight.clear()
         self.resume()
 
+    def taken(self) -> None:
+        """The session has taken its outbox, just now, and begins to write what was in it."""
+        self._taken = list(self.in_flight) if self.auto else []
+
     def written(self) -> None:
-        """The session has written what it had; where nobody acknowledges, that is it."""
-        if self.auto and self.in_flight:
-            gone = list(self.in_flight)
-            self.in_flight.clear()
+        """The session has written what it took; where nobody acknowledges, that is it."""
+        gone = [seq for seq in self._taken if seq in self.in_flight]
+        self._taken = []
+        for seq in gone:
+            del self.in_flight[seq]
+        if gone:
             self.broker.acknowledge(self.subscription, gone)
         self.resume()

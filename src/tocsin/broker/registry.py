@@ -88,6 +88,7 @@ class Registry:
 
     def restore(self) -> None:
         """Load what is stored, before the broker starts."""
+        self._storage.first(schema.remove_strays)
         rows = self._storage.first(schema.subscriptions)
         plain: dict[tuple[str | None, bool], list[tuple[int, str, int | None]]] = {}
         now = time.time_ns() // 1000

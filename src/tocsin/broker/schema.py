@@ -221,6 +221,15 @@ def remove_subscriptions(connection: sqlite3.Connection, nos: Sequence[int]) -> 
         connection.execute("DELETE FROM subscriptions WHERE no=?", (no,))
 
 
+def remove_strays(connection: sqlite3.Connection) -> None:
+    """Forget what belongs to no subscription, before its number is given to another."""
+    found = connection.execute(
+        "SELECT no FROM notifications WHERE no>0 UNION SELECT no FROM dead WHERE no>0 "
+        "EXCEPT SELECT no FROM subscriptions"
+    )
+    remove_subscriptions(connection, [no for (no,) in found.fetchall()])
+
+
 def acknowledge(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) -> int:
     """Forget notifications of a subscription; return how many there were."""
     gone: list[tuple[int]] = []

@@ -83,6 +83,11 @@ class StreamSession:
             self.closed = reason
         self.flush()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether what was taken last may never have been written."""
+        return self.is_revoked or self.closed == "gone"
+
     def revoke(self) -> None:
         """End the stream without what waits; who does not read is not waited for."""
         self.is_revoked = True

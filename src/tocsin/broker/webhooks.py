@@ -21,9 +21,10 @@ import ipaddress
 import logging
 import random
 import socket
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -33,7 +34,7 @@ from tocsin.broker.events import Event
 from tocsin.broker.keyed import NAMES
 from tocsin.broker.protocol import cloudevents
 from tocsin.broker.subscription import Subscription
-from tocsin.errors import ArgumentError
+from tocsin.errors import ArgumentError, TocsinError
 
 if TYPE_CHECKING:
     from tocsin.broker.core import Broker
@@ -53,6 +54,10 @@ def check_webhook(found: object, config: Config) -> dict[str, str]:
         raise ArgumentError(f"a webhook has no {', '.join(sorted(map(str, odd)))[:100]}")
     url = found["url"]
     host, _ = _split(url)
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ArgumentError("the host of the webhook's URL is no name of a host") from None
     with contextlib.suppress(ValueError):
         check_address(str(ipaddress.ip_address(host)), config.webhook_allow)
     if host == "localhost" or host.endswith(".localhost"):
@@ -84,12 +89,25 @@ def check_address(text: str, allowed: tuple[str, ...]) -> None:
         raise ArgumentError(f"webhooks may not be aimed at {address}")
 
 
+def _is_over(event: Event) -> bool:
+    return event.valid_until is not None and event.valid_until <= time.time_ns() // 1000
+
+
+def _content_type(event: Event) -> str:
+    """Return a content type as a header may have it: publishers send what they like."""
+    found = event.content_type or "application/octet-stream"
+    if found.isascii() and found.isprintable():
+        return found
+    return quote(found, safe=" !#$&'()*+,/:;=?@[]^_`{|}~\"")
+
+
 class Webhooks:
     """Sends what subscriptions with webhooks are to get. Used within the event loop."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._again: set[int] = set()
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
         self._client = httpx.AsyncClient(
             timeout=broker.config.webhook_seconds,
@@ -106,23 +124,29 @@ class Webhooks:
 
     def wake(self, found: Subscription) -> None:
         """Send what a subscription has, where it has a webhook."""
-        if "webhook" not in found.wanted.options or found.no in self._tasks:
+        if "webhook" not in found.wanted.options:
             return
-        if found.pending:
+        if found.no in self._tasks:
+            self._again.add(found.no)  # what was revived is behind what the task has come to
+        elif found.pending:
             task = asyncio.create_task(self._serve(found))
             self._tasks[found.no] = task
             task.add_done_callback(lambda done: self._ended(found, done))
 
     def _ended(self, found: Subscription, done: asyncio.Task[None]) -> None:
         self._tasks.pop(found.no, None)
+        is_asked = found.no in self._again
+        self._again.discard(found.no)
         if not done.cancelled() and done.exception() is not None:
             log.error("a webhook stopped: %r", done.exception())
-        elif not done.cancelled() and found.last_seq > found.high_sent:
+        elif not done.cancelled() and (is_asked or found.last_seq > found.high_sent):
             self.wake(found)
 
     async def _serve(self, found: Subscription) -> None:
         """Deliver until nothing is left."""
         cursor = 0
+        with contextlib.suppress(TocsinError):  # so that what was acknowledged is not read again
+            await self.broker.storage.submit(lambda _: None)
         while found.no in self.broker.registry.by_no and not self.broker.is_draining:
             rows = await self.broker.storage.read(schema.page, found.no, cursor, 64)
             if not rows:
@@ -140,10 +164,13 @@ class Webhooks:
         again = event.seq <= found.high_sent
         found.high_sent = max(found.high_sent, event.seq)
         for attempt in range(config.webhook_attempts):
+            if _is_over(event) and not kind:  # a transition is told all the same
+                self.broker.acknowledge(found, [event.seq])
+                return
             try:
                 async with self._slots:
                     status = await self._send(found, event, kind, again or attempt > 0)
-            except (httpx.HTTPError, httpx.InvalidURL, OSError, ArgumentError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ArgumentError) as error:
                 reason = f"{type(error).__name__}: {error}"[:300]
             else:
                 if 200 <= status < 300:
@@ -206,8 +233,8 @@ class Webhooks:
         context = (event.headers or {}).get("ce")
         headers = cloudevents.to_headers(context if isinstance(context, dict) else ours)
         headers |= {
-            "host": urlsplit(url).netloc,
-            "content-type": event.content_type or "application/octet-stream",
+            "host": urlsplit(url).netloc.encode("idna").decode(),
+            "content-type": _content_type(event),
             "user-agent": "tocsin",
             "tocsin-subscription": cloudevents.to_headers({"x": found.id})["ce-x"],
             "tocsin-id": str(event.seq),

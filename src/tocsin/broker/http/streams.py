@@ -92,15 +92,18 @@ class EventStream(Response):
         while True:
             for chunk in _chunks(messages):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            if consumer is not None:
+            if consumer is not None and not session.is_lost:
                 consumer.written()
             if session.closed is not None and not len(session.outbox):
                 end = sse.encode("closed", json_text.write({"reason": session.closed}))
                 await send({"type": "http.response.body", "body": end, "more_body": True})
                 return
             messages = await session.take(wait)
+            if consumer is not None:
+                consumer.taken()
             if not messages and session.closed is None:
-                if self.heard[0].id not in self.broker.registry.by_id:
+                by_no = self.broker.registry.by_no
+                if all(by_no.get(each.no) is not each for each in self.heard):
                     session.close("unsubscribed")
                 else:
                     messages = [sse.COMMENT]
@@ -225,10 +228,14 @@ class Socket:
     async def _write(self) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while self.session.closed is None:
-                for message in await self.session.take(self.broker.config.heart_beat_ms / 1000):
-                    await self.socket.send_text(message.decode())
+                messages = await self.session.take(self.broker.config.heart_beat_ms / 1000)
                 for _, consumer in self.heard.values():
                     if consumer is not None:
+                        consumer.taken()
+                for message in messages:
+                    await self.socket.send_text(message.decode())
+                for _, consumer in self.heard.values():
+                    if consumer is not None and not self.session.is_lost:
                         consumer.written()
             await self.socket.close(1008, self.session.closed)
 
@@ -281,6 +288,8 @@ class Socket:
         found = asked.get("events", [asked["event"]] if "event" in asked else None)
         if not isinstance(found, list):
             raise EventError("publish takes event, an object, or events, an array of them")
+        if len(found) > self.broker.config.limits.max_events:
+            raise LimitError("too many events in one request", "max_events")
         self.principal.bucket.take(len(found))
         event_type = self.broker.topics.event_type(type)
         events: list[Event] = [
@@ -302,10 +311,10 @@ class Socket:
 
     async def _subscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Make a subscription that ends with the connection, and listen to it."""
-        if asked.get("durable"):
-            raise ArgumentError("make durable subscriptions with POST /subscriptions, then listen")
         asked.setdefault("id", f"ws-{secrets.token_hex(8)}")
         wanted = replace(to_wanted(asked, self.principal, self.broker), stored=False)
+        if wanted.durable:  # asked for, or because it has a webhook
+            raise ArgumentError("make durable subscriptions with POST /subscriptions, then listen")
         (made,) = await self.broker.registry.add([wanted])
         self.made.append(made)
         return await self._listen(made, False)

@@ -73,8 +73,11 @@ class Connection(Link):
 
     def written(self) -> None:
         """Go on with durable subscriptions where the outbox was full."""
+        if self.is_revoked:  # what waited was thrown away
+            return
         for heard in self.heard.values():
             if heard.consumer is not None:
+                heard.consumer.taken()
                 heard.consumer.written()
 
     def handle(self, frame: Frame) -> Awaitable[None] | None:
@@ -146,14 +149,18 @@ class Connection(Link):
         kind = frame.headers.get("content-type", "")
         return from_stomp(mine, frame.body, kind, type, self.broker.topics.event_type(type))
 
-    async def _send_when_possible(self, frame: Frame, events: list[Event]) -> None:
+    async def _wait_for_rate(self, n: int) -> None:
+        """Wait until so many events may be sent: the client is slowed down, not refused."""
         assert self.principal is not None
         while True:
             try:
-                self.principal.bucket.take(len(events))
-                break
-            except LimitError as error:  # the client is slowed down, not refused
+                self.principal.bucket.take(n)
+                return
+            except LimitError as error:
                 await asyncio.sleep(error.retry_after or 1)
+
+    async def _send_when_possible(self, frame: Frame, events: list[Event]) -> None:
+        await self._wait_for_rate(len(events))
         await self.broker.room()
         self._offer(frame, events)
 
@@ -208,6 +215,7 @@ class Connection(Link):
         """Publish what a transaction sent; when that is on disk, do what it acknowledged."""
         events = [self._to_event(each) for each in kept if each.command == "SEND"]
         if events:
+            await self._wait_for_rate(len(events))
             await self.broker.publish(events)
         for each in kept:
             if each.command != "SEND":

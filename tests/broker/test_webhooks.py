@@ -1,0 +1,64 @@
+"""Webhooks where things go wrong: odd headers, odd hosts, what has expired, what is revived."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.hooks import hooked
+from tests.broker.servers import RawStomp, running, wait_for
+
+from tocsin.broker.config import Config
+from tocsin.broker.webhooks import check_webhook
+from tocsin.errors import ArgumentError
+
+pytestmark = pytest.mark.slow
+_LOCAL: dict[str, Any] = {"webhook_allow": ("127.0.0.0/8", "::1/128")}
+
+
+def test_a_content_type_that_no_header_can_have_stops_no_webhook(tmp_path: Path) -> None:
+    with hooked() as hook, running(tmp_path, **_LOCAL) as broker, broker.client() as http:
+        wanted = {"id": "w", "where": "TRUE", "webhook": {"url": hook.url}}
+        assert http.post("/subscriptions", json=wanted).status_code == 201
+        with RawStomp(broker.stomp_port) as client:
+            for kind in ("text/é", "text/plain"):
+                client.call("SEND", {"destination": "/events", "content-type": kind}, b"x")
+        wait_for(lambda: len(hook.got) == 2)
+    assert [headers["content-type"] for headers, _ in hook.got] == ["text/%C3%A9", "text/plain"]
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+def test_a_host_that_is_no_name_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ArgumentError, match="no name of a host"):
+        check_webhook({"url": f"http://{host}/"}, Config(data=tmp_path))
+
+
+def test_a_webhook_does_not_get_what_has_expired(tmp_path: Path) -> None:
+    settings = {**_LOCAL, "webhook_attempts": 3, "webhook_back_off": 3}
+    with hooked() as hook, running(tmp_path, **settings) as broker, broker.client() as http:
+        hook.answers = [500]
+        wanted = {"id": "w", "where": "TRUE", "webhook": {"url": hook.url}}
+        assert http.post("/subscriptions", json=wanted).status_code == 201
+        end = time.time_ns() // 1000 + 1_000_000
+        assert http.post(f"/events?valid_until={end}", json={"a": 1}).json()["matches"] == 1
+        wait_for(lambda: http.get("/subscriptions/w").json()["pending"] == 0)
+        assert len(hook.got) <= 1
+        assert http.get("/subscriptions/w/dead").json() == {"dead": []}
+
+
+def test_what_is_revived_while_others_are_sent_is_sent_too(tmp_path: Path) -> None:
+    settings = {**_LOCAL, "webhook_attempts": 2, "webhook_back_off": 2}
+    with hooked() as hook, running(tmp_path, **settings) as broker, broker.client() as http:
+        hook.answers = [500, 500, 500]
+        wanted = {"id": "w", "where": "TRUE", "webhook": {"url": hook.url}}
+        assert http.post("/subscriptions", json=wanted).status_code == 201
+        http.post("/events", json=[{"n": 1}, {"n": 2}])
+        wait_for(lambda: len(hook.got) == 3)
+        wait_for(lambda: http.get("/subscriptions/w/dead").json()["dead"])
+        assert http.post("/subscriptions/w/revive").json() == {"revived": 1}
+        wait_for(lambda: len(hook.got) == 5)
+        assert [json.loads(body)["n"] for _, body in hook.got] == [1, 1, 2, 2, 1]
+        wait_for(lambda: http.get("/subscriptions/w").json()["pending"] == 0)
