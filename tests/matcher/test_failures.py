@@ -18,6 +18,7 @@ from tocsin.errors import (
     BadRow,
     BadRowsError,
     BrokerError,
+    ChangedStoreError,
     ConditionSyntaxError,
     ConfigError,
     DamagedStoreError,
@@ -220,6 +221,7 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
     "StoreError": (StoreError("a/b", "cut off"), STORE, "a/b: cut off"),
     "NoStoreError": (NoStoreError("a/b", "cut off"), STORE, "a/b: cut off"),
     "DamagedStoreError": (DamagedStoreError("a/b", "cut off"), STORE, "a/b: cut off"),
+    "ChangedStoreError": (ChangedStoreError("a/b", "cut off"), STORE, "a/b: cut off"),
     "NewerStoreError": (NewerStoreError("a/b", "cut off"), STORE, "a/b: cut off"),
     "ConditionSyntaxError": (
         ConditionSyntaxError("unexpected x", "a\n = x", 5, "a literal"),
