@@ -82,6 +82,10 @@ class Axis:
     patterns: list[int] = field(default_factory=list)
     """The dimensions of patterns on this one."""
 
+    def __post_init__(self) -> None:
+        self.plain = _PLAIN_NUMBERS.get(self.declared, ())
+        """The types of numbers that are taken as they are."""
+
 
 def to_truth(pattern: Pattern, text: str) -> Cell:
     """Return the cell that says whether a string fits a pattern."""
@@ -141,6 +145,7 @@ class Axes:
             number = len(self.axes)
             self.axes.append(Axis(number, self.axes[of].space, "", None, pattern, of))
             self.axes[of].patterns.append(number)
+            self.axes[of].plain = ()
             self._pattern[of, pattern] = number
         return number
 
@@ -203,22 +208,19 @@ class Axes:
         """
         cells: dict[int, Cell] = {}
         rest = {}
+        known, number, axes = self._known, self._number, self.axes
         for name, value in values.items():
             kind = type(value)
-            words = self._known.get(value) if kind is float or kind is int else None
-            dim = -1 if words is None else self._number.get((space, name), -1)
-            if words is not None and dim >= 0 and kind in self._plain(dim):
+            if (
+                (kind is int or kind is float)
+                and (words := known.get(value)) is not None
+                and (dim := number.get((space, name))) is not None
+                and kind in axes[dim].plain
+            ):
                 cells[dim] = words
             else:
                 rest[name] = value
         return {**cells, **self._encode_rest(space, rest)} if rest else cells
-
-    def _plain(self, dim: int) -> tuple[type, ...]:
-        """Return the types of numbers that a dimension takes as they are."""
-        axis = self.axes[dim]
-        if axis.patterns:
-            return ()
-        return _PLAIN_NUMBERS.get(axis.declared, ())
 
     def _encode_rest(self, space: int, values: Mapping[str, Any]) -> dict[int, Cell]:
         given = self.flatten(space, values)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import inlined, inner, kernel
+from tocsin.jit import inlined, inner, kernel, prefetch_row
 from tocsin.subjects.arrays import Boxes, Homes, Lists, Moves, Pairs, Rows, Subscriptions
 
 ENTER = 1
@@ -30,6 +30,10 @@ SIMPLE = 1
 TOUCHED = 2
 """Kind of a pair that has to be looked at as a whole."""
 _NONE = -1
+_HELD = 64
+"""How many boxes are looked at together."""
+_AHEAD = 4
+"""How many lists ahead the bounds that are crossed are looked for."""
 _LOW = 0xFFFF
 
 Cells = NDArray[np.uint64]
@@ -271,6 +275,114 @@ def may_change(other: Cells, e: Number, old: Cells, r: Number, new: Cells, s: Nu
     return overlaps(other, e, old, r, d) or overlaps(other, e, new, s, d)
 
 
+@inlined
+def ask_for(others: Cells, at: Number, to: Number) -> None:
+    """Ask for what stands beside some bounds."""
+    for e in range(at, to, 2):
+        prefetch_row(others, e)
+
+
+@inlined
+def run_of(
+    j: Number, lists: Lists, rows: Cells, row: Number, moved: Cells, s: Number, dims: Any
+) -> tuple[Number, Number]:
+    """Return which bounds a row crosses in the list of one side of a dimension; ask for them."""
+    d = np.int64(dims[j >> 1])
+    if d + 1 >= len(lists.low_start):
+        return np.int64(0), np.int64(0)
+    if j & 1 == 0:
+        a, b = lists.low_start[d], lists.low_start[d + 1]
+        at, to = crossed(0, rows, row, moved, s, d, a, b, lists.low_high, lists.low_low)
+        ask_for(lists.low_other, at, to)
+    else:
+        a, b = lists.up_start[d], lists.up_start[d + 1]
+        at, to = crossed(1, rows, row, moved, s, d, a, b, lists.up_high, lists.up_low)
+        ask_for(lists.up_other, at, to)
+    return np.int64(at), np.int64(to)
+
+
+@inlined
+def ask_for_box(pieces: Cells, piece: Number, start: Any, sub_of: Any, box: Number) -> None:
+    """Ask for all that `judge` reads of a box."""
+    prefetch_row(pieces, np.int64(piece))
+    prefetch_row(start, np.int64(box))
+    prefetch_row(sub_of, np.int64(box))
+
+
+@inlined
+def judge(
+    held: NDArray[np.int32],
+    n_held: Number,
+    rows: Cells,
+    chosen: NDArray[np.int32],
+    boxes: Boxes,
+    state: NDArray[np.uint8],
+    collect: bool,
+    moved: Cells,
+    out: Pairs,
+    n: Number,
+) -> Number:
+    """Write which of the boxes that may change do; return how many are written, or -1 if full."""
+    pieces, start, sub_of = boxes.pieces, boxes.start, boxes.sub
+    for h in range(n_held):
+        i, x = np.int64(held[h, 0]), np.int64(held[h, 1])
+        row, s = np.int64(chosen[i]), i % len(moved)
+        kind, by = box_changes(pieces, start[x], start[x + 1], rows, row, moved, s)
+        sub = sub_of[x]
+        if kind != 0 and by == held[h, 2] and state[sub] != 0:
+            if n == len(out.row):
+                return np.int64(-1)
+            out.row[n], out.sub[n] = i, sub
+            out.kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
+            n += 1
+    return np.int64(n)
+
+
+@inner
+def cross_block(
+    rows: Cells,
+    moves: Moves,
+    lists: Lists,
+    boxes: Boxes,
+    state: NDArray[np.uint8],
+    collect: bool,
+    moved: Cells,
+    out: Pairs,
+    block: Number,
+    size: Number,
+    n: Number,
+) -> Number:
+    """Do what `cross` does for some rows; return how many pairs are written, or -1 if full."""
+    chosen, dims = moves.chosen, moves.dims
+    held = np.empty((_HELD, 3), np.int32)
+    ahead = np.zeros((_AHEAD, 2), np.int64)
+    n_held, n_runs = 0, 2 * len(dims) * size
+    for t in range(n_runs + _AHEAD):
+        first, last = ahead[t % _AHEAD, 0], ahead[t % _AHEAD, 1]
+        if t < n_runs:
+            s = t % size
+            at, to = run_of(t // size, lists, rows, np.int64(chosen[block + s]), moved, s, dims)
+            ahead[t % _AHEAD, 0], ahead[t % _AHEAD, 1] = at, to
+        if t < _AHEAD:
+            continue
+        j, s = (t - _AHEAD) // size, (t - _AHEAD) % size
+        i, row = block + s, np.int64(chosen[block + s])
+        others = lists.low_other if j & 1 == 0 else lists.up_other
+        of = lists.low_box if j & 1 == 0 else lists.up_box
+        found = lists.low_piece if j & 1 == 0 else lists.up_piece
+        for e in range(first, last):
+            if may_change(others, e, rows, row, moved, s):
+                ask_for_box(boxes.pieces, found[e], boxes.start, boxes.sub, of[e])
+                held[n_held, 0], held[n_held, 1], held[n_held, 2] = i, of[e], found[e]
+                n_held += 1
+                if n_held == _HELD:
+                    n = judge(held, n_held, rows, chosen, boxes, state, collect, moved, out, n)
+                    n_held = 0
+                    if n < 0:
+                        return n
+    return judge(held, n_held, rows, chosen, boxes, state, collect, moved, out, n)
+
+
 @kernel
 def cross(
     rows: Cells,
@@ -287,45 +399,23 @@ def cross(
     """Find what begins or ceases to match when rows move, by the bounds that they cross.
 
     Nothing is moved. As many rows as `moved` has room for go through the lists of one dimension
-    after another, which stay in the cache meanwhile. A subscription of several boxes, or with
-    `collect` any, is written as touched. Returns the row that it stopped at, and how many pairs are
-    written, in no order.
+    after another, which stay in the cache meanwhile. The bounds that are crossed are found some
+    lists ahead, and boxes are looked at some at a time, so that memory is asked for both before
+    they are needed. A subscription of several boxes, or with `collect` any, is written as touched.
+    Returns the row that it stopped at, and how many pairs are written, in no order; `begin` is 0
+    or such a row, so that row i is always renewed in place i modulo the room of `moved`.
     """
-    pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
-    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
-    starts, highs, lows = lists.low_start, lists.low_high, lists.low_low
-    up_starts, up_highs, up_lows = lists.up_start, lists.up_high, lists.up_low
-    chosen, dims, n_rows = moves.chosen, moves.dims, len(moves.chosen)
+    chosen, n_rows = moves.chosen, len(moves.chosen)
     for block in range(begin, n_rows, len(moved)):
-        before, end = n, min(n_rows, block + len(moved))
-        for i in range(block, end):
-            renew(rows, np.int64(chosen[i]), moves, i, moved, i - block)
-        for j in range(2 * len(dims)):
-            d, side = np.int64(dims[j >> 1]), j & 1
-            if d + 1 >= len(starts):
-                continue
-            others = lists.low_other if side == 0 else lists.up_other
-            of = lists.low_box if side == 0 else lists.up_box
-            found = lists.low_piece if side == 0 else lists.up_piece
-            for i in range(block, end):
-                row, s = np.int64(chosen[i]), i - block
-                if side == 0:
-                    a, b = starts[d], starts[d + 1]
-                    at, to = crossed(0, rows, row, moved, s, d, a, b, highs, lows)
-                else:
-                    a, b = up_starts[d], up_starts[d + 1]
-                    at, to = crossed(1, rows, row, moved, s, d, a, b, up_highs, up_lows)
-                for e in range(at, to):
-                    if may_change(others, e, rows, row, moved, s):
-                        x = np.int64(of[e])
-                        kind, by = box_changes(pieces, start[x], start[x + 1], rows, row, moved, s)
-                        sub = sub_of[x]
-                        if kind != 0 and by == found[e] and state[sub] != 0:
-                            if n == room:
-                                return block, before
-                            out_row[n], out_sub[n] = i, sub
-                            out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
-                            n += 1
+        size = min(n_rows - block, len(moved))
+        for i in range(block, block + size):
+            renew(rows, np.int64(chosen[i]), moves, i, moved, i % len(moved))
+        found = cross_block(
+            rows, moves, lists, boxes, subs.state, collect, moved, out, block, size, n
+        )
+        if found < 0:
+            return block, n
+        n = found
     return n_rows, n
 
 

@@ -10,8 +10,10 @@ and the dense ids of each row are compared in order. Values are single ones, as 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -70,18 +72,19 @@ class Transitions(Sequence[Transition]):
         self.sequence = sequence
         self.bad: tuple[BadRow, ...] = ()
         """The rows that a bulk load set aside."""
-        self._starts = np.cumsum([0, *(len(part.kind) for part in self.parts)])
+        self._ends = list(accumulate(len(part.kind) for part in self.parts))
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, at: int) -> Transition:  # type: ignore[override]
         if at < 0:
             at += len(self)
         if not 0 <= at < len(self):
             raise IndexError(at)
-        which = int(np.searchsorted(self._starts, at, "right")) - 1
-        part, inner = self.parts[which], at - int(self._starts[which])
+        which = bisect_right(self._ends, at)
+        part = self.parts[which]
+        inner = at - self._ends[which] + len(part.kind)
         key = part.keys[int(part.place[inner])]
         return Transition(_KINDS[int(part.kind[inner])], key, part.names[int(part.dense[inner])])
 
