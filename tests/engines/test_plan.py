@@ -8,8 +8,9 @@ import pytest
 
 import tocsin
 from tocsin.encode.events import to_batch
+from tocsin.engines.auto.build_kernels import find_key_shares
 from tocsin.engines.auto.content import from_table
-from tocsin.engines.auto.plan import max_keys
+from tocsin.engines.auto.plan import _cumulated, _make_coding, _selectivities, max_keys
 from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.report import explain_subscription
 from tocsin.engines.auto.segment import Segment
@@ -71,3 +72,40 @@ def test_matching_stays_right_after_a_profile() -> None:
         m.subscribe(i, "kind = -1")
     assert [sorted(ids, key=str) for ids in m.match_batch(events)] == before
     m.check()
+
+
+def test_a_range_costs_what_events_have_in_all_the_groups_of_cells_that_it_covers() -> None:
+    rng = np.random.default_rng(3)
+    texts = [f"a BETWEEN {v} AND {v + 99}" for v in rng.integers(0, 9_000, 5_000).tolist()]
+    texts += [f"(a < {v} OR a > {v + 50}) AND b > {v}" for v in range(5)]
+    content = from_table(normalize_texts(pa.array(texts)).table)
+    conditions, space = content.conditions, content.space
+    coding, _ = _make_coding(conditions, space.n_cells)
+    shares = [rng.dirichlet(np.ones(n)) for n in space.n_cells.tolist()]
+    first, below = _cumulated(shares)
+    found = _selectivities(conditions, first, below)
+    find_key_shares(coding, conditions, first, below, found)
+    for i in range(0, len(found), 37):
+        a = conditions.attribute[i]
+        digit = coding.digit[coding.first[a] : coding.first[a] + space.n_cells[a]]
+        held = np.zeros(len(digit), np.bool_)
+        for r in range(conditions.range_start[i], conditions.range_start[i + 1]):
+            held[conditions.low[r] : conditions.high[r]] = True
+        covered = np.isin(digit, np.unique(digit[held & (digit >= 0)]))
+        assert found[i] == pytest.approx(shares[a][covered | held].sum(), abs=1e-9)
+
+
+def test_where_many_attributes_serve_alike_subscriptions_gather_on_some_of_them() -> None:
+    rng = np.random.default_rng(4)
+    chosen = np.argsort(rng.random((20_000, 200)), axis=1)[:, :10]
+    low = rng.integers(0, 9_900, chosen.shape)
+    texts = [
+        " AND ".join(f"a{a} BETWEEN {v} AND {v + 99}" for a, v in zip(row, values, strict=True))
+        for row, values in zip(chosen.tolist(), low.tolist(), strict=True)
+    ]
+    segment = segment_of(texts)
+    segment.check()
+    keys, n = segment.layout.keys, len(segment.layout.entries)
+    first = [keys.start[keys.base[0] + offset] for offset in keys.member_offset]
+    sizes = np.sort(np.diff([*first, n]))[::-1]
+    assert sizes[:150].sum() > 0.99 * n

@@ -109,21 +109,60 @@ def find_keys(
         is_key[i] = n <= most
 
 
+@inlined
+def _first_cell(coding: Coding, attribute: Scalar, code: Scalar) -> Scalar:
+    """Return the first cell whose code is this one or a later one."""
+    n_cells = coding.n_cells[attribute]
+    if coding.is_exact[attribute]:
+        return min(code, n_cells)
+    return min(2 + ((code - 2) * (n_cells - 2) + 65532) // 65533, n_cells)
+
+
+@kernel
+def find_key_shares(
+    coding: Coding,
+    conditions: Conditions,
+    first: Integers,
+    below: NDArray[np.float64],
+    shares: NDArray[np.float64],
+) -> None:
+    """Write the share of events in the digits that each condition covers, where they are ranges.
+
+    `below[first[a] + cell]` is the share of events in the cells of attribute a before one.
+    """
+    for i in range(len(conditions.attribute)):
+        a = conditions.attribute[i]
+        if coding.is_point[a]:
+            continue
+        total, last_digit, shift = 0.0, np.int64(-1), coding.shift[a]
+        for r in range(conditions.range_start[i], conditions.range_start[i + 1]):
+            low, high = _code_range(coding, a, conditions.low[r], conditions.high[r])
+            digit = max((low - 2) >> shift, last_digit + 1)
+            last_digit = max((high - 2) >> shift, last_digit)
+            end = _first_cell(coding, a, 2 + ((last_digit + 1) << shift))
+            begin = _first_cell(coding, a, 2 + (digit << shift))
+            total += max(below[first[a] + end] - below[first[a] + begin], 0.0)
+        shares[i] = min(max(total, shares[i]), 1.0)
+
+
 @kernel
 def choose_tables(
     conditions: Conditions,
-    selectivity: NDArray[np.float64],
+    shares: NDArray[np.float64],
     is_key: Flags,
     prefix_start: Integers,
     prefix: Integers,
+    is_kept: Flags,
     bit_share: NDArray[np.float64],
     family: NDArray[np.int16],
     member: Cells,
 ) -> None:
     """Assign each conjunction the family and member attribute with the fewest expected checks.
 
-    A conjunction that would be checked more often than `bit_share[0] + n * bit_share[1]` of the
-    time, n its number of conditions, is cheaper in a bitmap: its family is -1.
+    `shares` are those of events in the digits of conditions. In a family without a prefix, members
+    that are not kept serve only those that have no other. A conjunction that would be checked more
+    often than `bit_share[0] + n * bit_share[1]` of the time, n its number of conditions, is cheaper
+    in a bitmap: its family is -1.
     """
     for c in range(len(conditions.start) - 1):
         first, last = conditions.start[c], conditions.start[c + 1]
@@ -131,7 +170,8 @@ def choose_tables(
         family[c], member[c] = -1, -1
         for f in range(len(prefix_start) - 1):
             share, n_found = 1.0, 0
-            least, least_attribute = 1.0, -1
+            least, least_attribute, is_least_kept = 1.0, -1, False
+            is_bare = prefix_start[f] == prefix_start[f + 1]
             for i in range(first, last):
                 if not is_key[i]:
                     continue
@@ -140,10 +180,14 @@ def choose_tables(
                 for p in range(prefix_start[f], prefix_start[f + 1]):
                     in_prefix |= prefix[p] == attribute
                 if in_prefix:
-                    share *= selectivity[i]
+                    share *= shares[i]
                     n_found += 1
-                elif selectivity[i] < least:
-                    least, least_attribute = selectivity[i], attribute
+                    continue
+                kept = not is_bare or is_kept[attribute]
+                if shares[i] < 1.0 and (
+                    (kept and not is_least_kept) or (kept == is_least_kept and shares[i] < least)
+                ):
+                    least, least_attribute, is_least_kept = shares[i], attribute, kept
             if n_found == prefix_start[f + 1] - prefix_start[f] and share * least < best:
                 best = share * least
                 family[c], member[c] = f, least_attribute

@@ -5,10 +5,12 @@ how cells become key digits, which families of tables there are, and where each 
 
 After Fabret et al., section 3: the cost of a set of tables is what an event pays for looking into
 them, plus the checks it is expected to make there; tables are added greedily, each time the one
-that saves most. We deviate in three ways. A range can be part of a key, by groups of neighbouring
-cells narrow enough that it falls into one or two of them. Tables that share all but one attribute
-form a *family*: an event computes the shared part of the key once, and its clusters lie together.
-And the search is made on a sample of the conjunctions.
+that saves most. We deviate in four ways. A range can be part of a key, by groups of neighbouring
+cells narrow enough that it falls into one or two of them; what it is expected to cost is what
+events have in these. Tables that share all but one attribute form a *family*: an event computes the
+shared part of the key once, and its clusters lie together. Where a family has many members and no
+prefix, only those are kept that pay for being looked into. And the search is made on a sample of
+the conjunctions.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ MAX_FAMILIES = 8
 _SAMPLE = 20_000
 _SAMPLE_CELLS = 8_000_000
 _CANDIDATES = 24
+_MANY_MEMBERS = 64
+"""With fewer attributes than these, all members of a family are kept."""
 _FEWEST_BITS = 512
 """With fewer conjunctions than these there are no bitmaps."""
 _MAX_CODES = 65_535
@@ -46,6 +50,8 @@ class Costs:
 
     family: float = 8.0
     probe: float = 3.0
+    look: float = 15.0
+    """What it costs to look into one of many tables by itself, where something is found."""
     check: float = 1.5
     word: float = 4.0
     """What a word of 64 conjunctions costs in a bitmap, and one attribute of it."""
@@ -79,13 +85,20 @@ def make_plan(
 ) -> Plan:
     """Plan the access tables; `shares[a]` is the expected share of events in each cell of a."""
     coding, counts = _make_coding(conditions, n_cells)
-    selectivity = _selectivities(conditions, shares)
+    first, below = _cumulated(shares)
+    selectivity = _selectivities(conditions, first, below)
     is_key = np.empty(len(conditions.attribute), np.bool_)
     kernels.find_keys(coding, conditions, counts, MAX_DIGITS, is_key)
-    prefixes = _Search(conditions, coding, selectivity, is_key, costs).run()
+    checked = selectivity
+    if not coding.is_point.all():
+        checked = selectivity.copy()
+        kernels.find_key_shares(coding, conditions, first, below, checked)
+    search = _Search(conditions, coding, checked, is_key, costs)
+    prefixes = search.run()
+    is_kept = search.kept_members(prefixes, shares)
     most_keys = max_keys(len(conditions.start) - 1)
     while True:
-        family, member = _choose(conditions, selectivity, is_key, prefixes, costs)
+        family, member = _choose(conditions, checked, is_key, prefixes, is_kept, costs)
         n_keys = [_count_keys(coding, p, member[family == f]) for f, p in enumerate(prefixes)]
         widest = int(np.argmax(n_keys))
         if n_keys[widest] <= most_keys or not prefixes[widest]:
@@ -124,6 +137,7 @@ def _choose(
     selectivity: NDArray[np.float64],
     is_key: NDArray[np.bool_],
     prefixes: tuple[tuple[int, ...], ...],
+    is_kept: NDArray[np.bool_],
     costs: Costs,
 ) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
     """Return the family (-1: bitmaps) and the member attribute (-1: none) of each conjunction."""
@@ -134,7 +148,7 @@ def _choose(
     for bit_share in (costs.bit_share, (np.inf, 0.0)):
         shares = np.array(bit_share)
         kernels.choose_tables(
-            conditions, selectivity, is_key, prefix_start, prefix, shares, family, member
+            conditions, selectivity, is_key, prefix_start, prefix, is_kept, shares, family, member
         )
         if np.count_nonzero(family < 0) >= _FEWEST_BITS:
             break
@@ -150,12 +164,17 @@ def _count_keys(coding: Coding, prefix: tuple[int, ...], members: NDArray[np.int
     return stride
 
 
-def _selectivities(
-    conditions: Conditions, shares: list[NDArray[np.float64]]
-) -> NDArray[np.float64]:
-    """Return the expected share of events that satisfy each condition."""
+def _cumulated(shares: list[NDArray[np.float64]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return where the cells of each attribute begin, and the share of events before each."""
     first = np.cumsum([0, *(len(share) + 1 for share in shares)])
     below = np.concatenate([np.zeros(0), *(np.append(0.0, np.cumsum(share)) for share in shares)])
+    return first, below
+
+
+def _selectivities(
+    conditions: Conditions, first: NDArray[np.int64], below: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the expected share of events that satisfy each condition."""
     counts = np.diff(conditions.range_start)
     base = np.repeat(first[conditions.attribute], counts)
     per_range = below[base + conditions.high] - below[base + conditions.low]
@@ -285,6 +304,45 @@ class _Search:
         checks = least * self.share[:, columns].prod(axis=1, dtype=np.float32)
         checks[~self.has[:, columns].all(axis=1)] = np.inf
         return checks, member
+
+    def kept_members(
+        self, prefixes: tuple[tuple[int, ...], ...], shares: list[NDArray[np.float64]]
+    ) -> NDArray[np.bool_]:
+        """Return which members the family without a prefix keeps, where all do not pay.
+
+        With fewer tables an event looks into fewer of them, and checks hardly more as long as most
+        conjunctions have a condition in one that is kept. Those that most have are kept.
+        """
+        n_attributes = self.share.shape[1]
+        is_kept = np.ones(n_attributes, np.bool_)
+        if n_attributes < _MANY_MEMBERS:
+            return is_kept
+        checks = np.stack([self._family(prefix)[0] for prefix in prefixes])
+        own = self.share[checks.argmin(axis=0) == prefixes.index(())]
+        present = np.array([1.0 - share[0] for share in shares])
+        order = np.argsort(-(own < 1.0).sum(axis=0), kind="stable")
+        best = np.inf
+        for eighths in range(8, 0, -1):
+            kept = order[: n_attributes * eighths // 8]
+            cost = self._members_cost(own, kept, present)
+            if cost < best:
+                best = cost
+                is_kept[:] = False
+                is_kept[kept] = True
+        return is_kept
+
+    def _members_cost(
+        self, own: NDArray[np.float32], kept: NDArray[np.int64], present: NDArray[np.float64]
+    ) -> float:
+        """Return what an event pays where some members are kept: for checks, and for looks."""
+        member = kept[own[:, kept].argmin(axis=1)]
+        every = np.arange(len(own))
+        has_none = own[every, member] >= 1.0
+        member[has_none] = own[has_none].argmin(axis=1)
+        share = own[every, member]
+        expected = np.bincount(member, share, len(present)) * self.weight
+        found = present * -np.expm1(-expected / np.maximum(present, 1e-9))
+        return float(expected.sum()) * self.costs.check + float(found.sum()) * self.costs.look
 
     def _total(self, families: list[_Checks]) -> float:
         """Return the cost of an event with some families."""
