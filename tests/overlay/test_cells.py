@@ -37,7 +37,7 @@ from tocsin.broker.overlay.messages import (
 from tocsin.broker.overlay.rounding import Rounding
 from tocsin.broker.overlay.router import Router
 from tocsin.broker.overlay.simulator import Simulator
-from tocsin.errors import ProtocolError
+from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize import lines
 from tocsin.normalize.condition import on_line
 from tocsin.normalize.lines import Line
@@ -298,3 +298,9 @@ def test_an_update_names_cells_only_when_they_are_new() -> None:
     router.subscribe(1, "T", form("price > 5.5 AND price < 9"))
     (message,) = [message for _, message in router.take()]
     assert isinstance(message, Upd)
+
+
+@pytest.mark.parametrize("levels", [-1, 31])
+def test_impossible_levels_are_refused(levels: int) -> None:
+    with pytest.raises(ArgumentError, match="levels"):
+        Router("a", levels=levels)

@@ -19,7 +19,7 @@ from tocsin.broker.overlay.forms import Slots
 from tocsin.normalize.lines import Intervals, Line
 from tocsin.normalize.normal import Conjunction
 
-FINER = 4
+FINER = 2
 """Levels more than the neighbour matches with: rounding adds little to what it lets through."""
 
 
@@ -50,8 +50,11 @@ class Rounding:
             self._n_changes = 0
             if self._choose(given):
                 changed = dict(given)
-        kept = {slot: held for slot, held in self._slots.items() if slot in given}
-        self._slots = kept | {slot: self._rounded(held) for slot, held in changed.items()}
+        self._slots = dict(self._slots)
+        for slot in before.keys() - given.keys():
+            del self._slots[slot]
+        for slot, held in changed.items():
+            self._slots[slot] = self._rounded(held)
         return self._slots
 
     def _rounded(self, conjunction: Conjunction) -> Conjunction:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tocsin.broker.overlay.cells import DEEPEST
 from tocsin.broker.overlay.forms import ALWAYS, difference, widened
 from tocsin.broker.overlay.grades import PLAIN, Grading, Member, gathering
 from tocsin.broker.overlay.graph import Graph
@@ -67,6 +68,8 @@ class Router:
         engine: str = "auto",
     ) -> None:
         """`gradings` differ by neighbour; with `levels`, many slots are matched approximately."""
+        if not 0 <= levels <= DEEPEST:
+            raise ArgumentError(f"a broker matches with 0 to {DEEPEST} levels, not {levels}")
         self.name = name
         self.graph = Graph(name)
         self.links: dict[str, Link] = {}
