@@ -147,11 +147,12 @@ def to_plain(message: Message, said: Speech | None = None) -> list[Any]:
 
 def of_plain(given: object, said: Speech | None = None) -> Message:
     """Undo `to_plain`, or refuse what is ill-formed."""
-    if not isinstance(given, list) or not given or given[0] not in _READERS:
+    kind = given[0] if isinstance(given, list) and given else None
+    if not isinstance(given, list) or not isinstance(kind, str) or kind not in _READERS:
         raise ProtocolError("this is no message of a link")
-    n_parts, read = _READERS[given[0]]
+    n_parts, read = _READERS[kind]
     if len(given) != n_parts + 1:
-        raise ProtocolError(f"{given[0]} has {n_parts} parts")
+        raise ProtocolError(f"{kind} has {n_parts} parts")
     return read(Speech() if said is None else said, *given[1:])
 
 
