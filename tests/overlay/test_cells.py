@@ -37,6 +37,7 @@ from tocsin.broker.overlay.messages import (
 from tocsin.broker.overlay.rounding import Rounding
 from tocsin.broker.overlay.router import Router
 from tocsin.broker.overlay.simulator import Simulator
+from tocsin.engines.tama.coding import code_range
 from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize import lines
 from tocsin.normalize.condition import on_line
@@ -211,6 +212,24 @@ def test_bounds_that_outgrow_their_cells_get_others() -> None:
     assert network.spurious <= 2  # the first event, and at most one more
 
 
+def test_a_bound_far_from_many_others_is_rounded_no_more_than_its_distance_asks() -> None:
+    rounding, where = Rounding(4), "x > :a AND x < :b"
+    slots = {i: form(where, a=i + 0.3, b=i + 1.6).conjunctions[0] for i in range(20)}
+    rounding.slots(slots)
+    slots = slots | {20: form(where, a=1e6, b=2e6).conjunctions[0]}
+    slots |= {21: form(where, a=7.3, b=8.6).conjunctions[0]}
+    ((low, high),) = rounding.slots(slots)[20]["x"].lines[Line.NUMBER]
+    assert 9e5 < low[0] < high[0] < 2.1e6
+    coarse = rounding.slots(slots)[21]["x"]
+    assert coarse.holds(100)
+    del slots[20]  # and when it is gone, the others become fine again
+    for i in range(30):
+        slots = slots | {22: form(where, a=i, b=i + 0.5).conjunctions[0]}
+        found = rounding.slots(slots)
+    assert not found[21]["x"].holds(10)
+    assert found[21]["x"].holds(8.5)
+
+
 @pytest.mark.parametrize("levels", [{"edge": 0, "core": 4}, {"edge": 4, "core": 0}])
 def test_one_end_without_levels_is_told_in_plain_form(levels: dict[str, int]) -> None:
     network = Simulator(5, SMALL, levels=levels)
@@ -256,6 +275,14 @@ def test_corrupt_codes_are_refused(text: str) -> None:
     of_plain(GRID, heard)
     with pytest.raises(ProtocolError, match="coded"):
         of_plain(["SUB", "T", [[0, {"x": text}]], 0], heard)
+
+
+def test_codes_of_moments_that_never_are_are_refused() -> None:
+    heard = Speech()
+    of_plain(["CELLS", "T", {"x": [3, 2**52, 900, 4]}], heard)
+    coded = base64.b64encode(code_range(3, 4, 4)).decode()
+    with pytest.raises(ProtocolError, match="holds nothing"):
+        of_plain(["SUB", "T", [[0, {"x": coded.rstrip("=")}]], 0], heard)
 
 
 def test_codes_without_cells_are_refused() -> None:
