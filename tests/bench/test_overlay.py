@@ -19,6 +19,9 @@ def test_every_variant_delivers_the_same_events(workload: str) -> None:
     assert figures["lub"]["events_on_links"] < 4 * 60
     assert figures["exact"]["spurious"] <= figures["lub"]["spurious"] <= 1
     assert figures["lub"]["control_messages"] <= figures["resubscribe"]["control_messages"]
+    assert figures["coded"]["control_messages"] <= figures["lub"]["control_messages"]
+    assert figures["coded-exact"]["control_messages"] <= figures["exact"]["control_messages"]
+    assert figures["coded-exact"]["told_bytes"] < 0.8 * figures["exact"]["told_bytes"]
     assert "bytes: flooding / lub" in render(result)
 
 

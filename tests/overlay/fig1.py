@@ -73,13 +73,17 @@ class Proxy:
 class Linked(Child):
     """A broker of a network."""
 
-    def __init__(self, data: Path, name: str, *links: str) -> None:
+    def __init__(self, data: Path, name: str, *links: str, levels: int = 0) -> None:
         super().__init__(data)
         self.name = name
         self.links = links
+        self.levels = levels
 
     def config(self) -> Config:
-        return replace(super().config(), stomp="", name=self.name, links=self.links)
+        config = replace(super().config(), stomp="", name=self.name, links=self.links)
+        return replace(
+            config, link_grade="exact" if self.levels else "lub", link_levels=self.levels
+        )
 
 
 class Network:

@@ -43,10 +43,16 @@ def random_event(rng: random.Random) -> dict[str, Any]:
     return event
 
 
-def tree(rng: random.Random, n: int, extra: int = 0, grading: Grading = SMALL) -> Simulator:
-    """Return a random tree of brokers, with some links more, all up and quiet."""
-    network = Simulator(rng.randrange(1 << 30), grading)
+def tree(
+    rng: random.Random, n: int, extra: int = 0, grading: Grading = SMALL, levels: int = 0
+) -> Simulator:
+    """Return a random tree of brokers, with some links more, all up and quiet.
+
+    With levels, those of some brokers; others have more, or none.
+    """
     names = [f"b{i:03d}" for i in range(n)]
+    by_name = {name: rng.choice([levels, 2 * levels, 0]) for name in names} if levels else 0
+    network = Simulator(rng.randrange(1 << 30), grading, levels=by_name)
     network.add(*names)
     pairs = [(names[i], names[rng.randrange(i)]) for i in range(1, n)]
     for _ in range(extra):

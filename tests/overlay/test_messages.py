@@ -66,7 +66,8 @@ def test_messages_survive_json() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        None, [], ["NO"], ["ADV"], ["ADV", 1], ["SUB", "T", {}, 1], ["SUB", "T", [[-1, {}]], 1],
+        None, [], [[]], ["NO"], ["ADV"], ["ADV", 1], ["SUB", "T", {}, 1],
+        ["SUB", "T", [[-1, {}]], 1],
         ["SUB", "T", [[0, {"x": {"numbers": [[[3, 0], [2, 0]]]}}]], 0], ["STATE", "a", "1", []],
         ["UPD", "T", {"other": 1}, 0], ["UPD", "T", {"changed": [[0, {"strings": {"x": []}}]]}, 0],
         ["TYPES", "all"], ["STANDBY", 1], ["UPD", "T", {"gone": 1}, 0],

@@ -23,6 +23,7 @@ from tocsin.broker.overlay.grades import GRADES, Grading
 from tocsin.broker.overlay.simulator import Simulator
 
 MANY = int(os.environ.get("TOCSIN_OVERLAY_EXAMPLES", "15"))
+SEEDS = st.integers(0, 1 << 30)
 GRADINGS = [Grading(grade, bound=3, max_pieces=2) for grade in GRADES]
 
 
@@ -95,14 +96,14 @@ class Life:
         self.network.run()
 
 
-@given(seed=st.integers(0, 1 << 30), grading=st.sampled_from(GRADINGS))
+@given(seed=SEEDS, grading=st.sampled_from(GRADINGS), levels=st.sampled_from([0, 0, 1, 4]))
 @settings(max_examples=MANY)
 def test_after_failures_and_recoveries_each_event_finds_its_subscribers_once(
-    seed: int, grading: Grading
+    seed: int, grading: Grading, levels: int
 ) -> None:
     rng = random.Random(seed)
     n = rng.randrange(2, 9)
-    network = tree(rng, n, extra=rng.choice([0, 1, 3, 6]), grading=grading)
+    network = tree(rng, n, extra=rng.choice([0, 1, 3, 6]), grading=grading, levels=levels)
     life = Life(network, rng)
     life.live(40)
     life.recover()
@@ -110,13 +111,13 @@ def test_after_failures_and_recoveries_each_event_finds_its_subscribers_once(
     check_events(network, rng, 6)
 
 
-@given(seed=st.integers(0, 1 << 30), grading=st.sampled_from(GRADINGS))
+@given(seed=SEEDS, grading=st.sampled_from(GRADINGS), levels=st.sampled_from([0, 0, 1, 4]))
 @settings(max_examples=MANY)
 def test_what_must_not_be_lost_comes_once_whatever_fails_meanwhile(
-    seed: int, grading: Grading
+    seed: int, grading: Grading, levels: int
 ) -> None:
     rng = random.Random(seed)
-    network = tree(rng, rng.randrange(2, 8), grading=grading)
+    network = tree(rng, rng.randrange(2, 8), grading=grading, levels=levels)
     names = list(network.brokers)
     for i in range(6):
         network.subscribe(rng.choice(names), f"d{i}", random_form(rng), "Quote", keep=True)

@@ -14,8 +14,11 @@ disjunction   summaries of at most so many conjunctions
 exact         no approximation: every conjunction that no other covers
 resubscribe   approximate summaries; an update is an unsubscription and a new one
 flooding      no summaries: every event goes everywhere
+coded         as lub, and ranges travel coded (Zhao and Wu, section III-E.2)
+coded-exact   as exact, coded
 ============= ==================================================================
 
+*Told* are the bytes that say at first what is wanted, *control* those that say it later.
 *Throughput* is events over the time that the busiest broker is busy. *Latency* is from publish to
 delivery, *update delay* from an update until the last broker that has to know it does. *Spurious*
 is the part of the events on links that nobody at their end wanted. Times are noisy: variants take
@@ -46,7 +49,16 @@ from tocsin.language import parse
 from tocsin.normalize import NormalForm, bind, normalize
 from tocsin.workloads import Highway, Market, workload
 
-VARIANTS = ("lub", "disjunction", "exact", "resubscribe", "flooding")
+_GRADES = {
+    "lub": "lub",
+    "disjunction": "disjunction",
+    "exact": "exact",
+    "resubscribe": "lub",
+    "flooding": "flood",
+    "coded": "lub",
+    "coded-exact": "exact",
+}
+VARIANTS = tuple(_GRADES)
 WORKLOADS = {"trading": "M", "highway": "H"}
 PLACEMENTS = ("home", "spread")
 _CORE = "core"
@@ -69,6 +81,8 @@ class Setting:
     """Events a second."""
     placement: str = "home"
     seed: int = 0
+    levels: int = 4
+    """With how many levels brokers match where ranges are coded."""
 
     def __post_init__(self) -> None:
         if self.workload not in WORKLOADS:
@@ -169,10 +183,10 @@ class Trial:
     def __init__(self, load: Load, variant: str) -> None:
         self.load = load
         self.variant = variant
-        grade = {"flooding": "flood", "resubscribe": "lub"}.get(variant, variant)
         self.network = Simulator(
             load.setting.seed,
-            Grading(grade),
+            Grading(_GRADES[variant]),
+            levels=load.setting.levels if variant.startswith("coded") else 0,
             engine=_ENGINE,
             delays=(0.001, 0.001),
             local=lambda: IndexLocal(self._changed),
@@ -182,6 +196,7 @@ class Trial:
         self.network.on_work = self._worked
         self.latencies: list[float] = []
         self.delays: list[float] = []
+        self.told = 0
         self._published: dict[tuple[str, int], float] = {}
         self._asked: dict[str, tuple[str, float]] = {}
         self._begun: dict[str, list[float]] = defaultdict(list)
@@ -229,6 +244,7 @@ class Trial:
 
     def _measure(self) -> dict[str, Any]:
         network, load, setting = self.network, self.load, self.load.setting
+        self.told = sum(network.traffic.n_bytes[kind] for kind in ("CELLS", "SUB", "UPD"))
         network.traffic.messages.clear()
         network.traffic.n_bytes.clear()
         before = network.spurious
@@ -283,6 +299,7 @@ class Trial:
             "events_on_links": crossed,
             "spurious": spurious / max(crossed, 1),
             "bytes": network.traffic.total,
+            "told_bytes": self.told,
             "control_bytes": control,
             "control_messages": network.traffic.messages.total() - crossed,
         }
@@ -355,13 +372,14 @@ def render(result: Mapping[str, Any]) -> str:
             f"{s['workload']}: {s['subscribers']:,} subscribers over {s['edges']} edges "
             f"({s['placement']}), {s['events']:,} events, {s['updates']:g} updates an event",
             f"{'':<13}{'events/s':>10}{'latency':>10}{'upd. delay':>12}{'spurious':>10}"
-            f"{'bytes':>12}{'of these control':>18}",
+            f"{'bytes':>12}{'of these control':>18}{'messages':>10}{'told before':>13}",
         ]
         for name, found in each["variants"].items():
             lines.append(
                 f"{name:<13}{found['throughput']:>10,.0f}{found['latency_ms']:>7.2f} ms"
                 f"{found['update_delay_ms']:>9.2f} ms{found['spurious']:>10.1%}"
                 f"{found['bytes']:>12,}{found['control_bytes']:>18,}"
+                f"{found['control_messages']:>10,}{found['told_bytes']:>13,}"
             )
         for name, ratios in each["ratios"].items():
             shown = "  ".join(f"{what} {ratio:.2f}×" for what, ratio in ratios.items())

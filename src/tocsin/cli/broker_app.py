@@ -223,8 +223,10 @@ def bench_overlay(
     vary_subscribers: Annotated[str, typer.Option(help="Others to try: N,N,…")] = "",
     vary_updates: Annotated[str, typer.Option(help="Others to try: N,N,… (hundredths).")] = "",
     variants: Annotated[
-        str, typer.Option(help="Of lub, disjunction, exact, resubscribe, flooding.")
-    ] = "lub,disjunction,exact,resubscribe,flooding",
+        str,
+        typer.Option(help="Of lub, disjunction, exact, resubscribe, flooding, coded, coded-exact."),
+    ] = "lub,disjunction,exact,resubscribe,flooding,coded,coded-exact",
+    levels: Annotated[int, typer.Option(min=1, help="Levels where ranges are coded.")] = 4,
     repeats: Annotated[int, typer.Option(min=1, help="The best of so many counts.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
     as_json: AsJson = False,
@@ -233,7 +235,7 @@ def bench_overlay(
     from tocsin.bench.overlay import Setting
     from tocsin.cli.bench import run_overlay, to_numbers
 
-    setting = Setting(workload, subscribers, edges, events, updates, rate, placement, seed)
+    setting = Setting(workload, subscribers, edges, events, updates, rate, placement, seed, levels)
     others = to_numbers(vary_subscribers, "--vary-subscribers")
     hundredths = to_numbers(vary_updates, "--vary-updates")
     rates = [each / 100 for each in hundredths]

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from tocsin.engines.tama.coding import (
     code_range,
     code_value,
+    decode_bounds,
     decode_range,
     decode_value,
     decompose,
+    split,
 )
 from tocsin.errors import ArgumentError
 
@@ -42,8 +44,17 @@ def test_a_coded_range_is_decoded_as_it_was(given: tuple[int, int, int]) -> None
     coded = code_range(*given)
     cells = decompose(*given)
     assert sorted(decode_range(coded)) == cells
+    low, high, level = given
+    left, right, last = decode_bounds(coded)
+    assert (left << level - last, ((right + 1) << level - last) - 1) == (low, high)
     n_levels = cells[-1][0] - cells[0][0] + 1
     assert len(coded) <= 10 + (n_levels - 1) / 4
+
+
+@given(st.lists(ranges()))
+def test_coded_ranges_are_told_apart(given: list[tuple[int, int, int]]) -> None:
+    coded = [code_range(*each) for each in given]
+    assert list(split(b"".join(coded))) == coded
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 2**30 - 1))
@@ -57,5 +68,6 @@ def test_a_coded_value_is_decoded_as_it_was(a: int, b: int, leaf: int) -> None:
 
 @pytest.mark.parametrize("bad", [b"", b"\x10", b"\x08\x01\x02", b"\x04\xf0"])
 def test_what_is_cut_off_is_refused(bad: bytes) -> None:
-    with pytest.raises(ArgumentError):
-        decode_range(bad)
+    for decode in (decode_range, decode_bounds):
+        with pytest.raises(ArgumentError):
+            decode(bad)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tocsin.broker.overlay.cells import PLAIN, Codes
 from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.lines import Intervals, Line
@@ -141,46 +142,53 @@ def _apply(change: SlotChange, before: Conjunction) -> Conjunction:
 # As JSON.
 
 
-def conjunction_to_plain(conjunction: Conjunction) -> dict[str, Any]:
-    """Return a conjunction as what JSON can hold."""
-    return {name: condition_to_plain(held) for name, held in conjunction.items()}
+def conjunction_to_plain(conjunction: Conjunction, codes: Codes = PLAIN) -> dict[str, Any]:
+    """Return a conjunction as what JSON can hold: objects, and texts where it is coded."""
+    return {
+        name: codes.write(name, held) or condition_to_plain(held)
+        for name, held in conjunction.items()
+    }
 
 
-def conjunction_of_plain(given: object) -> Conjunction:
+def conjunction_of_plain(given: object, codes: Codes = PLAIN) -> Conjunction:
     """Undo `conjunction_to_plain`, or refuse what is ill-formed."""
     if not isinstance(given, dict):
         raise ProtocolError("a conjunction is an object")
-    return {name: _condition(name, each) for name, each in given.items()}
+    return {
+        name: codes.read(name, each) if isinstance(each, str) else _condition(name, each)
+        for name, each in given.items()
+    }
 
 
-def slots_to_plain(slots: Slots) -> list[list[Any]]:
+def slots_to_plain(slots: Slots, codes: Codes = PLAIN) -> list[list[Any]]:
     """Return slots as what JSON can hold."""
-    return [[slot, conjunction_to_plain(held)] for slot, held in slots.items()]
+    return [[slot, conjunction_to_plain(held, codes)] for slot, held in slots.items()]
 
 
-def slots_of_plain(given: object) -> dict[int, Conjunction]:
+def slots_of_plain(given: object, codes: Codes = PLAIN) -> dict[int, Conjunction]:
     """Undo `slots_to_plain`, or refuse what is ill-formed."""
-    return {_slot(slot): conjunction_of_plain(held) for slot, held in _pairs(given)}
+    return {_slot(slot): conjunction_of_plain(held, codes) for slot, held in _pairs(given)}
 
 
-def change_to_plain(change: Change) -> dict[str, Any]:
+def change_to_plain(change: Change, codes: Codes = PLAIN) -> dict[str, Any]:
     """Return a change as what JSON can hold; what is empty is left out."""
     found: dict[str, Any] = {}
     if change.gone:
         found["gone"] = list(change.gone)
     if change.new:
-        found["new"] = slots_to_plain(change.new)
+        found["new"] = slots_to_plain(change.new, codes)
     if change.changed:
-        found["changed"] = [[slot, _slot_to_plain(each)] for slot, each in change.changed.items()]
+        changed = change.changed.items()
+        found["changed"] = [[slot, _slot_to_plain(each, codes)] for slot, each in changed]
     return found
 
 
-def _slot_to_plain(change: SlotChange) -> dict[str, Any]:
+def _slot_to_plain(change: SlotChange, codes: Codes) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if change.free:
         found["free"] = list(change.free)
     if change.put:
-        found["put"] = conjunction_to_plain(change.put)
+        found["put"] = conjunction_to_plain(change.put, codes)
     if change.strings:
         found["strings"] = {
             name: [_strings_to_plain(part) for part in parts]
@@ -198,21 +206,22 @@ def _of_strings(intervals: Intervals) -> Condition:
     return Condition(((), intervals, (), ()))
 
 
-def change_of_plain(given: object) -> Change:
+def change_of_plain(given: object, codes: Codes = PLAIN) -> Change:
     """Undo `change_to_plain`, or refuse what is ill-formed."""
     if not isinstance(given, dict) or set(given) - {"gone", "new", "changed"}:
         raise ProtocolError("a change has gone, new and changed")
     gone = given.get("gone", [])
     if not isinstance(gone, list):
         raise ProtocolError("gone is an array of slots")
+    changed = _pairs(given.get("changed", []))
     return Change(
         tuple(map(_slot, gone)),
-        slots_of_plain(given.get("new", [])),
-        {_slot(slot): _slot_of_plain(each) for slot, each in _pairs(given.get("changed", []))},
+        slots_of_plain(given.get("new", []), codes),
+        {_slot(slot): _slot_of_plain(each, codes) for slot, each in changed},
     )
 
 
-def _slot_of_plain(given: object) -> SlotChange:
+def _slot_of_plain(given: object, codes: Codes) -> SlotChange:
     if not isinstance(given, dict) or set(given) - {"free", "put", "strings"}:
         raise ProtocolError("the change of a slot has free, put and strings")
     strings: dict[str, tuple[Intervals, Intervals]] = {}
@@ -226,7 +235,8 @@ def _slot_of_plain(given: object) -> SlotChange:
     free = given.get("free", [])
     if not isinstance(free, list):
         raise ProtocolError("free is an array of names")
-    return SlotChange(tuple(map(str, free)), conjunction_of_plain(given.get("put", {})), strings)
+    put = conjunction_of_plain(given.get("put", {}), codes)
+    return SlotChange(tuple(map(str, free)), put, strings)
 
 
 def _strings_of_plain(name: str, given: object) -> Intervals:

@@ -27,7 +27,7 @@ from tocsin.broker.keyed import ENTER
 from tocsin.broker.overlay import rows
 from tocsin.broker.overlay.forms import ALWAYS
 from tocsin.broker.overlay.grades import Grading
-from tocsin.broker.overlay.messages import Message, to_plain
+from tocsin.broker.overlay.messages import Message, Speech, to_plain
 from tocsin.broker.overlay.router import Router
 from tocsin.broker.overlay.seen import Seen
 from tocsin.broker.protocol import json_text
@@ -46,6 +46,8 @@ class Connection(Session, Protocol):
 
     principal: Any
     is_revoked: bool
+    told: Speech
+    heard: Speech
 
     def close(self, reason: str) -> None:
         """End it."""
@@ -226,11 +228,12 @@ class Hub:
     # Connections.
 
     async def meet(
-        self, name: str, instance: str, connection: Connection, opened_by: str
+        self, name: str, instance: str, connection: Connection, opened_by: str, levels: int = 0
     ) -> Neighbour:
         """Take up a connection to a neighbour, in the place of an older one.
 
-        Where both ends open one, that of the end whose name comes first stays.
+        Where both ends open one, that of the end whose name comes first stays. `levels` are those
+        that the neighbour matches with.
         """
         if name == self.name:
             raise ArgumentError(f"both ends are called {name!r}; every broker needs its own name")
@@ -249,7 +252,7 @@ class Hub:
             self.part(found, found.connection)
         found.connection, found.opened_by = connection, opened_by
         found.counts["ups"] += 1
-        self.router.link_up(name)
+        self.router.link_up(name, levels)
         self.flush()
         found.transient.listeners = [connection]
         found.consumer = Consumer(
@@ -370,7 +373,8 @@ class Hub:
             neighbour = self.neighbours.get(peer)
             if neighbour is not None and neighbour.connection is not None:
                 connection = neighbour.connection
-                connection.outbox.put(json_text.write(to_plain(message)) + b"\n", False)
+                line = json_text.write(to_plain(message, connection.told))
+                connection.outbox.put(line + b"\n", False)
                 connection.flush()
 
     def _schedule(self) -> None:
@@ -422,6 +426,7 @@ class Hub:
             "waiting": found.durable.pending,
             "dropped": found.durable.missed,
             **found.counts,
+            **_coded(link.levels, found.connection),
             "types": sorted("events without a type" if t is None else t for t in link.types),
             "wants": [
                 describe_want(topic, link.wants.get(topic), topic in link.pending)
@@ -432,6 +437,16 @@ class Hub:
                 for topic, outgoing in link.outgoing.items()
             },
         }
+
+
+def _coded(levels: int, connection: Connection | None) -> dict[str, int]:
+    """Return with how many levels ranges travel coded, and how many did over a connection."""
+    told, heard = (connection.told, connection.heard) if connection is not None else (None, None)
+    return {
+        "levels": levels,
+        "coded_in": 0 if heard is None else heard.n_coded,
+        "coded_out": 0 if told is None else told.n_coded,
+    }
 
 
 def watched(router: Router, peer: str) -> set[str | None]:

@@ -15,6 +15,7 @@ from tocsin.broker.overlay.forms import Slots, slots_of_plain, slots_to_plain
 from tocsin.broker.overlay.grades import Gathering
 from tocsin.broker.overlay.messages import Topic
 from tocsin.broker.overlay.probes import Probe
+from tocsin.broker.overlay.rounding import Rounding
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,17 @@ class Outgoing:
     """What a neighbour is told of a topic: gathered, and as it was sent last."""
 
     gathered: Gathering
+    rounding: Rounding | None = None
+    """How ranges are rounded where they travel coded."""
     kept: set[object] = field(default_factory=set)
     """The members that must not lose events."""
     sent: Slots | None = None
     sent_keep: bool = False
+
+    def slots(self) -> Slots:
+        """Return what the neighbour should know now."""
+        gathered = self.gathered.slots()
+        return gathered if self.rounding is None else self.rounding.slots(gathered)
 
 
 @dataclass
@@ -41,6 +49,8 @@ class Link:
     """One neighbour."""
 
     peer: str
+    levels: int = 0
+    """With how many levels ranges travel coded; 0: in plain form."""
     is_up: bool = False
     is_active: bool = False
     """Whether it is part of the tree, as this broker sees it."""

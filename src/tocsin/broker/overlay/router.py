@@ -20,12 +20,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tocsin.broker.overlay.cells import DEEPEST
 from tocsin.broker.overlay.forms import ALWAYS, difference, widened
 from tocsin.broker.overlay.grades import PLAIN, Grading, Member, gathering
 from tocsin.broker.overlay.graph import Graph
 from tocsin.broker.overlay.links import Link, Outgoing, Want, in_order, topics_of
 from tocsin.broker.overlay.messages import (
     Adv,
+    Cells,
     Message,
     Standby,
     State,
@@ -36,6 +38,7 @@ from tocsin.broker.overlay.messages import (
     Unsub,
     Upd,
 )
+from tocsin.broker.overlay.rounding import Rounding
 from tocsin.broker.overlay.table import Ahead, RouteTable
 from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize.normal import NormalForm
@@ -65,10 +68,13 @@ class Router:
         engine: str = "auto",
     ) -> None:
         """`gradings` differ by neighbour; with `levels`, many slots are matched approximately."""
+        if not 0 <= levels <= DEEPEST:
+            raise ArgumentError(f"a broker matches with 0 to {DEEPEST} levels, not {levels}")
         self.name = name
         self.graph = Graph(name)
         self.links: dict[str, Link] = {}
         self.counts = Counts()
+        self.levels = levels
         self.table = RouteTable(self.links, levels, engine)
         self._grading = grading
         self._gradings = dict(gradings or {})
@@ -118,14 +124,19 @@ class Router:
 
     # Links.
 
-    def link_up(self, peer: str) -> None:
-        """Begin to talk to a neighbour; what was said before is said again."""
+    def link_up(self, peer: str, levels: int = 0) -> None:
+        """Begin to talk to a neighbour; what was said before is said again.
+
+        `levels` are those that the neighbour matches with. Where both ends match approximately,
+        ranges travel coded, as finely as the one asks that has more levels.
+        """
         if peer == self.name:
             raise ArgumentError("a broker is not linked to itself")
         link = self.links.setdefault(peer, Link(peer))
         if link.is_up:
             self.link_down(peer)
         link.is_up = True
+        link.levels = max(self.levels, levels) if self.levels and levels else 0
         link.told.clear()
         self.graph.link_up(peer)
         self._waiting += [(peer, state) for state in self.graph.states()]
@@ -210,6 +221,8 @@ class Router:
                 self._tell_types()
             case Standby():
                 self._forget_said(link)
+            case Cells():  # for whoever reads what comes next
+                pass
             case _:
                 self._hear_want(link, message)
 
@@ -358,7 +371,8 @@ class Router:
             self._dirty.pop((link.peer, topic), None)
         for topic in in_order(asked - set(link.outgoing)):
             grading = self._gradings.get(link.peer, self._grading)
-            outgoing = link.outgoing[topic] = Outgoing(gathering(grading))
+            rounding = Rounding(link.levels) if link.levels else None
+            outgoing = link.outgoing[topic] = Outgoing(gathering(grading), rounding)
             for member, form, keep in self._members(topic, link):
                 outgoing.gathered.put(member, form)
                 if keep:
@@ -375,11 +389,9 @@ class Router:
         dirty, self._dirty = self._dirty, {}
         for peer, topic in dirty:
             link = self.links[peer]
-            message = _news(topic, link.outgoing[topic])
-            if message is None:
-                self.counts.stopped += 1
-            else:
-                self._waiting.append((peer, message))
+            news = _news(topic, link.outgoing[topic])
+            self.counts.stopped += not news
+            self._waiting += [(peer, message) for message in news]
         found, self._waiting = self._waiting, []
         self.counts.sent += len(found)
         return found
@@ -415,17 +427,18 @@ class Router:
         self._tell_types()
 
 
-def _news(topic: Topic, outgoing: Outgoing) -> Message | None:
-    """Return what a neighbour must be told of a topic; None where it knows."""
-    slots = outgoing.gathered.slots()
+def _news(topic: Topic, outgoing: Outgoing) -> list[Message]:
+    """Return what a neighbour must be told of a topic; nothing where it knows."""
+    slots = outgoing.slots()
     keep = bool(outgoing.kept)
     before, before_keep = outgoing.sent, outgoing.sent_keep
     if before is not None and slots == before and keep == before_keep:
-        return None
+        return []
     outgoing.sent, outgoing.sent_keep = slots, keep
     if not slots:
-        return Unsub(topic) if before is None or before else None
+        return [Unsub(topic)] if before is None or before else []
+    grids = outgoing.rounding.take_news() if outgoing.rounding is not None else {}
+    news: list[Message] = [Cells(topic, grids)] if grids else []
     if not before:
-        return Sub(topic, slots, keep)
-    change = difference(before, slots)
-    return Upd(topic, change, keep)
+        return [*news, Sub(topic, slots, keep)]
+    return [*news, Upd(topic, difference(before, slots), keep)]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tocsin.broker.overlay.grades import PLAIN, Grading
-from tocsin.broker.overlay.messages import Message, Topic, of_plain, to_plain
+from tocsin.broker.overlay.messages import Message, Speech, Topic, of_plain, to_plain
 from tocsin.broker.overlay.router import Router
 from tocsin.broker.overlay.seen import Seen
 from tocsin.normalize.normal import NormalForm
@@ -129,6 +129,17 @@ class Wire:
     is_cut: bool = False
     life: int = 0
     last: dict[str, float] = field(default_factory=dict)
+    told: dict[str, Speech] = field(default_factory=dict)
+    """What was said to each end."""
+    heard: dict[str, Speech] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Come up: nothing is said yet."""
+        self.is_up = True
+        self.life += 1
+        self.last.clear()
+        self.told = {end: Speech() for end in self.ends}
+        self.heard = {end: Speech() for end in self.ends}
 
 
 class Simulator:
@@ -139,7 +150,7 @@ class Simulator:
         seed: int = 0,
         grading: Grading = PLAIN,
         *,
-        levels: int = 0,
+        levels: int | Mapping[str, int] = 0,
         engine: str = "auto",
         delays: tuple[float, float] = (0.001, 0.05),
         bytes_per_second: float = 0.0,
@@ -157,7 +168,9 @@ class Simulator:
             lambda name, sent, source: None
         )
         self._source: str | None = None
-        self._make = lambda name: Router(name, grading, levels=levels, engine=engine)
+        self._make = lambda name: Router(
+            name, grading, levels=levels if isinstance(levels, int) else levels[name], engine=engine
+        )
         self._local = local
         self._delays = delays
         self._rate = bytes_per_second
@@ -189,12 +202,10 @@ class Simulator:
         wire.is_cut = False
         if wire.is_up or not all(self.brokers[end].is_up for end in wire.ends):
             return
-        wire.is_up = True
-        wire.life += 1
-        wire.last.clear()
+        wire.begin()
         for end, other in (wire.ends, wire.ends[::-1]):
             broker = self.brokers[end]
-            broker.router.link_up(other)
+            broker.router.link_up(other, self.brokers[other].router.levels)
             self._flush(broker)
             for number, happening in broker.queues.get(other, {}).items():
                 self._post(broker, other, happening.to_plain(number))
@@ -313,14 +324,19 @@ class Simulator:
         broker.free_at = self.now + cost
         self.on_work(broker.name, sent, self._source)
         for peer, message in sent:
-            self._post(broker, peer, to_plain(message))
+            self._tell(broker, peer, message)
         if broker.inbox:
             broker.is_scheduled = True
             self.at(broker.free_at, lambda: self._next(broker))
 
     def _flush(self, broker: Broker) -> None:
         for peer, message in broker.router.take():
-            self._post(broker, peer, to_plain(message))
+            self._tell(broker, peer, message)
+
+    def _tell(self, sender: Broker, to: str, message: Message) -> None:
+        wire = self.wires[frozenset((sender.name, to))]
+        if wire.is_up:
+            self._post(sender, to, to_plain(message, wire.told[to]))
 
     def _post(self, sender: Broker, to: str, plain: list[Any]) -> None:
         wire = self.wires[frozenset((sender.name, to))]
@@ -332,15 +348,15 @@ class Simulator:
         takes = wire.delay + (len(raw) / self._rate if self._rate else 0.0)
         arrives = max(leaves + takes, wire.last.get(to, 0.0))
         wire.last[to] = arrives
-        life, source = wire.life, sender.name
+        life, source, heard = wire.life, sender.name, wire.heard[to]
 
         def arrive() -> None:
             if wire.life == life:
-                self._work(self.brokers[to], lambda: self._receive(to, source, raw))
+                self._work(self.brokers[to], lambda: self._receive(to, source, raw, heard))
 
         self.at(arrives, arrive)
 
-    def _receive(self, at: str, source: str, raw: bytes) -> None:
+    def _receive(self, at: str, source: str, raw: bytes, heard: Speech) -> None:
         broker = self.brokers[at]
         plain = json.loads(raw)
         if plain[0] == "PUB":
@@ -350,7 +366,7 @@ class Simulator:
             for number in [number for number in queue if number <= plain[1]]:
                 del queue[number]
         else:
-            message = of_plain(plain)
+            message = of_plain(plain, heard)
             link = broker.router.links.get(source)
             if link is not None and link.is_up:
                 broker.router.receive(source, message)

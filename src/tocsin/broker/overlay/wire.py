@@ -3,7 +3,8 @@
 Enters: bytes of a WebSocket, whichever end opened it. Leaves: events published here, messages heard
 by the hub, bytes. A line is a JSON array; a WebSocket message is any part of the stream of lines.
 
-    ["HELLO", 1, name, instance, declared types]   first, both ways
+    ["HELLO", 1, name, instance, declared types]   first, both ways; among the types, under "",
+                                                    with how many levels the sender matches
     ["PUB", …]                                      an event (`carried.py`)
     ["ACK", number]                                 all up to this number are on disk here
     ["ADV", …], ["SUB", …], …                       routing (`messages.py`)
@@ -25,14 +26,17 @@ from tocsin.broker.events import Event
 from tocsin.broker.network import Mark
 from tocsin.broker.overlay import rows
 from tocsin.broker.overlay.carried import of_line, to_line
+from tocsin.broker.overlay.cells import DEEPEST
 from tocsin.broker.overlay.hub import Hub, Neighbour
-from tocsin.broker.overlay.messages import of_plain
+from tocsin.broker.overlay.messages import Speech, of_plain
 from tocsin.broker.protocol import json_text
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.subscription import Subscription
 from tocsin.errors import EventError, ProtocolError, TocsinError
 
 VERSION = 1
+_OFFERS = ""
+"""No type has this name. Brokers that know nothing of levels pass over it, as over other types."""
 _FRAME = 1 << 18
 _MOST_EVENTS = 1_000
 _MOST_WAITING = 64 << 20
@@ -49,6 +53,7 @@ class Wire(StreamSession):
         self.hub = hub
         self.is_dialer = is_dialer
         self.neighbour: Neighbour | None = None
+        self.told, self.heard = Speech(), Speech()
         self._send = send
         self._rest = b""
         self._lines: deque[bytes] = deque()
@@ -74,10 +79,12 @@ class Wire(StreamSession):
     def hello(self) -> bytes:
         """Return the first line."""
         hub = self.hub
-        types = {
+        types: dict[str, dict[str, Any]] = {
             name: {attribute: kind.value for attribute, kind in each.attributes.items()}
             for name, each in hub.broker.topics.types.items()
         }
+        if hub.router.levels:
+            types[_OFFERS] = {"levels": hub.router.levels}
         return json_text.write(["HELLO", VERSION, hub.name, hub.instance, types]) + b"\n"
 
     async def feed(self, data: bytes) -> None:
@@ -122,9 +129,9 @@ class Wire(StreamSession):
             while not self._lines:
                 self._came.clear()
                 await self._came.wait()
-        name, instance = self._check(self._next())
+        name, instance, levels = self._check(self._next())
         opened_by = self.hub.name if self.is_dialer else name
-        self.neighbour = found = await self.hub.meet(name, instance, self, opened_by)
+        self.neighbour = found = await self.hub.meet(name, instance, self, opened_by, levels)
         if found.busy is not None:  # of the connection before
             await asyncio.wait([found.busy])
         self._arrived = found.taken
@@ -138,7 +145,7 @@ class Wire(StreamSession):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _check(self, plain: Any) -> tuple[str, str]:
+    def _check(self, plain: Any) -> tuple[str, str, int]:
         if not isinstance(plain, list) or len(plain) != 5 or plain[0] != "HELLO":
             raise ProtocolError("a link begins with HELLO")
         _, version, name, instance, types = plain
@@ -146,11 +153,17 @@ class Wire(StreamSession):
             raise ProtocolError(f"the neighbour speaks version {version}, not {VERSION}")
         if not isinstance(name, str) or not isinstance(instance, str) or not name:
             raise ProtocolError("HELLO has a name and an instance")
-        for type, declared in self.hub.broker.topics.types.items():
+        if not isinstance(types, dict):
+            raise ProtocolError("HELLO has an object of declared types")
+        for each, declared in self.hub.broker.topics.types.items():
             own = {attribute: kind.value for attribute, kind in declared.attributes.items()}
-            if types.get(type, own) != own:
-                raise ProtocolError(f"{name} declares the type {type} otherwise")
-        return name, instance
+            if types.get(each, own) != own:
+                raise ProtocolError(f"{name} declares the type {each} otherwise")
+        offers = types.get(_OFFERS)
+        levels = offers.get("levels") if isinstance(offers, dict) else 0
+        if type(levels) is not int or not 0 <= levels <= DEEPEST:
+            raise ProtocolError(f"{levels!r} is no number of levels")
+        return name, instance, levels
 
     async def _write(self) -> None:
         while self.closed is None:
@@ -185,7 +198,7 @@ class Wire(StreamSession):
                     self._acknowledged(plain)
                 else:
                     assert self.neighbour is not None
-                    self.hub.hear(self.neighbour, of_plain(plain))
+                    self.hub.hear(self.neighbour, of_plain(plain, self.heard))
             self.hub.flush()
             if events:
                 await self._publish(events)

@@ -11,6 +11,8 @@ as its level asks for, and the second cell, which is always the next, takes none
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tocsin.errors import ArgumentError
 
 _LEVEL_BITS = 6
@@ -33,21 +35,22 @@ def decompose(low: int, high: int, level: int) -> list[tuple[int, int]]:
 
 
 def code_range(low: int, high: int, level: int) -> bytes:
-    """Return a range of cells of a level as bits."""
-    cells = decompose(low, high, level)
-    first = cells[0][0]
-    at_first = [cell for at, cell in cells if at == first]
+    """Return a range of cells of a level as bits.
+
+    From the last level up: what is added at the ends is taken off, and the rest is halved.
+    """
+    pairs = n = 0
+    while low + (low & 1) < high + (high & 1):
+        left, right = low & 1, ~high & 1
+        if n or left or right:
+            pairs |= (left << 1 | right) << n
+            n += 2
+        low, high, level = (low + left) >> 1, (high - right) >> 1, level - 1
     bits = _Bits()
-    bits.put(first, _LEVEL_BITS)
-    bits.put(at_first[0], first)
-    bits.put(len(at_first) - 1, 1)
-    left, right = at_first[0], at_first[-1]
-    last = max(at for at, _ in cells)
-    for at in range(first + 1, last + 1):
-        there = {cell for of, cell in cells if of == at}
-        added = (2 * left - 1 in there, 2 * right + 2 in there)
-        bits.put(added[0] * 2 + added[1], 2)
-        left, right = 2 * left - added[0], 2 * right + 1 + added[1]
+    bits.put(level, _LEVEL_BITS)
+    bits.put(low, level)
+    bits.put(high - low, 1)
+    bits.put(pairs, n)
     return bits.to_bytes()
 
 
@@ -70,6 +73,31 @@ def decode_range(coded: bytes) -> list[tuple[int, int]]:
         if added & 1:
             found.append((at, right))
     return found
+
+
+def decode_bounds(coded: bytes) -> tuple[int, int, int]:
+    """Undo `code_range`: the first and the last cell, and their level, the last that has any."""
+    bits = _Bits.of(coded)
+    level = bits.take(_LEVEL_BITS)
+    low = bits.take(level)
+    high = low + bits.take(1)
+    if bits.left & 1:
+        raise ArgumentError("these are no coded cells: half a pair is left")
+    while bits.left:
+        added = bits.take(2)
+        low, high, level = 2 * low - (added >> 1), 2 * high + 1 + (added & 1), level + 1
+    if low < 0 or high >> level:
+        raise ArgumentError("these are no coded cells: they reach beyond the level")
+    return low, high, level
+
+
+def split(coded: bytes) -> Iterator[bytes]:
+    """Yield coded ranges that were put one after the other: each begins with its length."""
+    at = 0
+    while at < len(coded):
+        end = at + 1 + -(-coded[at] // 8)
+        yield coded[at:end]
+        at = end
 
 
 def code_value(leaf: int, first: int, last: int) -> bytes:
