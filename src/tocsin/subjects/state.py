@@ -128,8 +128,10 @@ class State:
             at, n = kernel(*front, *args, collect, *back, self._pairs, at, n)
             if at == n_rows:
                 break
-            larger = [np.concatenate([array, np.empty_like(array)]) for array in self._pairs]
-            self._pairs = Pairs(*larger)
+            larger = _room(8 * len(self._pairs.row))  # a block is begun anew, so not many times
+            for old, new in zip(self._pairs, larger, strict=True):
+                new[:n] = old[:n]
+            self._pairs = larger
         if n_rows > 1:
             _put_in_order(self._pairs, n)
         if self.interests.n_complex and not collect:
