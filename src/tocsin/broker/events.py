@@ -42,7 +42,7 @@ class Event:
 
     __slots__ = (
         "attributes", "body", "content_type", "headers", "json", "numbers", "origin", "published",
-        "retain_until", "seq", "source", "stomp", "text", "type", "valid_until",
+        "retain_until", "seq", "source", "sse", "stomp", "text", "type", "valid_until",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,7 @@ class Event:
         self.origin: tuple[str, int] | None = None
         self.source: str | None = None
         self.json: bytes | None = None
+        self.sse: tuple[bytes, bytes] | None = None
         self.stomp: bytes | None = None
         self.seq = 0
         self.published = 0
