@@ -193,6 +193,20 @@ def from_json(
     return Event(type, attributes, raw, valid_until=valid_until)
 
 
+def from_json_rows(
+    found: Sequence[object], type: str | None, event_type: EventType | None, is_small: bool
+) -> list[Event]:
+    """Return the events of JSON values; `is_small` says that no integer is beyond 64 bits."""
+    if event_type is not None or not is_small:
+        return [from_json(each, type, event_type, row=row) for row, each in enumerate(found)]
+    write, events = json_text.write, []
+    for row, each in enumerate(found):
+        if not isinstance(each, dict):
+            raise EventError("an event is a JSON object", row=row)
+        events.append(Event(type, each, write(each)))
+    return events
+
+
 def _check_sizes(found: Mapping[str, Any], row: int | None) -> None:
     """Refuse integers that orjson reads but 64 bits with a sign do not hold."""
     for name, value in found.items():

@@ -45,6 +45,11 @@ def read(raw: bytes) -> Any:
         raise EventError(str(error) if known else "an integer beyond 64 bits") from None
 
 
+def is_small(raw: bytes) -> bool:
+    """Whether no integer of a text can be beyond 64 bits."""
+    return _LONG not in raw.translate(_FLAT)
+
+
 def _is_harmless(raw: bytes) -> bool:
     """Whether orjson reads a text exactly; most are known by a glance at their digits."""
     flat = raw.translate(_FLAT)
