@@ -50,6 +50,33 @@ def test_a_slow_transient_subscriber_loses_the_oldest_and_is_told(tmp_path: Path
         assert len(got) + missed == got[-1] + 1
 
 
+def test_a_slow_stream_gets_what_it_does_not_lose_in_order(tmp_path: Path) -> None:
+    with running(tmp_path, outbox_messages=10) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "s", "where": "n >= 0"})
+        found = broker.broker.registry.by_id["s"]
+        with socket.create_connection(("127.0.0.1", broker.server.http_port), 20) as reader:
+            reader.sendall(b"GET /subscriptions/s/stream HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            wait_for(lambda: found.listeners)
+            n = 0
+            while not broker.broker.metrics.dropped:  # nobody reads
+                http.post("/events", json={"pad": "x" * 150_000, "n": n})
+                n += 1
+            raw = b""
+            while raw.count(b'"n":') < n - broker.broker.metrics.dropped:
+                raw += reader.recv(1 << 20)
+            http.post("/events", json={"n": n})  # what was paused goes on
+            while b'"n":%d}' % n not in raw:
+                raw += reader.recv(1 << 20)
+        body, text = raw.partition(b"\r\n\r\n")[2], b""
+        while body:
+            length, _, rest = body.partition(b"\r\n")
+            text, body = text + rest[: int(length, 16)], rest[int(length, 16) + 2 :]
+        got = [json.loads(line[6:]) for line in text.split(b"\n") if line.startswith(b"data: {")]
+        numbers = [each["event"]["n"] for each in got]
+        assert numbers == sorted(numbers)
+        assert got[-1]["missed"] == broker.broker.metrics.dropped == n + 1 - len(numbers)
+
+
 def test_a_slow_transient_subscriber_is_closed_where_that_is_the_policy(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"outbox_messages": 10, "slow_consumer": "disconnect"}
     with (

@@ -318,3 +318,11 @@ def test_changes_at_the_same_time_all_count(http: httpx.Client, transitions: boo
     low = {**event, "xp7": 7}
     assert http.post(f"/events?key={id}", json=low).json()["matches"] == int(transitions)
     http.delete(f"/subscriptions/{id}")
+
+
+@pytest.mark.parametrize("wrong", ["9223372036854775808", "99999999999999999999", "1e400"])
+def test_a_number_that_does_not_fit_is_refused_among_others(http: httpx.Client, wrong: str) -> None:
+    body = f'[{{"a": 1}}, {{"a": 9223372036854775807}}, {{"a": {wrong}}}]'
+    answer = http.post("/events", content=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "event")
+    assert http.post("/events", content=body.replace(wrong, "2")).json()["accepted"] == 3

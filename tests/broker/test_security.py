@@ -220,6 +220,32 @@ def test_a_transaction_counts_as_what_it_sends(tmp_path: Path) -> None:
         assert http.post("/events", json={}).status_code == 429
 
 
+def test_open_transactions_hold_no_more_bytes_than_they_may(tmp_path: Path) -> None:
+    limits = Limits(max_transaction_bytes=20_000)
+    sent = {"destination": "/events", "transaction": "t"}
+    with running(tmp_path, limits=limits) as broker:
+        with RawStomp(broker.stomp_port) as greedy, RawStomp(broker.stomp_port) as other:
+            for client in (greedy, other):
+                for end in ("ABORT", "COMMIT"):  # what has ended counts no more
+                    client.call("BEGIN", {"transaction": "t"})
+                    assert client.call("SEND", sent, b"x" * 15_000).command == "RECEIPT"
+                    assert client.call(end, {"transaction": "t"}).command == "RECEIPT"
+                client.call("BEGIN", {"transaction": "t"})
+                client.call("SEND", sent, b"x" * 10_000)
+                client.call("BEGIN", {"transaction": "u"})
+            error = greedy.call("SEND", {**sent, "transaction": "u"}, b"x" * 10_000)
+            assert (error.command, error.headers["code"]) == ("ERROR", "limit")
+            assert "max_transaction_bytes" in error.headers["message"]
+            with pytest.raises(EOFError):
+                greedy.next()
+            assert other.call("SEND", sent, b"x" * 5_000).command == "RECEIPT"
+            assert other.call("COMMIT", {"transaction": "t"}).command == "RECEIPT"
+        with RawStomp(broker.stomp_port) as client:  # headers count as bodies do
+            client.call("BEGIN", {"transaction": "t"})
+            error = client.call("SEND", sent | {f"h{n}": "x" * 110 for n in range(120)})
+            assert error.command == "ERROR"
+
+
 def test_a_websocket_publishes_no_more_at_once_than_a_request_may(tmp_path: Path) -> None:
     with (
         running(tmp_path, limits=Limits(max_events=5)) as broker,

@@ -6,6 +6,7 @@ import contextlib
 import json
 import queue
 import socket
+import threading
 from typing import Any
 
 import httpx
@@ -134,6 +135,58 @@ def test_a_refused_message_becomes_a_dead_letter(broker: Running, http: httpx.Cl
         gone = {"id": "1", "durable-subscription-name": "nacked"}
         assert client.call("UNSUBSCRIBE", gone).command == "RECEIPT"
     assert http.get("/subscriptions/nacked").status_code == 404
+
+
+def test_what_is_revived_while_a_page_is_read_comes_without_reconnecting(
+    broker: Running, http: httpx.Client
+) -> None:
+    wanted = {"id": "paged", "where": "pg >= 0", "durable": True, "window": 2}
+    assert http.post("/subscriptions", json=wanted).status_code == 201
+    http.post("/events", json=[{"pg": n} for n in range(4)])
+    held = threading.Event()
+
+    async def hold() -> None:
+        """Keep the thread that reads from disk waiting."""
+        broker.broker.storage._reading.submit(held.wait, 20)
+
+    with RawStomp(broker.stomp_port) as client:
+        headers = {"id": "1", "destination": "/events", "selector": "pg >= 0"}
+        headers |= {"durable-subscription-name": "paged", "ack": "client-individual"}
+        client.call("SUBSCRIBE", headers)
+        first, second = client.next(), client.next()
+        broker.call(hold())
+        client.call("NACK", {"id": first.headers["ack"]})  # the next page is asked for, and waits
+        assert http.post("/subscriptions/paged/revive").json() == {"revived": 1}
+        held.set()
+        client.call("ACK", {"id": second.headers["ack"]})
+        found = []
+        for _ in range(3):
+            frame = client.next()
+            found.append((json.loads(frame.body)["pg"], frame.headers.get("redelivered")))
+            client.call("ACK", {"id": frame.headers["ack"]})
+        assert sorted(found) == [(0, "true"), (2, None), (3, None)]
+        wait_for(lambda: http.get("/subscriptions/paged").json()["pending"] == 0)
+        assert not client.frames
+
+
+def test_an_acknowledgement_covers_what_came_before_it_and_nothing_revived_since(
+    broker: Running, http: httpx.Client
+) -> None:
+    headers = {"id": "1", "destination": "/topic/S7", "durable-subscription-name": "since"}
+    with RawStomp(broker.stomp_port) as client:
+        client.call("SUBSCRIBE", {**headers, "ack": "client"})
+        for n in range(3):
+            client.call("SEND", {"destination": "/topic/S7"}, f'{{"n":{n}}}'.encode())
+        frames = [client.next() for _ in range(3)]
+        client.call("NACK", {"id": frames[0].headers["ack"]})
+        assert http.post("/subscriptions/since/revive").json() == {"revived": 1}
+        again = client.next()
+        assert json.loads(again.body) == {"n": 0}
+        client.call("ACK", {"id": frames[2].headers["ack"]})
+        wait_for(lambda: http.get("/subscriptions/since").json()["pending"] == 1)
+        client.call("ACK", {"id": again.headers["ack"]})
+        wait_for(lambda: http.get("/subscriptions/since").json()["pending"] == 0)
+        assert not client.frames
 
 
 def test_a_transaction_is_published_whole_or_not_at_all(broker: Running) -> None:

@@ -86,16 +86,18 @@ class _Reader(asyncio.Protocol):
 
 def run(load: Load, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Start a broker, load it, and return the figures."""
+    import uvloop  # as the broker does
+
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as folder:
         process, ports = start_broker(Path(folder))
         try:
             progress("subscriptions", 0, 3)
             _subscribe(load, ports["http"])
             progress("full load", 1, 3)
-            full = asyncio.run(_measure(load, load.rate, ports, process.pid))
+            full = uvloop.run(_measure(load, load.rate, ports, process.pid))
             progress("half load", 2, 3)
-            half = asyncio.run(_measure(load, load.rate // 2, ports, process.pid))
-            soaked = asyncio.run(_soak(load, ports, process.pid, progress)) if load.soak else None
+            half = uvloop.run(_measure(load, load.rate // 2, ports, process.pid))
+            soaked = uvloop.run(_soak(load, ports, process.pid, progress)) if load.soak else None
             memory = _rss_mb(process.pid)
         finally:
             stop_broker(process)
@@ -238,11 +240,18 @@ class _Events:
         self.last = load.subscriptions - 1
         self.expected = 0
 
-    def draw(self) -> bytes:
-        key, price = self.random.randrange(self.keys), self.random.randrange(100)
-        highest = (self.last - key) // self.keys  # thresholds are 10, 30, 50, …
-        self.expected += sum(price < at * 20 + 10 for at in range(highest + 1))
-        return b'{"k":%d,"p":%d,"t":%d}' % (key, price, time.time_ns() // 1000)
+    def draw(self, n: int) -> list[bytes]:
+        """Return events as JSON; the moment they carry is before the first of them is made."""
+        random, keys, last, expected, drawn = self.random.random, self.keys, self.last, 0, []
+        now = time.time_ns() // 1000
+        for _ in range(n):
+            key, price = int(random() * keys), int(random() * 100)
+            # Thresholds are 10, 30, 50, …: which of them the key has, and which are above.
+            above = (last - key) // keys + 1 - max(0, (price - 10) // 20 + 1)
+            expected += max(0, above)
+            drawn.append(b'{"k":%d,"p":%d,"t":%d}' % (key, price, now))
+        self.expected += expected
+        return drawn
 
 
 async def _pace(load: Load, rate: float, send: Callable[[], Any]) -> int:
@@ -262,7 +271,7 @@ async def _publish_http(load: Load, rate: float, port: int, number: int) -> tupl
     events = _Events(load, number)
 
     async def send() -> None:
-        body = b"[" + b",".join(events.draw() for _ in range(load.batch)) + b"]"
+        body = b"[" + b",".join(events.draw(load.batch)) + b"]"
         head = f"POST /events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
@@ -283,9 +292,8 @@ async def _publish_stomp(load: Load, rate: float, port: int, number: int) -> tup
     events = _Events(load, number)
 
     async def send() -> None:
-        frames = [
-            b"SEND\ndestination:/events\n\n" + events.draw() + b"\0" for _ in range(load.batch)
-        ]
+        drawn = events.draw(load.batch)
+        frames = [b"SEND\ndestination:/events\n\n" + each + b"\0" for each in drawn]
         frames[-1] = frames[-1].replace(b"\n\n", b"\nreceipt:r\n\n", 1)
         writer.write(b"".join(frames))
         await reader.readuntil(b"\0")

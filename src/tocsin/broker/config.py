@@ -33,6 +33,7 @@ class Limits:
     max_publication_bytes: int = 256 << 20
     max_connections: int = 5_000
     max_transaction: int = 10_000
+    max_transaction_bytes: int = 16 << 20
     events_per_second: float = 0.0
     connect_seconds: float = 10.0
     request_seconds: float = 30.0

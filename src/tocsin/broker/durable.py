@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tocsin.broker import schema
 from tocsin.broker.events import Event
@@ -49,6 +49,8 @@ class Consumer:
         self._taken: list[int] = []
         self._cursor = 0
         self._is_live = False
+        self._is_rewound = False
+        self._done: set[int] = set()
         self._pump: asyncio.Task[None] | None = None
 
     def attach(self) -> None:
@@ -90,23 +92,32 @@ class Consumer:
         found = self.subscription
         while self._may_send and found.consumer is self:
             most = min(_PAGE, self.window - len(self.in_flight))
-            last = found.last_seq
+            last, self._is_rewound = found.last_seq, False
             rows = await self.broker.storage.read(schema.page, found.no, self._cursor, most)
             if found.consumer is not self:
                 return
-            now = time.time_ns() // 1000
-            for *row, kind in rows:
-                event = Event.restored(*row)
-                is_over = event.valid_until is not None and event.valid_until <= now
-                if is_over and not kind:  # that a match began or ended is told all the same
-                    self._cursor = event.seq
-                    self.broker.acknowledge(found, [event.seq])
-                else:
-                    self._send(event, kind)
-            self.broker.flush()
+            if self._is_rewound:  # what was read is of the place before
+                continue
+            self._send_page(rows)
             if not rows and found.last_seq == last:
                 self._is_live = True
+                self._done.clear()
                 return
+
+    def _send_page(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Send what was read, but for what is in flight, done or over."""
+        found, now = self.subscription, time.time_ns() // 1000
+        for *row, kind in rows:
+            event = Event.restored(*row)
+            is_over = event.valid_until is not None and event.valid_until <= now
+            if event.seq in self.in_flight or event.seq in self._done:
+                self._cursor = event.seq
+            elif is_over and not kind:  # that a match began or ended is told all the same
+                self._cursor = event.seq
+                self.broker.acknowledge(found, [event.seq])
+            else:
+                self._send(event, kind)
+        self.broker.flush()
 
     def _send(self, event: Event, kind: int) -> None:
         found = self.subscription
@@ -120,24 +131,34 @@ class Consumer:
         self.broker.metrics.redelivered += again
         self.broker.touch(self.session)
 
+    def _forget(self, seqs: Sequence[int]) -> None:
+        for seq in seqs:
+            del self.in_flight[seq]
+            if seq > self._cursor:  # rewound: it may be read before the disk has forgotten it
+                self._done.add(seq)
+
     def acknowledge(self, seq: int) -> bool:
         """Acknowledge one notification; whether it was in flight."""
         if seq not in self.in_flight:
             return False
-        del self.in_flight[seq]
+        self._forget([seq])
         self.broker.acknowledge(self.subscription, [seq])
         self.resume()
         return True
 
     def acknowledge_upto(self, seq: int) -> list[int]:
-        """Acknowledge all in flight up to one; return which they were."""
-        gone = []
-        for each in self.in_flight:  # in the order of their numbers
-            if each > seq:
+        """Acknowledge one in flight and all that were sent before it; return which they were.
+
+        Where it is not in flight, its number says how far.
+        """
+        gone, is_here = [], seq in self.in_flight
+        for each in self.in_flight:  # in the order in which they were sent
+            if each > seq and not is_here:
                 break
             gone.append(each)
-        for each in gone:
-            del self.in_flight[each]
+            if each == seq:
+                break
+        self._forget(gone)
         if gone:
             self.broker.acknowledge(self.subscription, gone)
             self.resume()
@@ -147,15 +168,18 @@ class Consumer:
         """Refuse one notification for good: it becomes a dead letter."""
         if seq not in self.in_flight:
             return False
-        del self.in_flight[seq]
+        self._forget([seq])
         self.broker.bury(self.subscription, seq, reason)
         self.resume()
         return True
 
     def rewind(self) -> None:
-        """Begin again with the oldest, as after dead letters were revived."""
-        self._cursor, self._is_live = 0, False
-        self.in_flight.clear()
+        """Begin again with the oldest, as after dead letters were revived.
+
+        What is in flight is not sent again; a page that is being read is read anew.
+        """
+        self._cursor, self._is_live, self._is_rewound = 0, False, True
+        self._done.clear()
         self.resume()
 
     def taken(self) -> None:
@@ -166,8 +190,7 @@ class Consumer:
         """The session has written what it took; where nobody acknowledges, that is it."""
         gone = [seq for seq in self._taken if seq in self.in_flight]
         self._taken = []
-        for seq in gone:
-            del self.in_flight[seq]
+        self._forget(gone)
         if gone:
             self.broker.acknowledge(self.subscription, gone)
         self.resume()

@@ -42,7 +42,7 @@ class Event:
 
     __slots__ = (
         "attributes", "body", "content_type", "headers", "json", "numbers", "origin", "published",
-        "retain_until", "seq", "source", "stomp", "text", "type", "valid_until",
+        "retain_until", "seq", "source", "sse", "stomp", "text", "type", "valid_until",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,7 @@ class Event:
         self.origin: tuple[str, int] | None = None
         self.source: str | None = None
         self.json: bytes | None = None
+        self.sse: tuple[bytes, bytes] | None = None
         self.stomp: bytes | None = None
         self.seq = 0
         self.published = 0
@@ -190,6 +191,20 @@ def from_json(
     else:
         json_text.check_depth(raw, found)
     return Event(type, attributes, raw, valid_until=valid_until)
+
+
+def from_json_rows(
+    found: Sequence[object], type: str | None, event_type: EventType | None, is_small: bool
+) -> list[Event]:
+    """Return the events of JSON values; `is_small` says that no integer is beyond 64 bits."""
+    if event_type is not None or not is_small:
+        return [from_json(each, type, event_type, row=row) for row, each in enumerate(found)]
+    write, events = json_text.write, []
+    for row, each in enumerate(found):
+        if not isinstance(each, dict):
+            raise EventError("an event is a JSON object", row=row)
+        events.append(Event(type, each, write(each)))
+    return events
 
 
 def _check_sizes(found: Mapping[str, Any], row: int | None) -> None:

@@ -248,7 +248,7 @@ class FanOut(Backlogs):
             self.storage.forget(schema.reserve, self._reserved)
 
     def _fan_out(self, event: Event, nos: Iterable[int], round: Round) -> None:
-        by_no, kind = self.registry.by_no, ENTER if event.is_past else 0
+        by_no, kind, n = self.registry.by_no, ENTER if event.is_past else 0, 0
         for no in nos:
             found = by_no.get(no)
             if found is None:  # unsubscribed meanwhile
@@ -257,9 +257,18 @@ class FanOut(Backlogs):
             if found.durable:
                 round.notes.append((no, event.seq, kind))
                 round.offers.append((found, event, kind))
-            else:
-                for session in found.listeners:
-                    self._notify(session, found, event, kind)
+                continue
+            for session in found.listeners:  # as `_notify` does, without a call for each
+                outbox = session.outbox
+                message = session.render(found, event, kind, False, outbox.n_dropped)
+                n_dropped = outbox.put(message, True)
+                n += 1
+                if n_dropped:
+                    self._lose(session, n_dropped)
+                if not session.is_dirty:
+                    session.is_dirty = True
+                    self._dirty.append(session)
+        self.metrics.notifications += n
 
     def _fan_out_moves(self, event: Event, round: Round, now: int) -> int:
         """Note the transitions that somebody wants; return how many they are."""
@@ -283,11 +292,14 @@ class FanOut(Backlogs):
         n_dropped = outbox.put(session.render(found, event, kind, False, outbox.n_dropped), True)
         self.metrics.notifications += 1
         if n_dropped:
-            self.metrics.dropped += n_dropped
-            if self.config.slow_consumer == "disconnect":
-                session.close_slow()
-        if not session.is_dirty:
-            self.touch(session)
+            self._lose(session, n_dropped)
+        self.touch(session)
+
+    def _lose(self, session: Session, n: int) -> None:
+        """Count what a slow subscriber loses; end it where that is the policy."""
+        self.metrics.dropped += n
+        if self.config.slow_consumer == "disconnect":
+            session.close_slow()
 
     def touch(self, session: Session) -> None:
         """Have a session flushed at the end of this round."""

@@ -18,7 +18,9 @@ class Outbox:
         self.max_bytes = max_bytes
         self.n_bytes = 0
         self.n_dropped = 0
-        self._items: deque[tuple[bytes, bool]] = deque()
+        self._items: deque[bytes] = deque()
+        self._n_gone = 0  # how many have left the front of the items
+        self._fixed: deque[int] = deque()  # where messages are that are never dropped
         self._kept: list[bytes] = []
 
     def __len__(self) -> int:
@@ -31,9 +33,12 @@ class Outbox:
 
     def put(self, message: bytes, droppable: bool) -> int:
         """Add a message; return how many others were dropped for it."""
-        self._items.append((message, droppable))
+        items = self._items
+        if not droppable:
+            self._fixed.append(self._n_gone + len(items))
+        items.append(message)
         self.n_bytes += len(message)
-        if len(self._items) <= self.max_messages and self.n_bytes <= self.max_bytes:
+        if len(items) <= self.max_messages and self.n_bytes <= self.max_bytes:
             return 0
         return self._shrink()
 
@@ -42,19 +47,23 @@ class Outbox:
         while len(self._items) > self.max_messages or self.n_bytes > self.max_bytes:
             if len(self._items) <= 1:  # even one that is larger than all bounds is delivered
                 break
-            message, droppable = self._items.popleft()
-            if droppable:
+            message = self._items.popleft()
+            if self._fixed and self._fixed[0] == self._n_gone:
+                self._fixed.popleft()
+                self._kept.append(message)
+            else:
                 self.n_bytes -= len(message)
                 n += 1
-            else:
-                self._kept.append(message)
+            self._n_gone += 1
         self.n_dropped += n
         return n
 
     def take(self) -> list[bytes]:
         """Return all that waits, in order, and forget it."""
-        messages = self._kept + [message for message, _ in self._items]
-        self._kept = []
+        messages = [*self._kept, *self._items] if self._kept else list(self._items)
         self._items.clear()
-        self.n_bytes = 0
+        self._n_gone = self.n_bytes = 0
+        if self._fixed or self._kept:
+            self._fixed.clear()
+            self._kept = []
         return messages

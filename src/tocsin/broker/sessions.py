@@ -1,13 +1,15 @@
 """Sessions that a coroutine reads: Server-Sent Events and WebSockets.
 
-Enters: notifications. Leaves: messages when the connection can take them. Used within the event
-loop.
+Enters: notifications. Leaves: messages when the connection can take them. A transient stream is
+written without its coroutine: to wake a thousand of them for a message each costs more than all the
+rest. Used within the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import Protocol
 
 from tocsin.broker.events import Event
 from tocsin.broker.keyed import NAMES
@@ -34,8 +36,29 @@ def _marks(redelivered: bool, missed: int) -> bytes:
     return again + (b',"missed":%d' % missed if missed else b"")
 
 
+def _ends(event: Event) -> tuple[bytes, bytes]:
+    """Return what stands before and after the subscription in a plain SSE message."""
+    head = b'id: %d\nevent: notification\ndata: {"subscription":' % event.seq
+    return head, b',"id":%d%s\n\n' % (event.seq, _tail(event))
+
+
+class Line(Protocol):
+    """A connection that can be written to without waiting."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes something now."""
+
+    def write(self, data: bytes) -> None:
+        """Write."""
+
+
 class StreamSession:
-    """A session that a coroutine reads: Server-Sent Events and WebSockets."""
+    """A session that a coroutine reads: Server-Sent Events and WebSockets.
+
+    With a `line`, what comes is written there at once; the coroutine wakes for the end only, and
+    when nothing was written for long.
+    """
 
     def __init__(self, max_messages: int, max_bytes: int, as_sse: bool) -> None:
         self.outbox = Outbox(max_messages, max_bytes)
@@ -44,6 +67,7 @@ class StreamSession:
         self.principal: Principal | None = None
         self.is_revoked = False
         self.transport: asyncio.Transport | None = None
+        self._line: Line | None = None
         self._as_sse = as_sse
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -53,6 +77,11 @@ class StreamSession:
         self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
     ) -> bytes:
         """Return a notification as an SSE message or as JSON."""
+        if self._as_sse and not (kind or redelivered or missed):
+            ends = event.sse
+            if ends is None:
+                ends = event.sse = _ends(event)
+            return b"".join((ends[0], subscription.json_id, ends[1]))
         tail = event.json
         if tail is None:
             tail = event.json = _tail(event)
@@ -67,8 +96,21 @@ class StreamSession:
             subscription.json_id, event.seq, marks, tail,
         )  # fmt: skip
 
+    def write_to(self, line: Line) -> None:
+        """Write to a line from now on, what waits first."""
+        self._line = line
+        self.flush()
+
     def flush(self) -> None:
-        """Wake the reader."""
+        """Write, or wake the reader."""
+        line = self._line
+        if line is None or self.closed is not None:
+            self._wake()
+        elif line.is_open and len(self.outbox):
+            self._since = time.monotonic()
+            line.write(b"".join(self.outbox.take()))
+
+    def _wake(self) -> None:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
@@ -81,7 +123,7 @@ class StreamSession:
         """End the stream once what waits is taken."""
         if self.closed is None:
             self.closed = reason
-        self.flush()
+        self._wake()
 
     @property
     def is_lost(self) -> bool:
@@ -98,13 +140,15 @@ class StreamSession:
 
     async def take(self, wait: float) -> list[bytes]:
         """Return what waits; nothing where nothing comes in time."""
-        if not len(self.outbox) and self.closed is None:
+        if self.closed is None and (self._line is not None or not len(self.outbox)):
             self._since = time.monotonic()
             if self._timer is None:
                 self._remind(wait)
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
             self._waiter = None
+        if self._line is not None and self.closed is None:
+            return []
         return self.outbox.take()
 
     def _remind(self, wait: float) -> None:
@@ -115,9 +159,10 @@ class StreamSession:
             self._timer = loop.call_later(left, self._remind, wait)
         else:
             self._timer = None
-            self.flush()
+            self._wake()
 
     def end(self) -> None:
-        """Forget the timer: nobody reads any more."""
+        """Forget the timer and the line: nobody reads any more."""
+        self._line = None
         if self._timer is not None:
             self._timer.cancel()

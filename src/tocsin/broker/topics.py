@@ -14,6 +14,7 @@ the answers are united (`MAX_FORMS` forms at most; then numbers win).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,11 +27,15 @@ from tocsin.errors import BadRowsError, TocsinError
 from tocsin.language import parse
 from tocsin.language.expression import Literal, operands, predicates
 from tocsin.matcher import Matcher
+from tocsin.matches import Matches
 from tocsin.model import EventType, Kind
 from tocsin.normalize import bind
 
 MAX_FORMS = 8
 _FEW = 8
+_MANY = 50
+_MOST_COLUMNS = 16
+_ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 _Moves = list[tuple[int, int]]
 _LITERAL = re.compile(r"'(?:[^']|'')*'|(?<![\w.])[+-]?\d[\w.]*")
 
@@ -106,8 +111,7 @@ class Topic:
         if not len(self.matcher):
             return [[] for _ in events]
         if all(event.numbers is None for event in events):
-            found = self.matcher.match_batch([event.attributes for event in events])
-            return [found[row] for row in range(len(events))]  # type: ignore[misc]
+            return self._match_rows([event.attributes for event in events])
         rows: list[Mapping[str, object]] = []
         of: list[int] = []
         for at, event in enumerate(events):
@@ -118,6 +122,42 @@ class Topic:
         for at, ids in zip(of, self.matcher.match_batch(rows), strict=True):
             answers[at] = list({*answers[at], *map(int, ids)})
         return answers
+
+    def _match_rows(self, rows: list[dict[str, Any]]) -> list[list[int]]:
+        if len(rows) >= _MANY:
+            table = _to_table(rows)
+            if table is not None:
+                with contextlib.suppress(TocsinError):  # which row is wrong is told below
+                    return _to_lists(self.matcher.match_batch(table))
+        found = self.matcher.match_batch(rows)
+        return [found[row] for row in range(len(rows))]  # type: ignore[misc]
+
+
+def _to_table(rows: Sequence[dict[str, Any]]) -> pa.Table | None:
+    """Return events as columns, which are matched faster; None where they are not all alike."""
+    names = tuple(rows[0])
+    if not 0 < len(names) <= _MOST_COLUMNS or set(map(tuple, rows)) != {names}:
+        return None
+    columns = []
+    for values in zip(*map(dict.values, rows), strict=True):
+        kinds = set(map(type, values))
+        arrow = _ARROW.get(kinds.pop())
+        if kinds or arrow is None:
+            return None
+        try:
+            columns.append(pa.array(values, arrow))
+        except (ValueError, OverflowError):  # no Unicode, or beyond 64 bits
+            return None
+    return pa.table(columns, names)
+
+
+def _to_lists(found: Matches) -> list[list[int]]:
+    """Return the numbers of each event, all at once."""
+    if not found.n_matches:
+        return [[] for _ in range(len(found))]
+    column = found.to_table().column("subscription").chunk(0)
+    nos = column.dictionary.to_numpy()[column.indices.to_numpy()].tolist()
+    return [nos[first:stop] for first, stop in itertools.pairwise(found.offsets.tolist())]
 
 
 class Topics:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tocsin.broker.core import Receipt
-from tocsin.broker.events import Event, check_type, from_cloudevent, from_json
+from tocsin.broker.events import Event, check_type, from_cloudevent, from_json, from_json_rows
 from tocsin.broker.http.requests import JsonResponse, body_of, broker_of, principal_of
 from tocsin.broker.keyed import Terms, to_terms
 from tocsin.broker.protocol import cloudevents, json_text
@@ -85,7 +85,7 @@ def read_events(request: Request, body: bytes, topics: Topics) -> list[Event]:
         ]
     value = json_text.read(body)
     if isinstance(value, list):
-        return [from_json(each, type, event_type, row=row) for row, each in enumerate(value)]
+        return from_json_rows(value, type, event_type, json_text.is_small(body))
     if not isinstance(value, dict):
         raise EventError("the body is a JSON object or an array of them")
     return [from_json(value, type, event_type, raw=body)]

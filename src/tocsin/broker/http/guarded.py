@@ -9,9 +9,31 @@ does not read can be ended.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class Chunks:
+    """Writes the body of an answer that is sent in chunks, past the layers of the application."""
+
+    __slots__ = ("_flow", "_transport", "on_room")
+
+    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
+        self._transport = transport
+        self._flow = flow
+        self.on_room: Callable[[], None] = lambda: None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client takes something now."""
+        return not self._flow.write_paused and not self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Write a chunk; `data` is not empty."""
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 class _HeadTooLongError(Exception):
@@ -24,6 +46,7 @@ def guarded(max_head: int, seconds: float) -> type[asyncio.Protocol]:
     class Guarded(HttpToolsProtocol):
         _n_head = 0
         _timer: asyncio.TimerHandle | None = None
+        _chunks: Chunks | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -37,7 +60,7 @@ def guarded(max_head: int, seconds: float) -> type[asyncio.Protocol]:
             self._n_head = 0
             self._start()
             super().on_message_begin()
-            self.scope["state"]["transport"] = self.transport
+            self.scope["state"] |= {"transport": self.transport, "chunks": self._to_chunks}
 
         def on_url(self, url: bytes) -> None:
             self._count(len(url))
@@ -50,6 +73,15 @@ def guarded(max_head: int, seconds: float) -> type[asyncio.Protocol]:
         def on_headers_complete(self) -> None:
             self._stop()
             super().on_headers_complete()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._chunks is not None:
+                self._chunks.on_room()
+
+        def _to_chunks(self) -> Chunks:
+            self._chunks = Chunks(self.transport, self.flow)
+            return self._chunks
 
         def _count(self, n: int) -> None:
             self._n_head += n

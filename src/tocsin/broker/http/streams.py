@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from tocsin.broker.core import Broker
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import Event, check_type, from_json
+from tocsin.broker.http.guarded import Chunks
 from tocsin.broker.http.requests import broker_of, principal_of
 from tocsin.broker.http.subscriptions import own, to_wanted
 from tocsin.broker.keyed import retraction, to_terms
@@ -40,6 +41,7 @@ from tocsin.errors import (
 )
 
 SEND = "tocsin.send"
+_CHUNKED = (b"transfer-encoding", b"chunked")
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -73,9 +75,11 @@ class EventStream(Response):
         broker.streams.add(session)
         watching = asyncio.create_task(self._watch(receive))
         try:
-            head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-            await send(head)
-            await self._write(scope.get(SEND, send))  # from here on nothing between is needed
+            chunks = self._chunks_of(scope)
+            headers = [*self.raw_headers, *([] if chunks is None else [_CHUNKED])]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            # From here on nothing between is needed.
+            await self._write(scope.get(SEND, send), None if chunks is None else chunks())
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             watching.cancel()
@@ -85,7 +89,7 @@ class EventStream(Response):
             for each in self.heard:
                 stop_listening(each, session, self.consumer)
 
-    async def _write(self, send: Send) -> None:
+    async def _write(self, send: Send, chunks: Chunks | None) -> None:
         session, consumer = self.session, self.consumer
         wait = self.broker.config.heart_beat_ms / 1000
         messages = [b": here you are\n\n"]
@@ -94,6 +98,10 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if consumer is not None and not session.is_lost:
                 consumer.written()
+            if chunks is not None:
+                chunks.on_room = session.flush
+                session.write_to(chunks)
+                chunks = None
             if session.closed is not None and not len(session.outbox):
                 end = sse.encode("closed", json_text.write({"reason": session.closed}))
                 await send({"type": "http.response.body", "body": end, "more_body": True})
@@ -107,6 +115,13 @@ class EventStream(Response):
                     session.close("unsubscribed")
                 else:
                     messages = [sse.COMMENT]
+
+    def _chunks_of(self, scope: Scope) -> Callable[[], Chunks] | None:
+        """Return how to write past the application, where nobody waits for what is written."""
+        if self.consumer is not None or scope["method"] != "GET" or scope["http_version"] != "1.1":
+            return None
+        found: Callable[[], Chunks] | None = scope.get("state", {}).get("chunks")
+        return found
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -20,12 +20,14 @@ from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
 _SHALLOW = 200
 _SHORT = 1 << 16
 _may_be_inexact = re.compile(rb"\d{19}|[eE]\+?0*[1-9]\d\d|\\u[dD]").search
+_FLAT = bytes.maketrans(b"123456789E", b"000000000e")
+_LONG = b"0" * 19
 
 
 def read(raw: bytes) -> Any:
     """Return the value of a JSON text."""
     try:
-        if _may_be_inexact(raw) is None:
+        if _is_harmless(raw):
             return orjson.loads(raw)
         value = json.loads(raw.decode(), parse_constant=_refuse)
         check_exact(value)
@@ -41,6 +43,19 @@ def read(raw: bytes) -> Any:
     except ValueError as error:
         known = isinstance(error, EventError) or str(error).startswith("not JSON")
         raise EventError(str(error) if known else "an integer beyond 64 bits") from None
+
+
+def is_small(raw: bytes) -> bool:
+    """Whether no integer of a text can be beyond 64 bits."""
+    return _LONG not in raw.translate(_FLAT)
+
+
+def _is_harmless(raw: bytes) -> bool:
+    """Whether orjson reads a text exactly; most are known by a glance at their digits."""
+    flat = raw.translate(_FLAT)
+    if _LONG not in flat and b"0e" not in flat and b"\\u" not in flat:
+        return True
+    return _may_be_inexact(raw) is None
 
 
 def _refuse(name: str) -> NoReturn:

@@ -21,6 +21,7 @@ from tocsin.broker.protocol import json_text
 from tocsin.broker.protocol import stomp as codec
 from tocsin.broker.protocol.stomp import Frame
 from tocsin.broker.stomp.link import Link, Owner
+from tocsin.broker.stomp.transactions import Transactions
 from tocsin.broker.subscription import Subscription, Wanted
 from tocsin.broker.telemetry import of_sender
 from tocsin.errors import (
@@ -56,7 +57,7 @@ class Connection(Link):
         super().__init__(server)
         self.heard: dict[str, _Heard] = {}
         self.by_no: dict[int, _Heard] = {}
-        self.transactions: dict[str, list[Frame]] = {}
+        self.transactions = Transactions(self.broker.config.limits)
         self._unsettled: set[asyncio.Future[Receipt]] = set()
 
     def lost(self) -> None:
@@ -68,6 +69,7 @@ class Connection(Link):
                 gone.append(heard.found)
         self.heard.clear()
         self.by_no.clear()
+        self.transactions.clear()
         if gone and not self.broker.is_draining:
             self.server.keep(asyncio.create_task(self.broker.remove(gone)))
 
@@ -181,28 +183,15 @@ class Connection(Link):
             self.receipt(frame)
 
     def _keep_for_later(self, frame: Frame) -> None:
-        name = frame.headers["transaction"]
-        if name not in self.transactions:
-            raise ProtocolError(f"no transaction {name!r} was begun")
-        if sum(map(len, self.transactions.values())) >= self.broker.config.limits.max_transaction:
-            raise LimitError("the transactions are too large", "max_transaction")
-        self.transactions[name].append(frame)
+        self.transactions.keep(frame.headers["transaction"], frame)
         self.receipt(frame)
 
     def _on_begin(self, frame: Frame) -> None:
-        name = self.need(frame, "transaction")
-        if name in self.transactions:
-            raise ProtocolError(f"transaction {name!r} was begun before")
-        if len(self.transactions) >= 100:
-            raise LimitError("too many transactions", "max_transaction")
-        self.transactions[name] = []
+        self.transactions.begin(self.need(frame, "transaction"))
         self.receipt(frame)
 
     def _end(self, frame: Frame) -> list[Frame]:
-        found = self.transactions.pop(self.need(frame, "transaction"), None)
-        if found is None:
-            raise ProtocolError(f"no transaction {frame.headers['transaction']!r} was begun")
-        return found
+        return self.transactions.end(self.need(frame, "transaction"))
 
     def _on_abort(self, frame: Frame) -> None:
         self._end(frame)
