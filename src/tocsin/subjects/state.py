@@ -129,8 +129,8 @@ class State:
             if at == n_rows:
                 break
             larger = _room(8 * len(self._pairs.row))  # a block is begun anew, so not many times
-            for old, new in zip(self._pairs, larger, strict=True):
-                new[:n] = old[:n]
+            larger.row[:n], larger.sub[:n] = self._pairs.row[:n], self._pairs.sub[:n]
+            larger.kind[:n] = self._pairs.kind[:n]
             self._pairs = larger
         if n_rows > 1:
             _put_in_order(self._pairs, n)
