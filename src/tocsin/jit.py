@@ -78,6 +78,26 @@ lowest_bit: Any = intrinsic(_lowest_bit)
 """`lowest_bit(mask)` is the place of the lowest bit of a 64-bit mask, which must not be zero."""
 
 
+def _loader(n_bits: int, kind: Any) -> Any:
+    def load(typing_context: Any, address: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            start = builder.inttoptr(arguments[0], ir.IntType(n_bits).as_pointer())
+            return builder.load(builder.gep(start, [arguments[1]]))
+
+        return kind(types.int64, types.int64), generate
+
+    return load
+
+
+load_integer: Any = intrinsic(_loader(64, types.int64))
+"""`load_integer(address, i)` is the i-th 64-bit integer from a place in memory on.
+
+It is for arrays whose number the compiler must not know; nobody checks that they reach so far.
+"""
+load_short: Any = intrinsic(_loader(32, types.int32))
+"""The same for 32 bits."""
+
+
 def _count_below(typing_context: Any, numbers: Any, at: Any, n: Any, value: Any) -> Any:
     number = ir.IntType(16)
     lanes = ir.VectorType(number, LANES)

@@ -323,6 +323,18 @@ def test_values_that_are_present_have_the_cells_that_they_have_in_the_matrix() -
         assert np.all(cell > 0)
 
 
+def test_columns_of_integers_that_are_looked_up_together_keep_to_their_own_tables() -> None:
+    texts = ["a BETWEEN 3 AND 9", "b > 100 AND c = -5", "c < 10000000", "d IN (1, 7)", "e = 2"]
+    space = CellSpace(table_of([parse(text) for text in texts]))
+    rng = np.random.default_rng(1)
+    columns: dict[str, Any] = {name: rng.integers(-20, 120, 90) for name in "abc"}
+    columns |= {"d": pa.array([None if i % 3 else i for i in range(90)]), "e": [2.0] * 90}
+    events = pa.table(columns).slice(5, 80)
+    cells = space.encode(to_batch(events))
+    for row, event in enumerate(events.to_pylist()):
+        assert cells[:, row].tolist() == space.encode_event(event)
+
+
 def test_an_attribute_without_bounds_has_two_cells() -> None:
     space = CellSpace(table_of([parse("x IS NOT NULL")]))
     assert cells_of(space, [None, 1, "a", 2.5]) == [0, 1, 1, 1]

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import LANES, count_below, inlined, inner, kernel, lowest_bit, prefetch_row
+from tocsin.jit import (
+    LANES,
+    count_below,
+    inlined,
+    inner,
+    kernel,
+    load_integer,
+    load_short,
+    lowest_bit,
+    prefetch_row,
+)
 
 _AHEAD = 64
 """How many values are searched for at a time."""
@@ -89,6 +99,26 @@ def look_up_integers(
             cells[i] = table[last]
         else:
             cells[i] = table[value - least]
+
+
+@kernel
+def look_up_columns(columns: NDArray[np.int64], cells: NDArray[np.int32]) -> None:
+    """Do what `look_up_integers` does for many columns, in which nothing is absent.
+
+    A column is its row among the cells, where its values are in memory, as many as a row has, the
+    first integer of its table, where that is in memory, and its length.
+    """
+    for c in range(len(columns)):
+        at, values, least = columns[c, 0], columns[c, 1], columns[c, 2]
+        table, last = columns[c, 3], columns[c, 4] - 1
+        for i in range(cells.shape[1]):
+            place = np.int64(0)
+            value = load_integer(values, i)
+            if value >= least + last:
+                place = last
+            elif value > least:
+                place = value - least
+            cells[at, i] = load_short(table, place)
 
 
 @inlined

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.encode.cells import FIRST_CELL, CellSpace, LineCells
+from tocsin.encode.cells import FIRST_CELL, CellSpace
+from tocsin.encode.line_cells import LineCells
 from tocsin.normalize.lines import Line
 from tocsin.normalize.table import sort_vocabulary
 

@@ -26,6 +26,13 @@ class Plain(NamedTuple):
     bits: NDArray[np.uint8]
     offset: int
     n_here: int
+    address: int
+    """Where the values are in memory, as long as these arrays live."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether they are integers."""
+        return self.values.dtype == np.int64
 
 
 _KINDS = {pa.int64().id: (Kind.INTEGER, np.int64), pa.float64().id: (Kind.FLOAT, np.float64)}
@@ -48,4 +55,5 @@ def plain_numbers(column: pa.ChunkedArray, declared: Kind | None) -> Plain | Non
     if values is None:
         return None
     bits = np.frombuffer(here, np.uint8) if n_null else _NO_BITS
-    return Plain(np.frombuffer(values, dtype, n, 8 * offset), bits, offset, n - n_null)
+    found, address = np.frombuffer(values, dtype, n, 8 * offset), values.address + 8 * offset
+    return Plain(found, bits, offset, n - n_null, address)

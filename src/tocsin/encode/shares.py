@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.encode.cells import FIRST_CELL, CellSpace, LineCells
+from tocsin.encode.cells import FIRST_CELL, CellSpace
+from tocsin.encode.line_cells import LineCells
 from tocsin.normalize.keys import floats_of
 from tocsin.normalize.lines import Line
 

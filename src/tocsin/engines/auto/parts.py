@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.encode.cells import CellSpace, LineCells
+from tocsin.encode.cells import CellSpace
+from tocsin.encode.line_cells import LineCells
 from tocsin.engines.auto.arrays import Bitmaps, Coding, Columns, Keys, Slots, Stream
 from tocsin.engines.auto.content import PatternTable
 from tocsin.engines.auto.layout import Layout
