@@ -2,9 +2,10 @@
 
 Enters: how often to repeat. Leaves: a dictionary ready for JSON: for each constant of
 `engines.auto.plan.Costs` the nanoseconds measured here and those in use. Each is the slope between
-two segments that differ in one thing only: the tables an event looks into, the entries it finds
-there, the words of bitmaps, the attributes of a word. The constants in use were taken from such
-runs; they are not changed by one, as a plan should not depend on how busy a machine is.
+two segments that differ in one thing only: the tables an event looks into, those where it finds
+something, the entries there, the words of bitmaps, the attributes of a word. The constants in use
+were taken from such runs; they are not changed by one, as a plan should not depend on how busy a
+machine is.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ Progress = Callable[[str, int, int], None]
 
 _EVENTS = 1024
 _NO_BITMAPS = Costs(word=1e9)
+_ALL_TABLES = Costs(word=1e9, look=0.0)
 _ONLY_BITMAPS = Costs(word=0.0, band=0.0)
 
 
 def run(repeats: int = 20, progress: Progress | None = None) -> dict[str, Any]:
     """Measure the constants."""
     measured: dict[str, float] = {}
-    steps = (_measure_tables, _measure_check, _measure_bitmaps)
+    steps = (_measure_tables, _measure_looks, _measure_check, _measure_bitmaps)
     with one_core():
         for done, step in enumerate(steps):
             if progress:
@@ -68,15 +70,31 @@ def _measure_tables(repeats: int) -> dict[str, float]:
     return {"probe": probe, "family": max(times[0] - few * probe, 0.0)}
 
 
+def _measure_looks(repeats: int) -> dict[str, float]:
+    """Time events that find an entry in 20 and in 180 of 200 tables, and lack what it asks for."""
+    few, many, n_tables = 20, 180, 200
+    times = []
+    for n in (few, many):
+        texts = [f"a{i} = {1 if i < n else 2} AND b{i % 5} > 3" for i in range(n_tables)]
+        events = {f"a{i}": np.ones(_EVENTS, np.int64) for i in range(n_tables)}
+        times.append(_per_event(texts, events, _ALL_TABLES, repeats))
+    return {"look": (times[1] - times[0]) / (many - few)}
+
+
 def _measure_check(repeats: int) -> dict[str, float]:
-    """Time events that find 1,000 and 9,000 entries under one key, none of which holds."""
+    """Time events that find 1,000 and 9,000 entries under one key, none of which holds.
+
+    They are planned for events of which all hold but for the key.
+    """
     few, many = 1000, 9000
+    ys = [f"y{i}" for i in range(7)]
+    sample = {"k": np.arange(1, 50)} | {name: np.full(49, 100) for name in ("x", "z", *ys)}
     times = []
     for n in (few, many):
         texts = [f"k = 1 AND x > {i % 25} AND y{i % 7} > {i % 20} AND z > 5" for i in range(n)]
         texts += [f"k = {i} AND x > 60 AND y{i % 7} > 60 AND z > 60" for i in range(2, 50)]
         events = {"k": np.ones(_EVENTS, np.int64), "x": np.full(_EVENTS, -1)}
-        times.append(_per_event(texts, events, _NO_BITMAPS, repeats))
+        times.append(_per_event(texts, events, _NO_BITMAPS, repeats, sample))
     return {"check": (times[1] - times[0]) / (many - few)}
 
 
@@ -95,9 +113,16 @@ def _measure_bitmaps(repeats: int) -> dict[str, float]:
     return {"word": with_two - 2 * band, "band": band}
 
 
-def _per_event(texts: list[str], events: dict[str, Any], costs: Costs, repeats: int) -> float:
+def _per_event(
+    texts: list[str],
+    events: dict[str, Any],
+    costs: Costs,
+    repeats: int,
+    sample: dict[str, Any] | None = None,
+) -> float:
     """Return the nanoseconds a segment takes for an event, encoding apart; the least of some."""
-    segment = Segment.build(from_table(normalize_texts(pa.array(texts)).table), costs=costs)
+    known = None if sample is None else to_batch(pa.table(sample))
+    segment = Segment.build(from_table(normalize_texts(pa.array(texts)).table), known, costs)
     batch = Prepared(to_batch(pa.table(events)), segment.space)
     segment.candidates(batch)
     least = float("inf")
