@@ -55,9 +55,7 @@ class Backlogs:
         """Forget all of a subscription up to a number, whether in flight or not."""
         n = await self.storage.submit(schema.acknowledge_upto, found.no, seq)
         if found.consumer is not None:
-            for each in [each for each in found.consumer.in_flight if each <= seq]:
-                del found.consumer.in_flight[each]
-            found.consumer.resume()
+            found.consumer.forget([each for each in found.consumer.in_flight if each <= seq])
         found.pending -= n
         self.metrics.acknowledged += n
         return n
@@ -66,9 +64,7 @@ class Backlogs:
         """Forget notifications of a subscription by their numbers; return how many there were."""
         n = await self.storage.submit(schema.acknowledge, found.no, seqs)
         if found.consumer is not None:
-            for seq in seqs:
-                found.consumer.in_flight.pop(seq, None)
-            found.consumer.resume()
+            found.consumer.forget(set(seqs))
         found.pending -= n
         self.metrics.acknowledged += n
         return n

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tocsin.broker import schema
@@ -92,7 +92,10 @@ class Consumer:
         found = self.subscription
         while self._may_send and found.consumer is self:
             most = min(_PAGE, self.window - len(self.in_flight))
-            last, self._is_rewound = found.last_seq, False
+            last = found.last_seq
+            if self._is_rewound:  # what was acknowledged before that is on disk then
+                self._is_rewound = False
+                await self.broker.storage.submit(schema.acknowledge, found.no, [])
             rows = await self.broker.storage.read(schema.page, found.no, self._cursor, most)
             if found.consumer is not self:
                 return
@@ -137,6 +140,11 @@ class Consumer:
             if seq > self._cursor:  # rewound: it may be read before the disk has forgotten it
                 self._done.add(seq)
 
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Forget what was acknowledged without this session, as far as it is in flight."""
+        self._forget([seq for seq in seqs if seq in self.in_flight])
+        self.resume()
+
     def acknowledge(self, seq: int) -> bool:
         """Acknowledge one notification; whether it was in flight."""
         if seq not in self.in_flight:
@@ -151,13 +159,11 @@ class Consumer:
 
         Where it is not in flight, its number says how far.
         """
-        gone, is_here = [], seq in self.in_flight
-        for each in self.in_flight:  # in the order in which they were sent
-            if each > seq and not is_here:
-                break
-            gone.append(each)
-            if each == seq:
-                break
+        gone = list(self.in_flight)  # in the order in which they were sent
+        if seq in self.in_flight:
+            gone = gone[: gone.index(seq) + 1]
+        else:
+            gone = [each for each in gone if each <= seq]
         self._forget(gone)
         if gone:
             self.broker.acknowledge(self.subscription, gone)

@@ -6,7 +6,7 @@ where it is transient, its one reader where it is durable. Used within the event
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -50,6 +50,9 @@ class Reader(Protocol):
 
     def rewind(self) -> None:
         """Begin again with the oldest."""
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Forget what was acknowledged without it."""
 
     def detach(self) -> None:
         """Stop."""
