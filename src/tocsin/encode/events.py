@@ -123,8 +123,10 @@ def to_batch(events: object, event_type: EventType | None = None) -> EventBatch:
     """Take events in any of the forms we know."""
     if isinstance(events, EventBatch):
         return events
-    if isinstance(events, pa.RecordBatch | pa.Table):
-        return EventBatch(_ArrowSource(pa.table(events)), event_type)
+    if isinstance(events, pa.RecordBatch):
+        events = pa.Table.from_batches([events])
+    if isinstance(events, pa.Table):
+        return EventBatch(_ArrowSource(events), event_type)
     if isinstance(events, Mapping):
         raise ArgumentError("match_batch takes many events; use match for one mapping")
     if any(hasattr(events, f"__{name}__") for name in _FRAMES):

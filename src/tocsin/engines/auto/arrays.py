@@ -157,13 +157,13 @@ class Clusters(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some events of a batch: as bits which attributes they have, and cells by attribute.
+    """Some events of a batch: as bits which attributes they have, and codes by attribute.
 
     `begin` and `end` say where their values stand, by attribute, among those that are present.
     """
 
     bits: Numbers
-    cells: Cells
+    codes: Codes
     begin: Integers
     end: Integers
 

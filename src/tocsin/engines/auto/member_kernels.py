@@ -72,12 +72,18 @@ def find_asked(entries: Words, n_attributes: int, asked: Numbers) -> None:
 
 @inlined
 def _fill_block(
-    block: Block, start: Integers, event: Cells, cell: Cells, first: Scalar, last: Scalar
+    coding: Coding,
+    block: Block,
+    start: Integers,
+    event: Cells,
+    cell: Cells,
+    first: Scalar,
+    last: Scalar,
 ) -> None:
-    """Write the cells of the events of a block, and as bits which attributes they have."""
-    bits, cells, begin, end = block
+    """Write the codes of the events of a block, and as bits which attributes they have."""
+    bits, codes, begin, end = block
     n_attributes, n_words = len(end), block_words(len(end))
-    size = len(cells) // max(n_attributes, 1)
+    size = len(codes) // max(n_attributes, 1)
     none = min(n_attributes, 0xFFFF)
     for i in range(len(bits)):
         bits[i] = 0
@@ -87,9 +93,10 @@ def _fill_block(
         word, bit = a >> 5, np.uint32(1) << np.uint32(a & 31)
         i, stop = end[a], start[a + 1]
         begin[a] = i
+        n_cells, is_exact = coding.n_cells[a], coding.is_exact[a]
         while i < stop and event[i] < last:
             row = np.int64(event[i]) - first
-            cells[a * size + row] = cell[i]
+            codes[a * size + row] = _code(np.int64(cell[i]), n_cells, is_exact)
             bits[row * n_words + word] |= bit
             i += 1
         end[a] = i
@@ -109,6 +116,7 @@ def _find_member(
     m: Scalar,
     block: Block,
     event: Cells,
+    cell: Cells,
     rows: Any,
     found: Clusters,
 ) -> Scalar:
@@ -116,13 +124,13 @@ def _find_member(
 
     `rows` are the first event and the one after the last; `found.member` are rows of the block.
     """
-    bits, cells, begin, end = block
+    bits, codes, begin, end = block
     found_start, found_end, found_row = found
     first, last = rows
     attribute = keys.member_attribute[m]
     key = keys.base[f] + keys.member_offset[m]
     start, digits, place = keys.start, coding.digit, keys.member_digit[m]
-    size, n_words = len(cells) // max(len(end), 1), block_words(len(end))
+    size, n_words = len(codes) // max(len(end), 1), block_words(len(end))
     n_cells: Scalar = np.int64(0)
     shift: Scalar = np.int64(0)
     is_exact: Scalar = True
@@ -138,12 +146,13 @@ def _find_member(
         row, digit = at, np.int64(0)
         if attribute >= 0:
             if is_sparse:
-                row = np.int64(event[begin[attribute] + at]) - first
-            cell = np.int64(cells[attribute * size + row])
-            if not is_sparse:
+                of = begin[attribute] + at
+                row = np.int64(event[of]) - first
+                code = _code(np.int64(cell[of]), n_cells, is_exact)
+            else:
                 word = bits[row * n_words + (attribute >> 5)]
-                cell *= np.int64((word >> np.uint32(attribute & 31)) & np.uint32(1))
-            code = _code(cell, n_cells, is_exact)
+                code = np.int64(codes[attribute * size + row])
+                code *= np.int64((word >> np.uint32(attribute & 31)) & np.uint32(1))
             digit = (code - 2) >> shift
             if is_point:
                 digit = np.int64(digits[place + code])
@@ -197,9 +206,9 @@ def _sift(
     their checks will need is on its way.
     """
     run_start, run_end, run_row = runs
-    bits, cells, _, end = block
+    bits, codes, _, end = block
     entry, name = likely
-    size, n_words = np.int64(len(cells) // max(len(end), 1)), block_words(len(end))
+    size, n_words = np.int64(len(codes) // max(len(end), 1)), block_words(len(end))
     n_hit, is_short = np.int64(0), n_words == SHORT
     for r in range(n_runs):  # no branch depends on what is found
         i, row = run_start[r], run_row[r]
@@ -220,14 +229,13 @@ def _sift(
             n += 1
             pair = np.int64(asked[at])
             prefetch_row(entries, at)
-            prefetch_row(cells, (pair & 0xFFFF) * size + row)
-            prefetch_row(cells, (pair >> 16) * size + row)
+            prefetch_row(codes, (pair & 0xFFFF) * size + row)
+            prefetch_row(codes, (pair >> 16) * size + row)
     return n
 
 
 @inlined
 def _settle(
-    coding: Coding,
     entries: Words,
     block: Block,
     likely: Any,
@@ -238,23 +246,21 @@ def _settle(
 ) -> Scalar:
     """Check what is likely; return where the next pair goes, or -1 when there is no room."""
     entry, name = likely
-    bits, cells, _, end = block
+    bits, codes, _, end = block
     pair_event, pair_number = pairs
-    n_cells, is_exact = coding.n_cells, coding.is_exact
-    size, n_words = len(cells) // max(len(end), 1), block_words(len(end))
+    size, n_words = len(codes) // max(len(end), 1), block_words(len(end))
     if n + n_likely > len(pair_event):
         return np.int64(-1)
     for at in range(n_likely):
         word, rest, event = entries[entry[at], 0], entries[entry[at], 1], name[at]
         a, b = np.int64(word & np.uint64(0xFFFF)), np.int64(word >> np.uint64(48))
-        cell, cell2 = np.int64(0), np.int64(0)
+        code, code2 = np.uint16(0), np.uint16(0)
         if (bits[event * n_words + (a >> 5)] >> np.uint32(a & 31)) & np.uint32(1):
-            cell = np.int64(cells[a * size + event])
+            code = codes[a * size + event]
         if (bits[event * n_words + (b >> 5)] >> np.uint32(b & 31)) & np.uint32(1):
-            cell2 = np.int64(cells[b * size + event])
-        code, code2 = _code(cell, n_cells[a], is_exact[a]), _code(cell2, n_cells[b], is_exact[b])
-        distance = np.uint16(np.uint16(code) - np.uint16(word >> np.uint64(16)))
-        distance2 = np.uint16(np.uint16(code2) - np.uint16(rest))
+            code2 = codes[b * size + event]
+        distance = np.uint16(code - np.uint16(word >> np.uint64(16)))
+        distance2 = np.uint16(code2 - np.uint16(rest))
         number = np.uint32(rest >> np.uint64(32))
         pair_event[n] = first + event
         pair_number[n] = (number & NUMBER) | (IS_OPEN if number > NUMBER else np.uint32(0))
@@ -269,7 +275,7 @@ def _make_block(size: Scalar, start: Integers) -> Any:
     n_attributes = len(start) - 1
     return Block(
         np.empty(size * block_words(n_attributes), np.uint32),
-        np.zeros(size * max(n_attributes, 1), np.int32),
+        np.zeros(size * max(n_attributes, 1), np.uint16),
         np.empty(n_attributes, np.int64),
         start[:-1].copy(),
     )
@@ -307,17 +313,17 @@ def match_members(
     n = np.int64(0)
     for first in range(0, n_events, size):
         rows = (first, min(first + size, n_events))
-        _fill_block(block, start, event, cell, rows[0], rows[1])
+        _fill_block(coding, block, start, event, cell, rows[0], rows[1])
         n_likely = np.int64(0)
         last_member = keys.member_start[f + 1] - 1
         for m in range(keys.member_start[f], last_member + 1):
-            n_found = _find_member(coding, keys, f, m, block, event, rows, found)
+            n_found = _find_member(coding, keys, f, m, block, event, cell, rows, found)
             k, i = np.int64(0), np.int64(0)
             while k < n_found or (m == last_member and n_likely > 0):
                 n_runs, k, i = _cut(found, n_found, k, i, runs, asked)
                 n_likely = _sift(asked, entries, block, runs, n_runs, masks, likely, n_likely)
                 if n_likely >= _SETTLED or (m == last_member and k == n_found):
-                    n = _settle(coding, entries, block, likely, n_likely, first, pairs, n)
+                    n = _settle(entries, block, likely, n_likely, first, pairs, n)
                     n_likely = np.int64(0)
                 if n < 0:
                     return -1

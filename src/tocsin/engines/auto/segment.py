@@ -35,7 +35,7 @@ _GROUP_TO = 32
 """Up to how many matches an event it pays to order a batch: they have to be put back."""
 _MEMBERS_FROM = 64
 """From how many events, and members of a family, on these are taken one after the other."""
-_MEMBER_EVENTS = 2048
+_MEMBER_EVENTS = 4096
 """How many events are met with all members at a time."""
 _BITMAP_EVENTS = 2048
 """How many events are met with all words of the bitmaps at a time."""
