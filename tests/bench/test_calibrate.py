@@ -27,6 +27,7 @@ def test_the_table_shows_measured_and_used_costs() -> None:
     assert [line.split()[0] for line in result.output.splitlines()[1:]] == [
         "probe",
         "family",
+        "look",
         "check",
         "word",
         "band",
