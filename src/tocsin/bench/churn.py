@@ -38,6 +38,7 @@ from tocsin.bench.steps import Progress, Steps
 from tocsin.bench.writer import Ids, Writer
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
+from tocsin.warm import warm_up
 from tocsin.workloads import Workload, workload
 
 _WITNESSES = 4
@@ -178,7 +179,9 @@ def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
 
 
 def _rehearse(chosen: Workload, churn: Churn) -> None:
-    """Compile what changes need, on a small matcher: matches between changes of every kind."""
+    """Compile what changes need, on small matchers: matches between changes of every kind."""
+    if churn.engine == "auto":
+        warm_up()
     n = min(churn.subscriptions, 1000)
     matcher = Matcher(chosen.event_type, engine=churn.engine)
     matcher.subscribe_rows(chosen.subscription_rows(n, churn.seed))

@@ -168,7 +168,8 @@ def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
         for strategy, rates in (("dynamic", (100, 40, 95)), ("no change", (100, 40, 20)))
         for at, rate in zip((0.0, 0.5, 1.0), rates, strict=True)
     ]
-    assert adaptivity._recovery(rows) == (0.95, 0.2)
+    rows.append({"strategy": "built anew", "replaced": 1.1, "events_per_s": 97})
+    assert adaptivity._recovery(rows) == (0.95, 0.2, 0.97)
 
 
 # All of it.

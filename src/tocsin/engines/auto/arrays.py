@@ -171,11 +171,13 @@ class Block(NamedTuple):
 class Chains(NamedTuple):
     """What is recent: entries under prefixes, in chains of blocks that grow at their ends.
 
-    The blocks of prefix p begin with `head[p]`, and b is followed by `following[b]`; -1 is none.
-    A block has `IN_BLOCK` entries. Of the i-th, `bounds[4 * i]` and on are where the ranges of its
-    two conditions begin and end among the codes of all attributes (see `Slots`); `number[i]` is its
-    conjunction, or `NO_NUMBER`. Only what is written later ever changes for a reader: a number that
-    it does not know, or a block of such.
+    A prefix p has two: the chain 2 p of points, entries whose two conditions are of one code each,
+    and 2 p + 1 of ranges, all others. Chain c begins with block `head[c]`, and b is followed by
+    `following[b]`; -1 is none. A block has `IN_BLOCK` entries. `number[IN_BLOCK * b + i]` is the
+    conjunction of the i-th, or `NO_NUMBER`; `bounds[4 * IN_BLOCK * b]` and on are, among the codes
+    of all attributes (see `Slots`), two for each point, and four for two ranges, where each begins
+    and ends. Only what is written later ever changes for a reader: a number that it does not know,
+    or a block of such.
     """
 
     head: Cells

@@ -414,7 +414,7 @@ def add_to_chains(
     used: Cells,
     n_blocks: int,
 ) -> Any:
-    """Add entries to the chains of their prefixes, their numbers plus the first one.
+    """Add entries to the chains of their prefixes (see `Chains`), their numbers plus the first one.
 
     Those of prefix p are `start[p] : start[p + 1]`; the codes of attribute a start at
     `code_start[a]`. `tail` is the last block of each chain, `used` how much of it is. There is
@@ -424,23 +424,29 @@ def add_to_chains(
     n, one = np.int64(n_blocks), np.uint32(1)
     for p in range(len(start) - 1):
         for i in range(np.int64(start[p]), np.int64(start[p + 1])):
-            if tail[p] < 0 or used[p] == IN_BLOCK:
-                if tail[p] < 0:
-                    head[p] = n
-                else:
-                    following[tail[p]] = n
-                tail[p], used[p] = n, 0
-                n += 1
-            at = np.int64(tail[p]) * IN_BLOCK + used[p]
             word, rest = entries[i, 0], entries[i, 1]
+            width = np.uint32(np.uint16(word >> np.uint64(32)))
+            width2 = np.uint32(np.uint16(rest >> np.uint64(16)))
+            c = 2 * p + np.int64(width + width2 > 0)
+            if tail[c] < 0 or used[c] == IN_BLOCK:
+                if tail[c] < 0:
+                    head[c] = n
+                else:
+                    following[tail[c]] = n
+                tail[c], used[c] = n, 0
+                n += 1
+            at = np.int64(tail[c]) * IN_BLOCK
             low = code_start[word & np.uint64(0xFFFF)] + np.uint32(np.uint16(word >> np.uint64(16)))
             low2 = code_start[word >> np.uint64(48)] + np.uint32(np.uint16(rest))
-            bounds[4 * at] = low
-            bounds[4 * at + 1] = low + np.uint32(np.uint16(word >> np.uint64(32))) + one
-            bounds[4 * at + 2] = low2
-            bounds[4 * at + 3] = low2 + np.uint32(np.uint16(rest >> np.uint64(16))) + one
-            number[at] = np.uint32(rest >> np.uint64(32)) + np.uint32(first_number)
-            used[p] += 1
+            if c & 1:
+                place = 4 * (at + used[c])
+                bounds[place], bounds[place + 1] = low, low + width + one
+                bounds[place + 2], bounds[place + 3] = low2, low2 + width2 + one
+            else:
+                place = 4 * at + 2 * used[c]
+                bounds[place], bounds[place + 1] = low, low2
+            number[at + used[c]] = np.uint32(rest >> np.uint64(32)) + np.uint32(first_number)
+            used[c] += 1
     return n
 
 

@@ -46,6 +46,8 @@ from tocsin.jit import LANES, emit_block, inlined, inner, kernel, lowest_bit, pr
 
 _BLOCKS_AHEAD = 6
 """So many blocks of a chain are fetched ahead."""
+_IN_BOUNDS = 4 * IN_BLOCK
+"""How much of the bounds of a chain a block has."""
 _SETTLED = 256
 """How many pairs of a batch that is ordered are checked at a time."""
 SCAN_FROM = 8
@@ -391,16 +393,28 @@ def match(
 
 
 @inlined
-def _fill_masks(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, masks: Any) -> None:
-    """Write for each code of each attribute which of up to 64 events have a lower one.
+def _mark(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: Words) -> None:
+    """Write for each code of each attribute which of up to 64 events have it.
 
     The codes of attribute a start at `starts[a]`, with one place more than there are codes.
     """
-    equal, below = masks
     for event in range(first, last):
         bit = np.uint64(1) << np.uint64(event - first)
         for a in range(len(starts) - 1):
             equal[starts[a] + np.uint32(codes[event, a])] |= bit
+
+
+@inlined
+def _unmark(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: Words) -> None:
+    """Take back what `_mark` wrote."""
+    for event in range(first, last):
+        for a in range(len(starts) - 1):
+            equal[starts[a] + np.uint32(codes[event, a])] = np.uint64(0)
+
+
+@inlined
+def _sum_up(starts: Numbers, equal: Words, below: Words) -> None:
+    """Write for each code which events have a lower one, given which have it, and unmark these."""
     for a in range(len(starts) - 1):
         lower = np.uint64(0)
         for i in range(np.uint64(starts[a]), np.uint64(starts[a + 1])):
@@ -570,7 +584,7 @@ def match_groups(
     n_codes = np.int64(0)
     if len(slots.of_entry):
         n_codes = np.int64(slots.first[len(slots.first) - 1])
-    masks = (np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64))
+    equal, below = np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64)
     row = np.empty(codes.shape[1], np.int32)
     n, settled, at = np.int64(0), np.int64(0), np.int64(0)
     while at < len(order):
@@ -587,8 +601,9 @@ def match_groups(
         elif n_codes > 0 and masked < (end - at) * (probes + (last - first) * per_entry):
             while at < end and n >= 0:
                 stop = min(at + 64, end)
-                _fill_masks(codes, at, stop, slots.first, masks)
-                n = _scan_masks(stream, entries, slots, (first, last), masks[1], at, pairs, n)
+                _mark(codes, at, stop, slots.first, equal)
+                _sum_up(slots.first, equal, below)
+                n = _scan_masks(stream, entries, slots, (first, last), below, at, pairs, n)
                 at = stop
         while at < end and n >= 0:
             n_clusters = _find_members(
@@ -602,50 +617,102 @@ def match_groups(
 
 
 @inlined
-def _scan_chain(
+def _fetch_chain(chains: Chains, chain: Scalar) -> None:
+    """Ask for the first blocks of a chain."""
+    _, following, bounds, _ = chains
+    block = np.int64(chains.head[chain])
+    for _ in range(_BLOCKS_AHEAD):
+        if block < 0:
+            return
+        prefetch_row(bounds, _IN_BOUNDS * block)
+        block = np.int64(following[block])
+
+
+@inlined
+def _block_ahead(chains: Chains, chain: Scalar) -> Scalar:
+    """Return the first block of a chain that `_fetch_chain` does not ask for, or -1."""
+    block = np.int64(chains.head[chain])
+    for _ in range(_BLOCKS_AHEAD):
+        if block >= 0:
+            block = np.int64(chains.following[block])
+    return block
+
+
+@inlined
+def _add_pairs(
+    stream: Stream, number: Scalar, mask: Scalar, at: Scalar, pairs: Any, n: Scalar
+) -> Scalar:
+    """Add a pair for each event of a mask, of those from `at` on.
+
+    Returns where the next pair goes, or -1 when there is no room; see `_settle`.
+    """
+    pair_event, pair_number = pairs
+    prefetch_row(stream.start, np.int64(number & NUMBER))
+    while mask:
+        if n == len(pair_event):
+            return np.int64(-1)
+        pair_event[n] = at + lowest_bit(mask)
+        pair_number[n] = number
+        mask &= mask - np.uint64(1)
+        n += 1
+    return n
+
+
+@inlined
+def _scan_points(
     stream: Stream,
     chains: Chains,
-    block: Scalar,
+    chain: Scalar,
+    limit: Scalar,
+    equal: Words,
+    at: Scalar,
+    pairs: Any,
+    n: Scalar,
+) -> Scalar:
+    """Meet a chain of points with up to 64 events, from the one at `at` on; see `_add_pairs`."""
+    head, following, bounds, numbers = chains
+    block, ahead = np.int64(head[chain]), _block_ahead(chains, chain)
+    while block >= 0 and n >= 0:
+        if ahead >= 0:
+            prefetch_row(bounds, _IN_BOUNDS * ahead)
+            ahead = np.int64(following[ahead])
+        first = np.uint64(_IN_BOUNDS * block)
+        for i in range(np.uint64(IN_BLOCK)):
+            place = first + i + i
+            mask = equal[bounds[place]] & equal[bounds[place + np.uint64(1)]]
+            if mask != 0:
+                number = numbers[np.uint64(IN_BLOCK * block) + i]
+                if number & NUMBER < limit and n >= 0:
+                    n = _add_pairs(stream, number, mask, at, pairs, n)
+        block = np.int64(following[block])
+    return n
+
+
+@inlined
+def _scan_ranges(
+    stream: Stream,
+    chains: Chains,
+    chain: Scalar,
     limit: Scalar,
     below: Words,
     at: Scalar,
     pairs: Any,
     n: Scalar,
 ) -> Scalar:
-    """Meet the entries of a chain with up to 64 events, from the one at `at` on.
-
-    Returns where the next pair goes, or -1 when there is no room; see `_settle`.
-    """
-    _, following, bounds, numbers = chains
-    pair_event, pair_number = pairs
-    ahead = block
-    for _ in range(_BLOCKS_AHEAD):
+    """Meet a chain of ranges with up to 64 events, from the one at `at` on; see `_add_pairs`."""
+    head, following, bounds, numbers = chains
+    block, ahead = np.int64(head[chain]), _block_ahead(chains, chain)
+    while block >= 0 and n >= 0:
         if ahead >= 0:
+            prefetch_row(bounds, _IN_BOUNDS * ahead)
+            prefetch_row(bounds, _IN_BOUNDS * ahead + _IN_BOUNDS // 2)
             ahead = np.int64(following[ahead])
-            prefetch_row(bounds, 4 * IN_BLOCK * ahead)
-            prefetch_row(bounds, 4 * IN_BLOCK * ahead + 2 * IN_BLOCK)
-    while block >= 0:
-        if ahead >= 0:
-            ahead = np.int64(following[ahead])
-            prefetch_row(bounds, 4 * IN_BLOCK * ahead)
-            prefetch_row(bounds, 4 * IN_BLOCK * ahead + 2 * IN_BLOCK)
         for i in range(np.uint64(block * IN_BLOCK), np.uint64((block + 1) * IN_BLOCK)):
             first = np.uint64(4) * i
             mask = below[bounds[first + np.uint64(1)]] ^ below[bounds[first]]
             mask &= below[bounds[first + np.uint64(3)]] ^ below[bounds[first + np.uint64(2)]]
-            if mask == 0:
-                continue
-            if numbers[i] & NUMBER >= limit:
-                continue
-            prefetch_row(stream.start, np.int64(numbers[i] & NUMBER))
-            while mask:
-                event = at + lowest_bit(mask)
-                mask &= mask - np.uint64(1)
-                if n == len(pair_event):
-                    return np.int64(-1)
-                pair_event[n] = event
-                pair_number[n] = numbers[i]
-                n += 1
+            if mask != 0 and numbers[i] & NUMBER < limit and n >= 0:
+                n = _add_pairs(stream, numbers[i], mask, at, pairs, n)
         block = np.int64(following[block])
     return n
 
@@ -666,24 +733,32 @@ def match_chains(
     """Write pairs for what is recent, numbers below a limit; return how many, -1 if too many.
 
     Events are ordered by prefix as for `match_groups`; the codes of attribute a start at
-    `code_start[a]`.
+    `code_start[a]`. Most of what is asked is one value: then it need only be known which events
+    have a code, and not which have a lower one.
     """
     pairs = (pair_event, pair_number)
     n_codes = np.int64(code_start[len(code_start) - 1])
-    masks = (np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64))
+    equal, below = np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64)
     row = np.empty(codes.shape[1], np.int32)
     n, settled, at = np.int64(0), np.int64(0), np.int64(0)
     while at < len(order):
         if n - settled >= _SETTLED:
             n = settled = _settle(stream, codes, rows, row, order, pairs, settled, n)
         prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
-        block = np.int64(chains.head[prefix]) if prefix >= 0 else np.int64(-1)
-        if block < 0:
+        if end < len(order) and prefix_of[end] >= 0:
+            _fetch_chain(chains, 2 * prefix_of[end])
+            _fetch_chain(chains, 2 * prefix_of[end] + 1)
+        if prefix < 0 or max(chains.head[2 * prefix], chains.head[2 * prefix + 1]) < 0:
             at = end
         while at < end:
             stop = min(at + 64, end)
-            _fill_masks(codes, at, stop, code_start, masks)
-            n = _scan_chain(stream, chains, block, limit, masks[1], at, pairs, n)
+            _mark(codes, at, stop, code_start, equal)
+            n = _scan_points(stream, chains, 2 * prefix, limit, equal, at, pairs, n)
+            if chains.head[2 * prefix + 1] < 0:
+                _unmark(codes, at, stop, code_start, equal)
+            elif n >= 0:
+                _sum_up(code_start, equal, below)
+                n = _scan_ranges(stream, chains, 2 * prefix + 1, limit, below, at, pairs, n)
             if n < 0:
                 return -1
             at = stop

@@ -114,12 +114,12 @@ class Recent:
         keys, f = beside.layout.keys, beside.layout.grouped
         prefix = keys.prefix[keys.prefix_start[f] : keys.prefix_start[f + 1]]
         n_prefixes = int(np.prod(beside.coding.n_digits[prefix]))
-        self._tail = np.full(n_prefixes, -1, np.int32)
-        self._used = np.zeros(n_prefixes, np.int32)
+        self._tail = np.full(2 * n_prefixes, -1, np.int32)
+        self._used = np.zeros(2 * n_prefixes, np.int32)
         self._ids = np.empty(1024, np.int32)
         self._stream = Stream(np.empty(1024, np.uint32), np.empty(8192, np.uint16))
         self._chains = Chains(
-            np.full(n_prefixes, -1, np.int32),
+            np.full(2 * n_prefixes, -1, np.int32),
             np.empty(0, np.int32),
             np.empty(0, np.uint16),
             np.empty(0, np.uint32),
