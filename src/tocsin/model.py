@@ -42,6 +42,7 @@ _KINDS_BY_PYTHON_TYPE: dict[Any, Kind] = {
     bool: Kind.BOOLEAN,
     dt.datetime: Kind.TIMESTAMP,
 }
+_USUAL: dict[Kind, type] = {Kind.INTEGER: int, Kind.FLOAT: float}
 
 
 class EventType:
@@ -54,7 +55,7 @@ class EventType:
     too; their kind is then taken from each value.
     """
 
-    __slots__ = ("_attributes", "name")
+    __slots__ = ("_attributes", "listed", "name")
 
     def __init__(
         self, name: str, attributes: Mapping[str, object] | None = None, /, **more: object
@@ -62,6 +63,13 @@ class EventType:
         self.name = name
         declared = {**(attributes or {}), **more}
         self._attributes = MappingProxyType({k: _to_kind(k, v) for k, v in declared.items()})
+        self.listed: tuple[tuple[str, Kind, Any, bool], ...] = tuple(
+            (k, kind, _USUAL.get(kind), "." in k) for k, kind in self._attributes.items()
+        )
+        """Each attribute: its kind, the class that its numbers usually have, whether it is a path.
+
+        So that single events are soon checked.
+        """
 
     @property
     def attributes(self) -> Mapping[str, Kind]:

@@ -213,6 +213,19 @@ def test_more_pairs_than_there_is_room_for_are_all_found(monkeypatch: pytest.Mon
     assert held.check(events) > 4 * 100
 
 
+def test_with_many_tables_it_pays_to_order_batches_that_match_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
+    texts = [f"a = {i % 3} AND b = {i % 2} AND c{i % 25} = {i % 7}" for i in range(6 * 25 * 7 * 2)]
+    held = Held(texts, costs=NO_BITMAPS)
+    names = ("a", "b", *(f"c{i}" for i in range(25)))
+    events = pa.table({name: [i % 2 for i in range(200)] for name in names})
+    for _ in range(2):  # without and with an idea of how many there are
+        assert held.segment.groups(200)
+        assert held.check(events) > 20 * 200
+
+
 # Member by member.
 
 
@@ -372,6 +385,27 @@ def test_an_event_that_matches_all_asks_no_room_for_a_batch_of_such(costs: Costs
     found = held.segment.candidates(Prepared(events, held.segment.space))
     assert not len(found.found)
     assert rooms.most <= 1 << 20
+
+
+class Uneven(Rooms):
+    """Rooms that are larger than asked for, some more so; what was not asked for is watched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rests: list[Any] = []
+
+    def take(self, n: int, dtype: Any) -> Any:
+        room = np.full((3 if np.dtype(dtype) == np.int32 else 1) * n + 999, 77, dtype)
+        self.rests.append(room[-999:])
+        return room[:-999]
+
+
+@pytest.mark.parametrize("costs", [NO_BITMAPS, ALL_BITMAPS], ids=["tables", "bitmaps"])
+def test_rooms_of_different_sizes_are_not_written_over(costs: Costs) -> None:
+    held = Held([f"x < {i} AND y <> {i}" for i in range(1_000)], costs=costs)
+    held.segment.rooms = rooms = Uneven()
+    assert held.check(pa.table({"x": [-1] * 300, "y": [-1] * 300})) == 300_000
+    assert all((rest == 77).all() for rest in rooms.rests)
 
 
 # Bitmaps.

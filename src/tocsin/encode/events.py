@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -453,16 +453,18 @@ _SMALL = 1 << 62
 
 def check_event(event: object, event_type: EventType | None) -> Mapping[str, object]:
     """Refuse an event that is no mapping, or whose values do not fit what is declared."""
-    if not isinstance(event, Mapping):
+    if event.__class__ is not dict and not isinstance(event, Mapping):
         raise EventError(f"an event must be a mapping, not {event!r}")
+    found: Any = event
     if event_type is not None:
-        for attribute, kind in event_type.attributes.items():
-            value = lookup(event, attribute) if "." in attribute else event.get(attribute)
-            if value.__class__ is int and kind is Kind.INTEGER and -_SMALL < value < _SMALL:
+        get, get_path = found.get, cast("Any", lookup)
+        for attribute, kind, usual, is_path in event_type.listed:
+            value = get_path(found, attribute) if is_path else get(attribute)
+            if value.__class__ is usual and (usual is float or -_SMALL < value < _SMALL):
                 continue  # as most are
-            if value is not None and not (value.__class__ is float and kind is Kind.FLOAT):
+            if value is not None:
                 check_value(value, attribute, kind)
-    return event
+    return found  # type: ignore[no-any-return]
 
 
 def check_value(

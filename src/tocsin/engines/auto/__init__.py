@@ -145,7 +145,8 @@ class Version:
         found: dict[int, None] = {}
         for segment, _ in self.segments:
             ids = segment.match_one(event)
-            found.update(dict.fromkeys(ids[self._deaths[ids] < _LATEST - self._time].tolist()))
+            if len(ids):
+                found.update(dict.fromkeys(ids[self._deaths[ids] < _LATEST - self._time].tolist()))
         return list(found)
 
 

@@ -63,7 +63,7 @@ class RecentView:
             pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
             n_pairs = self._match(*ordered.rows, ordered.order, ordered.prefix_of, *pairs)
             if n_pairs >= 0:
-                return spread(pairs, n_pairs, n, base)
+                return spread(pairs, n_pairs, n, base, beside.rooms)
             room *= 4
 
     def _match(self, *given: NDArray[Any]) -> int:

@@ -31,8 +31,12 @@ from tocsin.jit import LANES
 
 _GROUP_FROM = 2048
 """From how many events on a batch is ordered before it is matched."""
-_GROUP_TO = 32
-"""Up to how many matches an event it pays to order a batch: they have to be put back."""
+_GROUP_TO = 16, 4
+"""Up to how many matches an event it pays to order a batch, and how many more for each table.
+
+They have to be put back; but the more tables there are, the more it saves to look for many events
+at a time.
+"""
 _MEMBERS_FROM = 64
 """From how many events, and members of a family, on these are taken one after the other."""
 _MEMBER_EVENTS = 4096
@@ -83,8 +87,10 @@ class Segment:
         self.first_id = _first_of_run(ids)
         has_columns = len(layout.columns.window) > 0
         self._needs_cells = has_columns or not coding.is_exact.all()
+        self._no_cells = np.empty((0, max(len(coding.n_cells), 1)), np.int32)
         self._none_skipped = np.zeros(len(layout.keys.base), np.bool_)
         self._by_member = self._choose_by_member()
+        self._group_to = self._choose_group_to()
         self._last = (0, 1)  # how much the last batch found, of how many events: one value
         self._room = 1024
 
@@ -139,6 +145,12 @@ class Segment:
                 return f
         return -1
 
+    def _choose_group_to(self) -> int:
+        """Choose up to how many matches an event batches are ordered."""
+        start, f = self.layout.keys.member_start, self.layout.grouped
+        n_members = int(start[f + 1] - start[f]) if f >= 0 else 0
+        return _GROUP_TO[0] + _GROUP_TO[1] * n_members
+
     @property
     def stream(self) -> Stream:
         """The conditions, by conjunction."""
@@ -187,13 +199,16 @@ class Segment:
     def groups(self, n_events: int) -> bool:
         """Whether the next batch, of this size, is ordered."""
         n_found, n_tried = self._last
-        is_many = n_found > _GROUP_TO * n_tried
-        return n_events >= _GROUP_FROM and not is_many and self.layout.grouped >= 0
+        is_few = n_found <= self._group_to * n_tried
+        return n_events >= _GROUP_FROM and is_few and self.layout.grouped >= 0
 
     def _expect(self, n_events: int) -> int:
         """Return for how many matches to make room at first: a small batch says little."""
         n_found, n_tried = self._last
         return min(int(1.1 * n_events * n_found / n_tried), max(2 * n_found, _MOST_EXPECTED))
+
+    def _room_for_pairs(self, n: int) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+        return self.rooms.take(n, np.int32)[:n], self.rooms.take(n, np.uint32)[:n]
 
     def _find_by_event(
         self,
@@ -231,9 +246,9 @@ class Segment:
         n, layout = len(batch.events), self.layout
         coding, keys = self.coding, layout.keys
         rows, order, prefix_of = batch.ordered(coding, keys, layout.grouped, self._needs_cells)
-        room = 4 * n
+        room = max(4 * n, self._expect(n))
         while True:
-            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
+            pairs = self._room_for_pairs(room)
             n_pairs = kernels.match_groups(
                 coding,
                 layout.stream,
@@ -248,8 +263,13 @@ class Segment:
                 *pairs,
             )
             if n_pairs >= 0:
-                return spread(pairs, n_pairs, n, base)
+                return spread(pairs, n_pairs, n, base, self.rooms)
             room *= 4
+
+    @cached_property
+    def _has_open_bitmaps(self) -> bool:
+        """Whether the bitmaps leave anything to check."""
+        return bool(np.any(self.layout.bitmaps.number > NUMBER))
 
     @cached_property
     def _asked(self) -> NDArray[np.uint32]:
@@ -260,9 +280,9 @@ class Segment:
 
     def _find_by_member(self, batch: Prepared, base: int) -> Candidates:
         n, layout = len(batch.events), self.layout
-        room = 4 * n
+        room = max(4 * n, self._expect(n))
         while True:
-            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
+            pairs = self._room_for_pairs(room)
             n_pairs = member_kernels.match_members(
                 self.coding,
                 layout.keys,
@@ -278,7 +298,7 @@ class Segment:
                 break
             room *= 4
         event, number = self._close(batch, pairs[0][:n_pairs], pairs[1][:n_pairs])
-        return spread((event, number), len(event), n, base)
+        return spread((event, number), len(event), n, base, self.rooms)
 
     def _close(
         self, batch: Prepared, event: NDArray[np.int32], number: NDArray[np.uint32]
@@ -308,14 +328,15 @@ class Segment:
         for first in range(0, n, _BITMAP_EVENTS):
             last = min(first + _BITMAP_EVENTS, n)
             while True:
-                pairs = self.rooms.take(room, np.int32), self.rooms.take(room, np.uint32)
+                pairs = self._room_for_pairs(room)
                 n_pairs = bitmap_kernels.match_bitmaps(
                     layout.bitmaps, bands, rows, first, last, *pairs
                 )
                 if n_pairs >= 0:
                     break
                 room *= 4
-            n_pairs = kernels.close_pairs(layout.stream, rows, *pairs, n_pairs)
+            if self._has_open_bitmaps:
+                n_pairs = kernels.close_pairs(layout.stream, rows, *pairs, n_pairs)
             n_before = int(offsets[first])
             if n_before + n_pairs > len(out):
                 grown = self.rooms.take(2 * (n_before + n_pairs), np.uint32)
@@ -326,11 +347,14 @@ class Segment:
 
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the ids (perhaps repeated) that one event matches."""
-        cells = np.array(self.space.encode_event(event), np.int32).reshape(-1, 1)
-        rows = to_rows(self.coding, cells, needs_cells=self._needs_cells)
+        cells = self.space.encode_event(event)
+        if self._needs_cells or not cells:
+            rows = to_rows(self.coding, _as_column(cells), needs_cells=self._needs_cells)
+        else:  # codes are cells
+            rows = Rows(np.array([cells], np.uint16), self._no_cells)
         found = self._find_by_event(self._none_skipped, rows, 0)
         if len(self.layout.bitmaps.number):
-            found = join(found, self._find_in_bitmaps(cells, 0))
+            found = join(found, self._find_in_bitmaps(_as_column(cells), 0))
         numbers = found.found
         if self.is_patterned:
             numbers = self._pattern_checks.keep_one(event, numbers)
@@ -381,13 +405,22 @@ def join(a: Candidates, b: Candidates) -> Candidates:
 
 
 def spread(
-    pairs: tuple[NDArray[np.int32], NDArray[np.uint32]], n_pairs: int, n_events: int, base: int
+    pairs: tuple[NDArray[np.int32], NDArray[np.uint32]],
+    n_pairs: int,
+    n_events: int,
+    base: int,
+    rooms: Rooms,
 ) -> Candidates:
     """Put pairs in the order of events, each number plus a base."""
     offsets = np.zeros(n_events + 1, np.int64)
-    out = np.empty(n_pairs, np.uint32)
+    out = rooms.take(n_pairs, np.uint32)[:n_pairs]
     row_kernels.spread(*pairs, n_pairs, 0, n_events, base, offsets, out)
     return Candidates(offsets, out)
+
+
+def _as_column(cells: list[int]) -> NDArray[np.int32]:
+    """Return the cells of an event as those of a batch of one."""
+    return np.array(cells, np.int32).reshape(-1, 1)
 
 
 def _first_of_run(ids: NDArray[np.int32]) -> int | None:
