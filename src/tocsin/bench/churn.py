@@ -8,7 +8,9 @@ events a batch has. Leaves: a dictionary ready for JSON. The steps:
 3. match on while a second thread (`tocsin.bench.writer`) subscribes and unsubscribes, half and
    half, at the rate asked for or as near to it as it comes;
 4. check that what is found now is what a matcher built anew from the surviving subscriptions finds,
-   and that NumPy agrees.
+   and that NumPy agrees;
+5. match batches with the one built anew, which does not change: a machine whose speed drifts is
+   then not taken for a matcher that does. The unchanged rate is that of both times together.
 
 Every batch ends with a few witnesses: events made for subscriptions that are never removed. A batch
 whose answer misses one is an error, so that answers are watched during the change as well.
@@ -45,7 +47,8 @@ _WITNESSES = 4
 _POOL = 50_000
 """About as many events are generated; the batches are taken from them in turn."""
 _MOST_BATCHES = 20
-_UNCHANGED_SECONDS = 10.0
+_UNCHANGED_SECONDS = 5.0
+"""For so long nothing changes before, and as long after."""
 _REHEARSED = 100
 _CHECKED = 100
 """As many events are checked of each sort: of the workload, made for survivors, for the removed."""
@@ -79,11 +82,18 @@ class _Matched:
     batch_ns: list[int] = field(default_factory=list)
     elapsed_s: float = 0.0
 
+    def __add__(self, other: _Matched) -> _Matched:
+        return _Matched(self.batch_ns + other.batch_ns, self.elapsed_s + other.elapsed_s)
+
+    def rate(self, batch: int) -> float:
+        """Events a second."""
+        return batch * len(self.batch_ns) / self.elapsed_s
+
     def to_dict(self, batch: int) -> dict[str, Any]:
         return {
             "seconds": round(self.elapsed_s, 3),
             "batches": len(self.batch_ns),
-            "events_per_s": round(batch * len(self.batch_ns) / self.elapsed_s, 1),
+            "events_per_s": round(self.rate(batch), 1),
             "match_ms": _percentiles(self.batch_ns),
         }
 
@@ -137,6 +147,11 @@ class _Batches:
         done.elapsed_s = perf_counter() - began
         return done
 
+    def match_for(self, matcher: Matcher, seconds: float) -> _Matched:
+        """Match batches for so long."""
+        ending = perf_counter() + seconds
+        return self.match(matcher, lambda: perf_counter() < ending)
+
 
 def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
@@ -144,7 +159,7 @@ def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
     check_setting(churn.setting)
     if not all(each > 0 for each in (churn.rate, churn.seconds, churn.batch, churn.chunk)):
         raise ArgumentError("rate, seconds, batch and chunk must be positive")
-    steps = Steps(progress, 6)
+    steps = Steps(progress, 7)
     with one_core():
         steps.start("generate")
         batches = _Batches.of(chosen, churn)
@@ -154,8 +169,8 @@ def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
         matcher = load_matcher(chosen, churn.setting, steps).matcher
         _rehearse(chosen, churn)
         steps.start("match, unchanged")
-        ending = perf_counter() + min(_UNCHANGED_SECONDS, churn.seconds)
-        calm = batches.match(matcher, lambda: perf_counter() < ending)
+        for_s = min(_UNCHANGED_SECONDS, churn.seconds)
+        calm_before = batches.match_for(matcher, for_s)
         steps.finish()
         steps.start("match, changing")
         removable = np.setdiff1d(np.arange(churn.subscriptions), batches.witnesses)
@@ -165,9 +180,13 @@ def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
         after = _memory(matcher)
         steps.finish()
         steps.start("check")
-        checked = _check(matcher, chosen, churn, writer, batches.witnesses)
+        fresh, checked = _check(matcher, chosen, churn, writer, batches.witnesses)
+        steps.finish()
+        steps.start("match, unchanged")
+        calm_after = batches.match_for(fresh, for_s)
         steps.finish()
     memory = {"before": before, "after": after}
+    calm = {"before": calm_before, "after": calm_after}
     return _figures(churn, calm, busy, writer) | {
         "memory": memory,
         "peak_rss_mb": peak_rss_mb(),
@@ -218,11 +237,11 @@ def _rows(chosen: Workload, seed: int, number: int) -> pa.Table:
 
 def _check(
     matcher: Matcher, chosen: Workload, churn: Churn, writer: Writer, witnesses: Sequence[int]
-) -> int:
-    """Compare with a matcher built from the survivors, and with NumPy; return the events checked.
+) -> tuple[Matcher, int]:
+    """Compare with a matcher built from the survivors, and with NumPy.
 
-    A third of the events are of the workload, a third made for survivors, old and new, a third made
-    for subscriptions that are gone.
+    Returns that matcher, and how many events were compared. A third of them are of the workload, a
+    third made for survivors, old and new, a third made for subscriptions that are gone.
     """
     survivors = np.sort(np.append(writer.live, witnesses))
     if len(matcher) != len(survivors):
@@ -246,7 +265,7 @@ def _check(
     predicates = Predicates.of(rows)
     for at in range(0, len(events), _CHECKED_BY_NUMPY):
         check_event(events[at], found[at], satisfied[at], predicates)
-    return len(events)
+    return fresh, len(events)
 
 
 def _rows_of(survivors: Ids, chosen: Workload, churn: Churn, n_new: int) -> pa.Table:
@@ -270,8 +289,11 @@ def _percentiles(nanoseconds: Sequence[int]) -> dict[str, float] | None:
     }
 
 
-def _figures(churn: Churn, calm: _Matched, busy: _Matched, writer: Writer) -> dict[str, Any]:
-    unchanged, changing = calm.to_dict(churn.batch), busy.to_dict(churn.batch)
+def _figures(
+    churn: Churn, calm: Mapping[str, _Matched], busy: _Matched, writer: Writer
+) -> dict[str, Any]:
+    both = calm["before"] + calm["after"]
+    unchanged, changing = both.to_dict(churn.batch), busy.to_dict(churn.batch)
     achieved = writer.n_changes / writer.elapsed_s
     longest_match = changing["match_ms"]["max"]
     longest_change = max(writer.subscribe_ns + writer.unsubscribe_ns, default=0) / 1e6
@@ -293,7 +315,8 @@ def _figures(churn: Churn, calm: _Matched, busy: _Matched, writer: Writer) -> di
         "unsubscribed": len(writer.removed),
         "changes_per_s": round(achieved, 1),
         "kept_up": achieved >= _KEPT_UP * churn.rate,
-        "unchanged": unchanged,
+        "unchanged": unchanged
+        | {f"events_per_s_{when}": round(c.rate(churn.batch), 1) for when, c in calm.items()},
         "changing": changing
         | {
             "subscribe_ms": _percentiles(writer.subscribe_ns),
@@ -318,6 +341,10 @@ def render(result: Mapping[str, Any]) -> str:
         ("in a call", f"{result['chunk']:,}"),
         ("changes/s", f"{result['changes_per_s']:,}{asked}"),
         ("events/s", f"{busy['events_per_s']:,.0f}, unchanged {calm['events_per_s']:,.0f}"),
+        (
+            "  unchanged",
+            f"{calm['events_per_s_before']:,.0f} before, {calm['events_per_s_after']:,.0f} after",
+        ),
         ("ratio", f"{result['ratio']}"),
         ("batches", f"{result['batch']:,} events"),
         ("  unchanged", _in_words(calm["match_ms"])),
