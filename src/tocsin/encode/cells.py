@@ -186,10 +186,9 @@ class CellSpace:
         row = []
         for at, (name, is_path, known) in enumerate(self._memories):
             value = read_value(event, name) if is_path else event.get(name)
-            if value.__class__ in _REMEMBERED and value in known:
-                row.append(known[value])
-            else:
-                row.append(self._encode_new(at, event, known))
+            # what one thread remembers another may forget at any time
+            cell = known.get(value) if value.__class__ in _REMEMBERED else None
+            row.append(self._encode_new(at, event, known) if cell is None else cell)
         return row
 
     @cached_property

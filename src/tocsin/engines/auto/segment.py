@@ -207,7 +207,12 @@ class Segment:
         n_found, n_tried = self._last
         return min(int(1.1 * n_events * n_found / n_tried), max(2 * n_found, _MOST_EXPECTED))
 
-    def _room_for_pairs(self, n: int) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+    def _room_for_pairs(
+        self, n: int, keeps: bool = True
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+        """Return room for n pairs, `keeps` for such as will be needed again."""
+        if not keeps:
+            return np.empty(n, np.int32), np.empty(n, np.uint32)
         return self.rooms.take(n, np.int32)[:n], self.rooms.take(n, np.uint32)[:n]
 
     def _find_by_event(
@@ -246,9 +251,9 @@ class Segment:
         n, layout = len(batch.events), self.layout
         coding, keys = self.coding, layout.keys
         rows, order, prefix_of = batch.ordered(coding, keys, layout.grouped, self._needs_cells)
-        room = max(4 * n, self._expect(n))
+        room = expected = max(4 * n, self._expect(n))
         while True:
-            pairs = self._room_for_pairs(room)
+            pairs = self._room_for_pairs(room, room == expected)
             n_pairs = kernels.match_groups(
                 coding,
                 layout.stream,
@@ -280,9 +285,9 @@ class Segment:
 
     def _find_by_member(self, batch: Prepared, base: int) -> Candidates:
         n, layout = len(batch.events), self.layout
-        room = max(4 * n, self._expect(n))
+        room = expected = max(4 * n, self._expect(n))
         while True:
-            pairs = self._room_for_pairs(room)
+            pairs = self._room_for_pairs(room, room == expected)
             n_pairs = member_kernels.match_members(
                 self.coding,
                 layout.keys,
