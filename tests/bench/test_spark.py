@@ -1,4 +1,4 @@
-"""`bench spark`: a small run gives every figure; processor time is that of all processes."""
+"""`bench spark` and `bench transitions`: small runs give every figure, of all processes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tocsin
-from tocsin.bench import processes
+from tocsin.bench import processes, transitions
 from tocsin.bench.spark import render
 
 pytestmark = pytest.mark.skipif(
@@ -37,24 +38,46 @@ def test_time_and_memory_are_those_of_all_processes() -> None:
         assert meter.seconds() - before >= 0.25
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a Java runtime")
-def test_a_small_run_gives_every_figure() -> None:
+def run_benchmark(name: str, options: str) -> dict[str, Any]:
+    """Run a benchmark in a process of its own; return its figures."""
     source = str(Path(tocsin.__file__).parents[1])
     paths = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
-    options = "--subscriptions 3000 --events 6000 --join-events 3000 --memory-mb 1 --repeats 1"
     done = subprocess.run(
-        [sys.executable, "-m", "tocsin.cli", "bench", "spark", "--json", *options.split()],
+        [sys.executable, "-m", "tocsin.cli", "bench", name, "--json", *options.split()],
         env=dict(os.environ, PYTHONPATH=paths),
         capture_output=True,
         text=True,
         timeout=840,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a Java runtime")
+def test_a_small_run_gives_every_figure() -> None:
+    found = run_benchmark(
+        "spark",
+        "--subscriptions 3000 --events 6000 --join-events 3000 --memory-mb 1 --repeats 1",
+    )
     assert found["identity"]["cpu_s"] > 0
     assert found["match_to_identity"] > 0
     assert found["join"]["matches"] <= found["matches"]
     assert found["memory"]["workers"]
     assert "CPU-µs an event" in render(found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a Java runtime")
+def test_a_small_run_of_updates_is_told_beside_one_key_a_group() -> None:
+    found = run_benchmark(
+        "transitions",
+        "--publications 301 --subscriptions 100 --batch 500 --batches 1 --warm-up 0 --baseline 20",
+    )
+    assert found["updates_per_s"] > 0
+    assert 0 < found["jvm_us_per_update"] < found["cpu_us_per_update"]
+    assert {"baseline", "ratio", "state_commit_ms"} <= found.keys()
+    assert "CPU-µs an update" in transitions.render(found)

@@ -119,6 +119,8 @@ def start(cores: int, folder: Path) -> SparkSession:
         .config("spark.local.dir", str(folder))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.shuffle.partitions", str(2 * cores))
+        # With a limit in bytes, Spark adds up all columns of a batch again for every row of it.
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )

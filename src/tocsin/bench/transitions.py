@@ -3,8 +3,8 @@
 Enters: how many publications, subscriptions and updates, and the size of a micro-batch. Leaves: a
 dictionary ready for JSON. Publications are points of eight whole numbers from 0 to 999 that
 wander; a subscription asks for ranges of two of them. A first micro-batch brings all
-publications, then some of updates, all unmeasured, until the JVM has compiled what it runs. Then
-come the updates that are measured, through `ts.transitions` to no sink, the JVM and the Python
+publications, then some of updates, all unmeasured, until the JVM has compiled most of what it runs.
+Then come the updates that are measured, through `ts.transitions` to no sink, the JVM and the Python
 processes told apart, and what Spark says of its state store.
 
 The baseline is what Spark's own examples show: `transformWithState` with one group for each key,
@@ -39,8 +39,20 @@ if TYPE_CHECKING:
 
 _ATTRIBUTES = 8
 _VALUES = 1_000
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STREAMING = "spark.sql.streaming"
+_CLASSES = "org.apache.spark.sql.execution.streaming"
+_SETTINGS = {
+    f"{_STREAMING}.stateStore.providerClass": f"{_CLASSES}.state.RocksDBStateStoreProvider",
+    # What changed is written at each commit, not all that there is.
+    f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # The other manager starts a process for every file that it names on a local disk.
+    f"{_STREAMING}.checkpointFileManagerClass": (
+        f"{_CLASSES}.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""How Spark is set for both sides: as docs/spark.md advises."""
+_FILES = 2
+"""Files in a micro-batch: so many tasks read it."""
 _SCHEMA = "key long, n long, " + ", ".join(f"a{i} int" for i in range(_ATTRIBUTES))
 
 
@@ -51,12 +63,12 @@ class TransitionsSetting:
     publications: int = 100_000
     subscriptions: int = 100_000
     batch: int = 200_000
-    batches: int = 5
-    baseline_updates: int = 2_000
+    batches: int = 9
+    baseline_updates: int = 10_000
     width: int = 10
     cores: int = 2
     seed: int = 0
-    warm_up: int = 8
+    warm_up: int = 16
 
 
 @dataclass(frozen=True)
@@ -86,12 +98,14 @@ def run(setting: TransitionsSetting, progress: Progress | None = None) -> dict[s
     if min(setting.publications, setting.subscriptions, setting.batch, setting.batches) < 1:
         raise ArgumentError("this takes at least one publication, subscription and update")
     steps = Steps(progress, 6 if setting.baseline_updates else 4)
-    with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as place:
+        folder = Path(place)
         steps.start("build the store, start Spark")
         store = _build(setting, folder / "store")
         session = start(setting.cores, folder)
-        session.conf.set(_PROVIDER, _ROCKSDB)
+        for name, value in _SETTINGS.items():
+            session.conf.set(name, value)
+        session.conf.set("spark.sql.shuffle.partitions", setting.cores)
         steps.finish()
         try:
             result = _measure(session, setting, folder, store, steps)
@@ -223,9 +237,11 @@ def _run(session: SparkSession, folder: Path, name: str, of: Any, tables: list[p
     files = folder / name / "input"
     files.mkdir(parents=True, exist_ok=True)
     for table in tables:
-        waiting = folder / name / "waiting.parquet"
-        pq.write_table(table, waiting)
-        waiting.rename(files / f"{len(list(files.iterdir())):06}.parquet")
+        size = -(-len(table) // _FILES)
+        for first in range(0, size * _FILES, size):
+            waiting = folder / name / "waiting.parquet"
+            pq.write_table(table.slice(first, size), waiting)
+            waiting.rename(files / f"{len(list(files.iterdir())):06}.parquet")
     with processes.Meter() as meter:
         return _timed(session, folder / name, of, meter)
 
@@ -234,7 +250,7 @@ def _timed(session: SparkSession, folder: Path, of: Any, meter: processes.Meter)
     cpu, java, wall = meter.seconds(), meter.java_seconds(), perf_counter()
     events = (
         session.readStream.schema(_SCHEMA)
-        .option("maxFilesPerTrigger", 1)
+        .option("maxFilesPerTrigger", _FILES)
         .parquet(str(folder / "input"))
     )
     query = (

@@ -407,8 +407,11 @@ def bench_transitions(
     publications: Annotated[int, typer.Option(min=1, help="How many publications.")] = 100_000,
     subscriptions: Subscriptions = 100_000,
     batch: Annotated[int, typer.Option(min=1, help="Updates in a micro-batch.")] = 200_000,
-    batches: Annotated[int, typer.Option(min=1, help="How many micro-batches.")] = 5,
-    baseline: Annotated[int, typer.Option(min=0, help="Updates for the baseline.")] = 2_000,
+    batches: Annotated[int, typer.Option(min=1, help="How many micro-batches.")] = 9,
+    warm_up: Annotated[
+        int, typer.Option(min=0, help="How many micro-batches come before, unmeasured.")
+    ] = 16,
+    baseline: Annotated[int, typer.Option(min=0, help="Updates for the baseline.")] = 10_000,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -416,7 +419,9 @@ def bench_transitions(
     from tocsin.bench.transitions import TransitionsSetting
     from tocsin.cli.bench import run_transitions
 
-    setting = TransitionsSetting(publications, subscriptions, batch, batches, baseline, seed=seed)
+    setting = TransitionsSetting(
+        publications, subscriptions, batch, batches, baseline, seed=seed, warm_up=warm_up
+    )
     return run_transitions(setting, as_json)
 
 

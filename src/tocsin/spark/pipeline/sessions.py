@@ -74,6 +74,8 @@ def _defaults(config: Config) -> dict[str, str]:
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.udf.pipelined.enabled": "true",
+        # With a limit in bytes, Spark adds up all columns of a batch again for every row of it.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.python.daemon.module": "tocsin.spark.daemon",
     }
