@@ -144,6 +144,34 @@ def test_endless_churn_of_single_subscriptions_holds_little(lifetime: int) -> No
         assert book.dense(book.names[dense]) == dense
 
 
+@pytest.mark.parametrize("kind", ["integers", "strings", "both"])
+def test_many_small_loads_of_texts_are_kept_together(kind: str) -> None:
+    """Nothing of what they say is lost: ids, conditions, ends, what was removed meanwhile."""
+    book = SubscriptionBook()
+    size, n_loads = 100, 200
+    live: dict[int, tuple[Any, str, int | None]] = {}
+    gone: list[Any] = []
+    for load in range(n_loads):
+        numbers = range(load * size, (load + 1) * size)
+        is_text = kind == "strings" or (kind == "both" and load % 40 == 7)
+        names: list[Any] = [f"s{i}" for i in numbers] if is_text else list(numbers)
+        until = np.array([i if i % 3 else NEVER for i in numbers]) if load % 5 == 0 else None
+        dense = add_many(book, names, until)
+        for at, one in enumerate(dense.tolist()):
+            end = None if until is None or until[at] == NEVER else int(until[at])
+            live[one] = names[at], f"x = {at}", end
+        removed = [one for one in live if (one * 7919 + load) % 311 == 0]
+        gone += [live.pop(one)[0] for one in removed]
+        book.remove(np.array(removed, np.int64))
+    assert len(book._shelf) <= (60 if kind == "both" else 16)
+    assert held(book) <= 2 * len(live)
+    assert len(book) == len(live)
+    for one, (name, text, end) in live.items():
+        assert (book.names[one], condition(book, one)) == (name, text)
+        assert (book.dense(name), book.valid_until(one)) == (one, end)
+    assert not any(name in book for name in gone)
+
+
 def test_the_memory_that_churn_takes_does_not_grow() -> None:
     book = SubscriptionBook()
 

@@ -127,7 +127,7 @@ class Writer:
         self._n_live += chunk
 
     def _unsubscribe(self) -> None:
-        ids = [self._draw() for _ in range(self._chunk)]
+        ids = self._draw()
         started = time.perf_counter_ns()
         if self._chunk == 1:
             self._matcher.unsubscribe(ids[0])
@@ -136,10 +136,12 @@ class Writer:
         self.unsubscribe_ns.append(time.perf_counter_ns() - started)
         self.removed += ids
 
-    def _draw(self) -> int:
-        """Take one out of those that are there."""
-        at = int(self._random.integers(self._n_live))
-        drawn = int(self._live[at])
-        self._n_live -= 1
-        self._live[at] = self._live[self._n_live]
+    def _draw(self) -> list[int]:
+        """Take a chunk out of those that are there."""
+        at = self._random.choice(self._n_live, self._chunk, replace=False)
+        drawn: list[int] = self._live[at].tolist()
+        last = np.arange(self._n_live - self._chunk, self._n_live)
+        self._n_live -= self._chunk
+        holes = at[at < self._n_live]
+        self._live[holes] = self._live[np.setdiff1d(last, at)]
         return drawn

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import to_array
 from tocsin.book.ids import FEW, Ids
-from tocsin.book.sources import OneSource, SinglesSource, Source
+from tocsin.book.sources import OneSource, SinglesSource, Source, TextSource
 from tocsin.model import INT64_MAX, SubscriptionId
 
 NEVER = INT64_MAX
@@ -100,6 +100,35 @@ def singles_block(
         stop,
         Ids.of(names),
         SinglesSource(sources),
+        None,
+        None if (until == NEVER).all() else until,
+        None if stop - first == len(dense) else dense,
+    )
+
+
+def texts_block(parts: Sequence[tuple[Block, NDArray[np.int64]]]) -> Block | None:
+    """Put some places of blocks of texts together, or return None where they are of other kinds."""
+    sources = [block.source for block, _ in parts]
+    texts = [source for source in sources if isinstance(source, TextSource)]
+    types = {source.texts.type for source in texts}
+    if len(texts) < len(parts) or len(types) > 1 or any(s.params is not None for s in texts):
+        return None
+    ids = Ids.joined([block.ids.take(places) for block, places in parts])
+    if ids is None:
+        return None
+    taken = [
+        block.source.take(places if block.rows is None else block.rows[places])
+        for block, places in parts
+    ]
+    whole = pa.concat_arrays([source.texts for source in taken if isinstance(source, TextSource)])
+    dense = np.concatenate([block.dense_ids()[places] for block, places in parts])
+    until = np.concatenate([block.ends()[places] for block, places in parts])
+    first, stop = int(dense[0]), int(dense[-1]) + 1
+    return Block(
+        first,
+        stop,
+        ids,
+        TextSource(whole),
         None,
         None if (until == NEVER).all() else until,
         None if stop - first == len(dense) else dense,
@@ -189,6 +218,8 @@ def split(
         yield int(which[0]), np.arange(len(dense))
         return
     order = np.argsort(which, kind="stable")
-    changes = np.flatnonzero(np.diff(which[order])) + 1
-    for part in np.split(order, changes):
-        yield int(which[part[0]]), part
+    ends = [*(np.flatnonzero(np.diff(which[order])) + 1).tolist(), len(order)]
+    start = 0
+    for end in ends:
+        yield int(which[order[start]]), order[start:end]
+        start = end

@@ -76,6 +76,16 @@ class Ids:
         texts = [name if isinstance(name, str) else None for name in names]
         return Ids(np.array(numbers, np.int64), pa.array(texts, STRING))
 
+    @staticmethod
+    def joined(columns: Sequence[Ids]) -> Ids | None:
+        """Put columns of one kind together, one after the other; None where they have several."""
+        numbers = [ids.numbers for ids in columns if ids.numbers is not None]
+        texts = [ids.texts for ids in columns if ids.texts is not None]
+        if not texts:
+            return Ids(np.concatenate(numbers))
+        is_one_kind = not numbers and len({column.type for column in texts}) == 1
+        return Ids(None, pa.concat_arrays(texts)) if is_one_kind else None
+
     @property
     def kinds(self) -> set[str]:
         """What the ids are: `integers`, `strings` or both."""
@@ -167,7 +177,8 @@ class Ids:
         equal = np.zeros(len(places), np.bool_)
         if self.numbers is not None and other.numbers is not None:
             equal = self.numbers[places] == other.numbers[other_places]
-            equal &= self._are_numbers(places) & other._are_numbers(other_places)
+            if self.texts is not None or other.texts is not None:
+                equal &= self._are_numbers(places) & other._are_numbers(other_places)
         if self.texts is not None and other.texts is not None:
             are_texts = np.empty(len(places), np.bool_)
             kernels.compare_texts(*self.octets, places, *other.octets, other_places, are_texts)

@@ -2,8 +2,9 @@
 
 Enters: blocks, and dense ids that are struck out. Leaves: which dense ids are live, their ids, ends
 and conditions. When too much of a block is gone a smaller one takes its place, and neighbours that
-became small are put together. So what is held is in proportion to what is live, however many
-subscriptions came and went.
+are small are put together: single subscriptions up to a thousand, blocks of texts in steps that
+double. So what is held is in proportion to what is live, and how many blocks there are does not
+follow the calls that made them, however many subscriptions came and went.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.book.blocks import NEVER, SINGLES, Block, Names, singles_block, split
+from tocsin.book.blocks import NEVER, SINGLES, Block, Names, singles_block, split, texts_block
 from tocsin.book.ids import Ids
-from tocsin.book.sources import SinglesSource, Template
+from tocsin.book.sources import SinglesSource, Template, TextSource
 from tocsin.language.expression import Expression
 from tocsin.model import SubscriptionId
 
 _LEAST_SHARE = 4
 """A block of which less than this part is live is made anew; for single ones it is a half."""
+_TEXTS = 65_536
+"""How many texts of several blocks are put together at most."""
 
 
 class Shelved:
@@ -53,6 +56,11 @@ class Shelved:
     def is_small(self) -> bool:
         """Whether it holds single subscriptions, and may be put together with others."""
         return isinstance(self.block.source, SinglesSource)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether it holds a column of texts, and may be put together with others."""
+        return isinstance(self.block.source, TextSource)
 
     @property
     def is_wasteful(self) -> bool:
@@ -188,30 +196,27 @@ class Shelf:
             return
         if shelved.is_wasteful:
             self._replace(at, at + 1, shelved.block.only(shelved.kept()))
-        while at + 1 < len(self._held) and self._fit(at):
-            self._join(at)
-        while at and self._fit(at - 1):
+        while at + 1 < len(self._held) and self._fit(at) and self._join(at):
+            pass
+        while at and self._fit(at - 1) and self._join(at - 1):
             at -= 1
-            self._join(at)
 
     def _fit(self, at: int) -> bool:
+        """Whether two neighbours are to be put together."""
         one, other = self._held[at], self._held[at + 1]
-        return one.is_small and other.is_small and one.n_live + other.n_live <= SINGLES
+        n = one.n_live + other.n_live
+        if one.is_small or other.is_small:
+            return one.is_small and other.is_small and n <= SINGLES
+        is_even = one.n_live <= 2 * other.n_live  # so that none is copied more than some times
+        return is_even and n <= _TEXTS and one.has_texts and other.has_texts
 
-    def _join(self, at: int) -> None:
-        one, other = self._held[at], self._held[at + 1]
-        kept = [(s.block, s.kept()) for s in (one, other)]
-        joined = singles_block(
-            np.concatenate([block.dense_ids()[places] for block, places in kept]),
-            [name for block, places in kept for name in block.ids.take(places).to_list()],
-            [
-                block.source.one(block.row(place))
-                for block, places in kept
-                for place in places.tolist()
-            ],
-            np.concatenate([block.ends()[places] for block, places in kept]).tolist(),
-        )
-        self._replace(at, at + 2, joined)
+    def _join(self, at: int) -> bool:
+        """Put two neighbours together; return whether that could be done."""
+        kept = [(s.block, s.kept()) for s in self._held[at : at + 2]]
+        joined = _singles_of(kept) if self._held[at].is_small else texts_block(kept)
+        if joined is not None:
+            self._replace(at, at + 2, joined)
+        return joined is not None
 
     def _replace(self, start: int, stop: int, block: Block | None) -> None:
         made = [] if block is None else [block]
@@ -223,3 +228,17 @@ class Shelf:
 def _live(shelved: Shelved, places: NDArray[np.int64]) -> NDArray[np.bool_]:
     here = places >= 0
     return here if shelved.live is None else here & shelved.live[places]
+
+
+def _singles_of(parts: list[tuple[Block, NDArray[np.int64]]]) -> Block:
+    """Put some places of blocks of single subscriptions together."""
+    return singles_block(
+        np.concatenate([block.dense_ids()[places] for block, places in parts]),
+        [name for block, places in parts for name in block.ids.take(places).to_list()],
+        [
+            block.source.one(block.row(place))
+            for block, places in parts
+            for place in places.tolist()
+        ],
+        np.concatenate([block.ends()[places] for block, places in parts]).tolist(),
+    )
