@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from tocsin.bench.checking import Predicates, check_event, check_same, made_for
 from tocsin.bench.load import Setting, check_setting, load_matcher
-from tocsin.bench.machine import machine, one_core, peak_rss_mb, rss_mb, versions
+from tocsin.bench.machine import machine, one_core, peak_rss_mb, rss_mb, stolen_seconds, versions
 from tocsin.bench.probes import Event
 from tocsin.bench.steps import Progress, Steps
 from tocsin.bench.writer import Ids, Writer
@@ -78,13 +78,21 @@ class Churn:
 
 @dataclass
 class _Matched:
-    """What one phase of matching came to: the nanoseconds of each batch, and of the whole."""
+    """What one phase of matching came to: the nanoseconds of each batch, and of the whole.
+
+    `stolen_s` are the seconds that a host took from the machine's cores meanwhile.
+    """
 
     batch_ns: list[int] = field(default_factory=list)
     elapsed_s: float = 0.0
+    stolen_s: float = 0.0
 
     def __add__(self, other: _Matched) -> _Matched:
-        return _Matched(self.batch_ns + other.batch_ns, self.elapsed_s + other.elapsed_s)
+        return _Matched(
+            self.batch_ns + other.batch_ns,
+            self.elapsed_s + other.elapsed_s,
+            self.stolen_s + other.stolen_s,
+        )
 
     def rate(self, batch: int) -> float:
         """Events a second."""
@@ -96,6 +104,7 @@ class _Matched:
             "batches": len(self.batch_ns),
             "events_per_s": round(self.rate(batch), 1),
             "match_ms": _percentiles(self.batch_ns),
+            "stolen_s": round(self.stolen_s, 2),
         }
 
 
@@ -131,7 +140,7 @@ class _Batches:
         """Match one batch after the other as long as `go_on` says so, one at least."""
         done = _Matched()
         gc.collect()
-        began = perf_counter()
+        began, stolen = perf_counter(), stolen_seconds()
         for number in count():
             table = self.tables[number % len(self.tables)]
             started = perf_counter_ns()
@@ -146,6 +155,7 @@ class _Batches:
             if not go_on():
                 break
         done.elapsed_s = perf_counter() - began
+        done.stolen_s = stolen_seconds() - stolen
         return done
 
     def match_for(self, matcher: Matcher, seconds: float) -> _Matched:
@@ -353,6 +363,11 @@ def render(result: Mapping[str, Any]) -> str:
         ("  changing", _in_words(busy["match_ms"])),
         ("subscribe", _in_words(busy["subscribe_ms"])),
         ("unsubscribe", _in_words(busy["unsubscribe_ms"])),
+        (
+            "host took",
+            f"{busy['stolen_s']:,.1f} s of the cores in {busy['seconds']:,.0f} s, unchanged "
+            f"{calm['stolen_s']:,.1f} s in {calm['seconds']:,.0f} s",
+        ),
         ("memory", f"{before['rss_mb']:,} MB before, {after['rss_mb']:,} MB after"),
         ("index", f"{before['index_bytes']:,} bytes before, {after['index_bytes']:,} after"),
         ("checked", f"{result['checked']:,} events against a matcher built anew"),

@@ -43,6 +43,13 @@ def versions(*more: str) -> dict[str, str]:
     return found
 
 
+def stolen_seconds() -> float:
+    """Return how long the host let this machine's cores wait so far, all together; 0: unknown."""
+    stat = Path("/proc/stat")
+    fields = stat.read_text().splitlines()[0].split() if stat.exists() else []
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else 0.0
+
+
 def rss_mb() -> float:
     """Return the memory this process holds now; where the system does not tell, the most so far."""
     return _from_status("VmRSS") or peak_rss_mb()
