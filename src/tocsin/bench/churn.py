@@ -48,7 +48,7 @@ _WITNESSES = 4
 _POOL = 50_000
 """About as many events are generated; the batches are taken from them in turn."""
 _MOST_BATCHES = 20
-_UNCHANGED_SECONDS = 5.0
+_UNCHANGED_SECONDS = 10.0
 """For so long nothing changes before, and as long after."""
 _REHEARSED = 100
 _CHECKED = 100

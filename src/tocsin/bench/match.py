@@ -15,9 +15,9 @@ seed and how many repeats. Leaves: a dictionary ready for JSON. The steps:
 best one over an index built by hand.
 
 Arrow, Numba and DuckDB are held to one thread. With more `threads`, as many Python threads each
-match a slice of the events, over and over for about a second: threads that wake up may share a core
+match slices of the events, over and over for about a second: threads that wake up may share a core
 for some milliseconds. DuckDB has as many threads too; `speed_up` is against one thread that matches
-the same slices one after the other, as often.
+the same slices as often, in turn with them: the median of all turns.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,13 +38,15 @@ from tocsin.bench.joins import formulations
 from tocsin.bench.load import Loaded, Setting, check_setting, load_matcher
 from tocsin.bench.machine import machine, one_core, peak_rss_mb, versions
 from tocsin.bench.steps import Progress, Steps
-from tocsin.bench.timing import Timing, measure
+from tocsin.bench.timing import Timing, measure, measure_in_turn
 from tocsin.matcher import Matcher
 from tocsin.matches import Matches
 from tocsin.workloads import Workload, workload
 
 _THREADS_FOR = 1.0
 """Seconds that several threads match for."""
+_TURNS = 3
+"""How many turns of several threads and one make a repeat."""
 
 
 class Baselines(NamedTuple):
@@ -92,18 +95,25 @@ def _n_steps(chosen: Workload, setting: Setting) -> int:
     return n
 
 
-def _match(matcher: Matcher, events: pa.Table, threads: int, rounds: int = 1) -> list[Matches]:
-    """Match all events, a slice of them on each thread, some times over."""
-
-    def match(part: pa.Table) -> Matches:
-        for _ in range(rounds - 1):
-            matcher.match_batch(part)
-        return matcher.match_batch(part)
-
+def _match(matcher: Matcher, events: pa.Table, threads: int) -> list[Matches]:
+    """Match all events, a slice of them on each thread."""
     if threads == 1:
-        return [match(events)]
+        return [matcher.match_batch(events)]
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(match, _slices(events, threads)))
+        return list(pool.map(matcher.match_batch, _slices(events, threads)))
+
+
+def _match_for_long(matcher: Matcher, parts: list[pa.Table], threads: int, rounds: int) -> None:
+    """Match all parts some times over; a thread that is done with one takes the next."""
+    waiting = iter(parts * rounds)
+
+    def work() -> None:
+        for part in waiting:  # a list's iterator may be shared by threads
+            matcher.match_batch(part)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for working in [pool.submit(work) for _ in range(threads)]:
+            working.result()
 
 
 def _timed(
@@ -114,14 +124,17 @@ def _timed(
     if n == 1:
         return measure(lambda: _match(matcher, events, 1), repeats, steps.finish), {}
     once = measure(lambda: _match(matcher, events, n), 1, lambda: None).median
-    rounds = max(1, round(_THREADS_FOR / once))
-    timing = measure(lambda: _match(matcher, events, n, rounds), repeats, steps.finish)
-    alone = measure(
-        lambda: [_match(matcher, part, 1, rounds) for part in _slices(events, n)],
-        repeats,
+    rounds, parts = max(1, round(_THREADS_FOR / once)), _slices(events, n)
+    together, alone = measure_in_turn(
+        lambda: _match_for_long(matcher, parts, n, rounds),
+        lambda: _match_for_long(matcher, parts, 1, rounds),
+        repeats * _TURNS,
         lambda: None,
     )
-    return timing.of_each(rounds), {"speed_up": round(alone.median / timing.median, 2)}
+    for _ in range(repeats):
+        steps.finish()
+    ratios = [one / several for one, several in zip(alone.seconds, together.seconds, strict=True)]
+    return together.of_each(rounds), {"speed_up": round(median(ratios), 2)}
 
 
 def _slices(events: pa.Table, n: int) -> list[pa.Table]:

@@ -56,3 +56,18 @@ def measure(call: Callable[[], object], repeats: int, done: Callable[[], None]) 
         del result
         done()
     return Timing(tuple(wall), tuple(cpu))
+
+
+def measure_in_turn(
+    one: Callable[[], object], other: Callable[[], object], repeats: int, done: Callable[[], None]
+) -> tuple[Timing, Timing]:
+    """Time two calls in turn, several times: a machine whose speed drifts is fair to both."""
+    pairs = [(measure(one, 1, lambda: None), measure(other, 1, done)) for _ in range(repeats)]
+    first, second = (
+        Timing(
+            tuple(pair[at].seconds[0] for pair in pairs),
+            tuple(pair[at].cpu_seconds[0] for pair in pairs),
+        )
+        for at in (0, 1)
+    )
+    return first, second
