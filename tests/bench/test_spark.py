@@ -80,4 +80,5 @@ def test_a_small_run_of_updates_is_told_beside_one_key_a_group() -> None:
     assert found["updates_per_s"] > 0
     assert 0 < found["jvm_us_per_update"] < found["cpu_us_per_update"]
     assert {"baseline", "ratio", "state_commit_ms"} <= found.keys()
+    assert len(found["runs"]) == 2
     assert "CPU-µs an update" in transitions.render(found)

@@ -80,12 +80,22 @@ class Churn:
 class _Matched:
     """What one phase of matching came to: the nanoseconds of each batch, and of the whole.
 
-    `stolen_s` are the seconds that a host took from the machine's cores meanwhile.
+    `stolen_s` are the seconds that a host took from the machine's cores meanwhile, and
+    `stolen_in_longest_s` those in the batch that took longest.
     """
 
     batch_ns: list[int] = field(default_factory=list)
     elapsed_s: float = 0.0
     stolen_s: float = 0.0
+    longest_ns: int = 0
+    stolen_in_longest_s: float = 0.0
+
+    def add(self, batch_ns: int, stolen_s: float) -> None:
+        """Count a batch."""
+        if batch_ns > self.longest_ns:
+            self.longest_ns, self.stolen_in_longest_s = batch_ns, stolen_s
+        self.batch_ns.append(batch_ns)
+        self.stolen_s += stolen_s
 
     def __add__(self, other: _Matched) -> _Matched:
         return _Matched(
@@ -140,12 +150,14 @@ class _Batches:
         """Match one batch after the other as long as `go_on` says so, one at least."""
         done = _Matched()
         gc.collect()
-        began, stolen = perf_counter(), stolen_seconds()
+        began, before = perf_counter(), stolen_seconds()
         for number in count():
             table = self.tables[number % len(self.tables)]
             started = perf_counter_ns()
             found = matcher.match_batch(table)
-            done.batch_ns.append(perf_counter_ns() - started)
+            taken, after = perf_counter_ns() - started, stolen_seconds()
+            done.add(taken, after - before)
+            before = after
             for at, witness in enumerate(self.witnesses, len(table) - len(self.witnesses)):
                 if witness not in found[at]:
                     raise AssertionError(
@@ -155,7 +167,6 @@ class _Batches:
             if not go_on():
                 break
         done.elapsed_s = perf_counter() - began
-        done.stolen_s = stolen_seconds() - stolen
         return done
 
     def match_for(self, matcher: Matcher, seconds: float) -> _Matched:
@@ -336,6 +347,7 @@ def _figures(
         },
         "ratio": round(changing["events_per_s"] / unchanged["events_per_s"], 4),
         "longest_match_ms": longest_match,
+        "longest_match_stolen_ms": round(1000 * busy.stolen_in_longest_s, 4),
         "longest_match_over_median": round(longest_match / changing["match_ms"]["p50"], 2),
         "longest_change_ms": round(longest_change, 4),
     }
@@ -365,7 +377,8 @@ def render(result: Mapping[str, Any]) -> str:
         ("unsubscribe", _in_words(busy["unsubscribe_ms"])),
         (
             "host took",
-            f"{busy['stolen_s']:,.1f} s of the cores in {busy['seconds']:,.0f} s, unchanged "
+            f"{busy['stolen_s']:,.1f} s of the cores in {busy['seconds']:,.0f} s "
+            f"({result['longest_match_stolen_ms']:,.0f} ms in the longest batch), unchanged "
             f"{calm['stolen_s']:,.1f} s in {calm['seconds']:,.0f} s",
         ),
         ("memory", f"{before['rss_mb']:,} MB before, {after['rss_mb']:,} MB after"),

@@ -410,7 +410,7 @@ def bench_transitions(
     batches: Annotated[int, typer.Option(min=1, help="How many micro-batches.")] = 9,
     warm_up: Annotated[
         int, typer.Option(min=0, help="How many micro-batches come before, unmeasured.")
-    ] = 16,
+    ] = 24,
     baseline: Annotated[int, typer.Option(min=0, help="Updates for the baseline.")] = 10_000,
     seed: Seed = 0,
     as_json: AsJson = False,
