@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,18 @@ def test_time_and_memory_are_those_of_all_processes() -> None:
         assert meter.seconds() - before >= 0.25
 
 
+def on_spark(test: Callable[[], None]) -> Callable[[], None]:
+    """Mark a test that starts Spark."""
+    has_java = shutil.which("java") is not None
+    for mark in (
+        pytest.mark.slow,
+        pytest.mark.timeout(900),
+        pytest.mark.skipif(not has_java, reason="Spark needs a Java runtime"),
+    ):
+        test = mark(test)
+    return test
+
+
 def run_benchmark(name: str, options: str) -> dict[str, Any]:
     """Run a benchmark in a process of its own; return its figures."""
     source = str(Path(tocsin.__file__).parents[1])
@@ -54,9 +67,7 @@ def run_benchmark(name: str, options: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a Java runtime")
+@on_spark
 def test_a_small_run_gives_every_figure() -> None:
     found = run_benchmark(
         "spark",
@@ -69,9 +80,7 @@ def test_a_small_run_gives_every_figure() -> None:
     assert "CPU-µs an event" in render(found)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a Java runtime")
+@on_spark
 def test_a_small_run_of_updates_is_told_beside_one_key_a_group() -> None:
     found = run_benchmark(
         "transitions",
