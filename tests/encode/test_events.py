@@ -224,6 +224,42 @@ def test_any_mapping_is_an_event(engine: str, make: Any) -> None:
     assert list(m.match_batch([event])) == [[1]]
 
 
+_VALUES: list[list[Any]] = [
+    [1, None, INT64_MIN, INT64_MAX, 0],
+    [1.5, None, float("nan"), -0.0, float("inf")],
+    ["a", None, "", "ä", "zz"],
+    [True, None, False],
+    [None, None],
+    [1, True, 1.0, "1", None],
+    [2, 2.5, None],
+    [dt.datetime(2026, 1, 1), None],
+    [np.int64(1), 1],
+    [[1], None, 1],
+]
+
+
+@pytest.mark.parametrize("values", _VALUES, ids=str)
+@pytest.mark.parametrize("condition", ["x >= 1", "x = 'a'", "x", "x IS NOT NULL", "NOT x < 0"])
+def test_a_column_of_one_type_means_what_its_values_mean_one_by_one(
+    values: list[Any], condition: str
+) -> None:
+    plain = [{"x": value} for value in values]
+    assert satisfied("auto", condition, plain) == [
+        satisfied("auto", condition, [MappingProxyType(event)])[0] for event in plain
+    ]
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 2**63], ["a", "\ud800"], [1, -(2**70)]], ids=["large", "surrogate", "low"]
+)
+def test_a_value_that_is_refused_is_named_by_its_row_in_a_column_of_one_type(
+    values: list[Any],
+) -> None:
+    with pytest.raises(EventError) as caught:
+        satisfied("auto", "x IS NOT NULL", [{"x": value} for value in values])
+    assert (caught.value.attribute, caught.value.row) == ("x", 1)
+
+
 # Columns that nobody asks for, and columns that are not there.
 
 

@@ -14,7 +14,6 @@ the answers are united (`MAX_FORMS` forms at most; then numbers win).
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,8 +33,6 @@ from tocsin.normalize import bind
 MAX_FORMS = 8
 _FEW = 8
 _MANY = 50
-_MOST_COLUMNS = 16
-_ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 _Moves = list[tuple[int, int]]
 _LITERAL = re.compile(r"'(?:[^']|'')*'|(?<![\w.])[+-]?\d[\w.]*")
 
@@ -124,31 +121,10 @@ class Topic:
         return answers
 
     def _match_rows(self, rows: list[dict[str, Any]]) -> list[list[int]]:
-        if len(rows) >= _MANY:
-            table = _to_table(rows)
-            if table is not None:
-                with contextlib.suppress(TocsinError):  # which row is wrong is told below
-                    return _to_lists(self.matcher.match_batch(table))
         found = self.matcher.match_batch(rows)
+        if len(rows) >= _MANY:
+            return _to_lists(found)
         return [found[row] for row in range(len(rows))]  # type: ignore[misc]
-
-
-def _to_table(rows: Sequence[dict[str, Any]]) -> pa.Table | None:
-    """Return events as columns, which are matched faster; None where they are not all alike."""
-    names = tuple(rows[0])
-    if not 0 < len(names) <= _MOST_COLUMNS or set(map(tuple, rows)) != {names}:
-        return None
-    columns = []
-    for values in zip(*map(dict.values, rows), strict=True):
-        kinds = set(map(type, values))
-        arrow = _ARROW.get(kinds.pop())
-        if kinds or arrow is None:
-            return None
-        try:
-            columns.append(pa.array(values, arrow))
-        except (ValueError, OverflowError):  # no Unicode, or beyond 64 bits
-            return None
-    return pa.table(columns, names)
 
 
 def _to_lists(found: Matches) -> list[list[int]]:

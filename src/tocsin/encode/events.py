@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.arrow import INT64, STRING, kind_of_type, to_array, to_canonical
+from tocsin.arrow import FLOAT64, INT64, STRING, kind_of_type, to_array, to_canonical
 from tocsin.encode.plain import Plain, plain_numbers
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import (
@@ -364,18 +364,53 @@ def _plain(array: pa.Array) -> NDArray[Any]:
     return values
 
 
+_USUAL: dict[type, tuple[pa.DataType, Kind]] = {
+    int: (INT64, Kind.INTEGER),
+    float: (FLOAT64, Kind.FLOAT),
+    str: (STRING, Kind.STRING),
+    bool: (pa.bool_(), Kind.BOOLEAN),
+}
+
+
 class _MappingSource:
     def __init__(self, events: Sequence[object]) -> None:
         for row, event in enumerate(events):
-            if not isinstance(event, Mapping):
+            if event.__class__ is not dict and not isinstance(event, Mapping):
                 raise EventError(f"an event must be a mapping, not {event!r}", row=row)
         self.mappings: Sequence[Mapping[str, object]] = events  # type: ignore[assignment]
         self.n = len(events)
+        self._are_dicts = set(map(type, events)) <= {dict}
+        self._alike: dict[str, tuple[pa.Array, Kind] | None] = {}
 
     def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
-        return None
+        found = self._of_one_type(attribute)
+        return None if found is None else plain_numbers(pa.chunked_array([found[0]]), declared)
 
     def column(self, attribute: str, declared: Kind | None) -> Column:
+        found = self._of_one_type(attribute)
+        if found is not None and declared in (None, found[1]):
+            return _to_column(*found)
+        return self._column_of_many(attribute, declared)
+
+    def _of_one_type(self, attribute: str) -> tuple[pa.Array, Kind] | None:
+        """Return the values of an attribute where all are of one type that Arrow takes as it is.
+
+        Most are; anything else, and what is to be refused, is looked at value by value.
+        """
+        if not self._are_dicts or "." in attribute:
+            return None
+        if attribute not in self._alike:
+            values = [event.get(attribute) for event in self.mappings]
+            types = set(map(type, values)) - {type(None)}
+            usual = _USUAL.get(types.pop()) if len(types) == 1 else None
+            try:
+                found = None if usual is None else (pa.array(values, usual[0]), usual[1])
+            except (pa.ArrowException, ValueError, OverflowError):
+                found = None
+            self._alike[attribute] = found
+        return self._alike[attribute]
+
+    def _column_of_many(self, attribute: str, declared: Kind | None) -> Column:
         values: dict[Line, list[tuple[int, Any, Kind]]] = {}
         others: list[int] = []
         for row, event in enumerate(self.mappings):
