@@ -57,6 +57,22 @@ def test_the_curve_goes_through_all_phases(result):
     assert set(result["events_per_s"]) == set(phases)
 
 
+def test_the_lowest_rate_is_one_between_the_change_and_the_merge(result):
+    rates = {
+        phase: [p["events_per_s"] for p in result["curve"] if p["phase"] == phase]
+        for phase in result["events_per_s"]
+    }
+    lowest = min(rates["changing"] + rates["after"]) / result["events_per_s"]["before"]
+    assert result["lowest_over_before"] == pytest.approx(lowest, abs=1e-4)
+
+
+def test_the_checks_an_event_needs_are_told_where_the_engine_knows_them():
+    checks = adapt.run(small("skew", subscriptions=30_000))["checks"]
+    assert set(checks) == {"before", "adapted", "fresh"}
+    assert 0 < checks["before"] < checks["adapted"] == checks["fresh"]
+    assert adapt.run(small("skew", engine="oracle", subscriptions=20))["checks"]["before"] is None
+
+
 def test_progress_goes_from_nothing_to_all(result, announced):
     steps = [done for _, done, _ in announced]
     assert steps == sorted(steps)

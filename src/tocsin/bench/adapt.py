@@ -15,7 +15,9 @@ The phases: `before`; `changing`, where the oldest part of the subscriptions is 
 and all events are of the new kind; `after`, with all of them replaced; `adapted`, after
 `Matcher.profile` with new events and `Matcher.merge`; and `fresh`, a new matcher that has known
 such events from the start, matched in turn with the adapted one. Where `after` is as fast as
-`adapted`, the index followed by itself.
+`adapted`, the index followed by itself: segments are merged beside matching, and planned anew.
+`checks` are the conjunctions that an event is expected to find under its keys, before the change
+and at the end, from which one sees what no layout can win back.
 
 Deviations: the paper replaces 50 subscriptions a second for 16 hours and compares two strategies.
 We replace a part at once, match, and go on; time for changes stands beside the rates, not in them.
@@ -133,8 +135,14 @@ class _Curve:
 
     def rate(self, phase: str) -> float:
         """The median rate of a phase."""
-        rates = [p["events_per_s"] for p in self.points if p["phase"] == phase]
-        return float(median(rates))
+        return float(median(self._rates(phase)))
+
+    def lowest(self) -> float:
+        """The lowest rate between the change and the merge."""
+        return float(min(self._rates("changing") + self._rates("after")))
+
+    def _rates(self, phase: str) -> list[float]:
+        return [p["events_per_s"] for p in self.points if p["phase"] == phase]
 
 
 def run(adapt: Adapt, progress: Progress | None = None) -> dict[str, Any]:
@@ -181,8 +189,8 @@ def _load(adapt: Adapt, side: Side, first: int) -> Matcher:
 
 def _follow(
     adapt: Adapt, before: Side, after: Side, steps: Steps
-) -> tuple[Matcher, Matcher, _Curve, dict[str, float]]:
-    """Go through the phases; return both matchers, the curve and the seconds spent adapting.
+) -> tuple[Matcher, Matcher, _Curve, dict[str, Any]]:
+    """Go through the phases; return both matchers, the curve, and what was spent and expected.
 
     Events that are profiled are others than those that are matched.
     """
@@ -192,6 +200,7 @@ def _follow(
     events = before.events(adapt.events, adapt.seed, first=adapt.events)
     for _ in range(_PLATEAU):
         curve.add("before", 0.0, matcher, events)
+    checks = {"before": _checks(matcher)}
     steps.start("changing")
     events = after.events(adapt.events, adapt.seed, first=adapt.events)
     change_s = 0.0
@@ -208,14 +217,21 @@ def _follow(
     for _ in range(_PLATEAU):
         curve.add("after", 1.0, matcher, events)
     steps.start("merge")
-    spent = {"change_s": round(change_s, 6)} | _adapt(matcher, after, adapt)
+    spent: dict[str, Any] = {"change_s": round(change_s, 6)} | _adapt(matcher, after, adapt)
     steps.finish()
     steps.start("adapted and fresh")
     fresh = _load(adapt, after, n)
     for _ in range(_PLATEAU):
         curve.add("adapted", 1.0, matcher, events)
         curve.add("fresh", 1.0, fresh, events)
+    spent["checks"] = checks | {"adapted": _checks(matcher), "fresh": _checks(fresh)}
     return matcher, fresh, curve, spent
+
+
+def _checks(matcher: Matcher) -> float | None:
+    """Return how many conjunctions an event is expected to be checked against, where known."""
+    expected = getattr(matcher._engine, "expected_checks", None)
+    return None if expected is None else round(expected(), 2)
 
 
 def _adapt(matcher: Matcher, after: Side, adapt: Adapt) -> dict[str, float]:
@@ -254,9 +270,7 @@ def _check(matcher: Matcher, fresh: Matcher, after: Side, adapt: Adapt) -> int:
     return len(events)
 
 
-def _figures(
-    adapt: Adapt, curve: _Curve, spent: Mapping[str, float], checked: int
-) -> dict[str, Any]:
+def _figures(adapt: Adapt, curve: _Curve, spent: Mapping[str, Any], checked: int) -> dict[str, Any]:
     rates = {phase: curve.rate(phase) for phase in _PHASES}
     points = sorted(curve.points, key=lambda point: _PHASES.index(point["phase"]))
     return {
@@ -270,7 +284,9 @@ def _figures(
         "seed": adapt.seed,
         "curve": points,
         "events_per_s": rates,
+        "lowest_over_before": round(curve.lowest() / rates["before"], 4),
         "after_over_before": round(rates["after"] / rates["before"], 4),
+        "adapted_over_before": round(rates["adapted"] / rates["before"], 4),
         "adapted_over_after": round(rates["adapted"] / rates["after"], 4),
         "adapted_over_fresh": round(rates["adapted"] / rates["fresh"], 4),
         **spent,
@@ -296,9 +312,12 @@ def render(result: Mapping[str, Any]) -> str:
         )
     facts = result["machine"]
     lines += [
+        f"lowest / before: {result['lowest_over_before']}, "
         f"after / before: {result['after_over_before']}, "
+        f"adapted / before: {result['adapted_over_before']}",
         f"adapted / after: {result['adapted_over_after']}, "
         f"adapted / fresh: {result['adapted_over_fresh']}",
+        f"checks an event: {result['checks']}",
         f"profile {result['profile_s']:.2f} s, merge {result['merge_s']:.2f} s",
         f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB; "
         + ", ".join(f"{name} {number}" for name, number in result["versions"].items()),

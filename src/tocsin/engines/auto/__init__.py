@@ -442,6 +442,11 @@ class AutoEngine:
             lines += [f"  {table}" for table in describe_tables(segment, self._sample)]
         return "\n".join(lines) if lines else "nothing is indexed"
 
+    def expected_checks(self) -> float:
+        """Return how many conjunctions an event is expected to find under its keys in segments."""
+        tables = [describe_tables(segment, self._sample) for segment in self.segments()]
+        return sum(table.checks for found in tables for table in found)
+
     def check(self) -> None:
         """Verify the invariants of every segment."""
         version = self.reader()
