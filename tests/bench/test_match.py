@@ -213,6 +213,7 @@ def test_latency_reports_percentiles_in_microseconds():
     result = latency.run("W1", 500, 50, progress=lambda *step: announced.append(step))
     assert json.loads(json.dumps(result)) == result
     assert 0 < result["p50_us"] <= result["p99_us"] <= result["max_us"]
+    assert result["together_us"] > 0
     assert "µs" in latency.render(result)
     assert announced[-1][1] == announced[-1][2]
 
