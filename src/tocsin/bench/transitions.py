@@ -42,7 +42,7 @@ _ATTRIBUTES = 8
 _VALUES = 1_000
 _STREAMING = "spark.sql.streaming"
 _CLASSES = "org.apache.spark.sql.execution.streaming"
-_SETTINGS = {
+SETTINGS = {
     f"{_STREAMING}.stateStore.providerClass": f"{_CLASSES}.state.RocksDBStateStoreProvider",
     # What changed is written at each commit, not all that there is.
     f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -104,7 +104,7 @@ def run(setting: TransitionsSetting, progress: Progress | None = None) -> dict[s
         steps.start("build the store, start Spark")
         store = _build(setting, folder / "store")
         session = start(setting.cores, folder)
-        for name, value in _SETTINGS.items():
+        for name, value in SETTINGS.items():
             session.conf.set(name, value)
         session.conf.set("spark.sql.shuffle.partitions", setting.cores)
         steps.finish()
