@@ -26,6 +26,7 @@ from tocsin.bench.report.outcome import (
 from tocsin.bench.report.page import finding_rows, render_page, to_csv
 from tocsin.cli.app import app
 from tocsin.errors import ArgumentError
+from tocsin.workloads import workload
 
 ROWS: tuple[Row, ...] = (
     {"engine": "tree", "n": 10, "us": 1.5},
@@ -170,6 +171,18 @@ def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
     ]
     rows.append({"strategy": "built anew", "replaced": 1.1, "events_per_s": 97})
     assert adaptivity._recovery(rows) == (0.95, 0.2, 0.97)
+
+
+def test_what_can_be_recovered_follows_from_the_checks_of_w0() -> None:
+    n, tables = 20_000, 9
+    rows = workload("W0").subscription_rows(n, 1)
+    of, asked = rows["id"].to_numpy(), rows["attribute"].to_pylist()
+    chosen = {f"a{i}" for i in range(2, 2 + tables)}
+    inside = set(of[[attribute in chosen for attribute in asked]].tolist())
+    counted = len(inside) / 35**3 + (n - len(inside)) / 35**2
+    assert adaptivity._checks(n, 35**2, tables) == pytest.approx(counted, rel=0.03)
+    assert adaptivity.possible(3_000_000, 300.0) == pytest.approx(0.51, abs=0.01)
+    assert adaptivity.possible(3_000_000, 1e6) > 0.99, "a slow first phase hides the second"
 
 
 # All of it.
