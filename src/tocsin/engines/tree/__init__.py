@@ -64,13 +64,14 @@ class TreeEngine:
         self._patterns = PatternChecks()
         self._sample: EventBatch | None = None
         self._forest = Forest(self._book, options, np.empty(0, np.int64), [])
-        self._owner = np.empty(64, np.int64)
+        self._owner = np.empty(64, np.int32)
         self._group = np.empty(64, np.int32)
         self._seen = np.empty(64, np.int64)
         self._first_of = np.empty(64, np.int64)
         self._n_dense = 0
         self._stamp = 0
         self._n_live = self._n_ordered = self._n_deleted = 0
+        self._has_siblings = False
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
         """Take in subscriptions: their conjunctions are put into the tree."""
@@ -84,6 +85,7 @@ class TreeEngine:
             setattr(self, name, grown(getattr(self, name), n))
         self._owner[first:n] = table.subscription
         self._group[first:n] = _groups(table.subscription, first)
+        self._has_siblings |= bool(np.any(self._group[first:n] >= 0))
         self._seen[first:n] = -1
         begins = np.flatnonzero(np.diff(table.subscription, prepend=-1))
         self._first_of[table.subscription[begins]] = first + begins
@@ -141,6 +143,7 @@ class TreeEngine:
         self._patterns.renumber(number)
         self._owner, self._seen = self._owner[live], self._seen[live]
         self._group = number[self._group[live]].astype(np.int32)
+        self._has_siblings = bool(np.any(self._group >= 0))
         known = self._first_of[: self._n_dense]
         self._first_of[: self._n_dense] = number[known]
 
@@ -188,6 +191,8 @@ class TreeEngine:
         offsets, found = self._forest.match(np.ascontiguousarray(cuts.T))
         if len(self._patterns):
             offsets, found = self._patterns.keep(events, offsets, found)
+        if not self._has_siblings:
+            return Found(offsets, self._owner[found])
         ids, ends = np.empty(len(found), np.int32), np.empty(n, np.int64)
         seen = (self._seen, self._stamp)
         id_kernels.to_ids(offsets, found, self._owner, self._group, *seen, ids, ends)

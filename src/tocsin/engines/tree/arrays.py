@@ -24,6 +24,9 @@ SET = 2
 
 # Columns of a node. A leaf's FIRST is its first entry, an inner node's the start of its list.
 LEVEL, STAR, FIRST, N_SETS, FILTER, FILTER2, N_EDGES, ROOM = range(8)
+# Of a leaf, which has no edges to filter: the conjunction of the first entry, most often the only;
+# and how many entries, from the first on, lie one before the other.
+HEAD, N_ADJACENT = FILTER, FILTER2
 # Columns of `lists` and of `entries`.
 LOW, HIGH, REACH, TEST, CHILD = range(5)
 CONJUNCTION, AT, NEXT, BEFORE, TWIN = range(5)

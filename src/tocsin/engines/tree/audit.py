@@ -112,6 +112,22 @@ def _check_list(forest: Forest, node: int) -> None:
     assert np.array_equal(tree.label[children], test), "a list leads elsewhere"
 
 
+def _check_chain(tree: arrays.Tree, leaf: int) -> None:
+    """Verify the chain of a leaf's entries, and what the leaf says of its beginning."""
+    chain, entry = [], int(tree.nodes[leaf, arrays.FIRST])
+    while entry >= 0:
+        chain.append(entry)
+        assert tree.entries[entry, arrays.AT] == leaf, "a chain leads to another leaf"
+        entry = int(tree.entries[entry, arrays.NEXT])
+    assert len(chain) == tree.nodes[leaf, arrays.N_SETS], "a chain is broken"
+    head = tree.entries[chain[0], arrays.CONJUNCTION]
+    assert tree.nodes[leaf, arrays.HEAD] == head, "a leaf names another conjunction"
+    n_adjacent = int(tree.nodes[leaf, arrays.N_ADJACENT])
+    adjacent = [chain[0] - i for i in range(n_adjacent)]
+    assert adjacent, "a leaf counts no entry"
+    assert chain[:n_adjacent] == adjacent, "entries are not adjacent"
+
+
 def _check_entries(forest: Forest, nodes: NDArray[np.int64], live: NDArray[np.int64]) -> None:
     """Every live conjunction must be in a leaf below just its tests, and no other be anywhere."""
     tree = forest.tree
@@ -123,6 +139,8 @@ def _check_entries(forest: Forest, nodes: NDArray[np.int64], live: NDArray[np.in
     leaves = nodes[tree.nodes[nodes, arrays.LEVEL] == arrays.LEAF]
     counted = np.bincount(leaf, minlength=len(tree.nodes))[leaves]
     assert np.array_equal(counted, tree.nodes[leaves, arrays.N_SETS]), "entries are miscounted"
+    for node in leaves.tolist():
+        _check_chain(tree, node)
     root, passed = _climb(forest, leaf)
     n_own = np.diff(forest.kept.start)[conjunction]
     at = np.repeat(forest.kept.start[conjunction] - np.cumsum(n_own) + n_own, n_own)

@@ -202,8 +202,15 @@ class Forest:
         return chosen, roots
 
     def _path_order(self, chosen: NDArray[np.int64], roots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the order of paths, so that nodes of one branch get numbers near each other."""
+        """Return the order of paths, so that nodes of one branch get numbers near each other.
+
+        Tests of index attributes, which come first, lead to the root and not below it.
+        """
         start, n = self.kept.start[chosen], np.diff(self.kept.start)[chosen]
+        for _ in self.factors.stride:
+            first = self.kept.test[np.where(n > 0, start, 0)]
+            is_above = (n > 0) & (self._test_level[first] < len(self.factors.stride))
+            start, n = start + is_above, n - is_above
         keys: list[NDArray[Any]] = []
         for depth in range(_SORT_DEPTH - 1, -1, -1):
             has = n > depth

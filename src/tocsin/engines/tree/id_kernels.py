@@ -1,6 +1,7 @@
 """Conjunctions found → subscriptions, each once an event; compiled.
 
-Enters: for each event the conjunctions it satisfies. Leaves: the dense ids of their subscriptions.
+Enters: for each event the conjunctions it satisfies; some subscriptions have several. Leaves: the
+dense ids of their subscriptions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Numbers: TypeAlias = NDArray[np.int32]
 def to_ids(
     offsets: Integers,
     found: Numbers,
-    owner: Integers,
+    owner: Numbers,
     group: Numbers,
     seen: Integers,
     stamp: int,

@@ -26,10 +26,12 @@ from tocsin.engines.tree.arrays import (
     FREE_BLOCK,
     FREE_ENTRY,
     FREE_NODE,
+    HEAD,
     HIGH,
     LEAF,
     LEVEL,
     LOW,
+    N_ADJACENT,
     N_BLOCKS,
     N_EDGES,
     N_ENTRIES,
@@ -392,7 +394,9 @@ def _add_entry(tree: Tree, first_entry: Numbers, leaf: Scalar, conjunction: Scal
     entries[entry, TWIN], first_entry[conjunction] = first_entry[conjunction], entry
     if following >= 0:
         entries[following, BEFORE] = entry
-    nodes[leaf, FIRST] = entry
+    is_adjacent = following >= 0 and entry == following + 1
+    nodes[leaf, N_ADJACENT] = nodes[leaf, N_ADJACENT] + 1 if is_adjacent else 1
+    nodes[leaf, FIRST], nodes[leaf, HEAD] = entry, conjunction
     nodes[leaf, N_SETS] += 1
 
 
@@ -558,6 +562,9 @@ def delete(tree: Tree, tests: Tests, runs: Runs, conjunctions: Integers, collaps
                 nodes[leaf, FIRST] = following
             if following >= 0:
                 entries[following, BEFORE] = before
+            if before < 0 <= following:
+                nodes[leaf, HEAD] = entries[following, CONJUNCTION]
+            nodes[leaf, N_ADJACENT] = 1
             nodes[leaf, N_SETS] -= 1
             twin = np.int64(entries[entry, TWIN])
             entries[entry, CONJUNCTION] = NONE

@@ -18,10 +18,12 @@ from tocsin.engines.tree.arrays import (
     CONJUNCTION,
     FILTER,
     FIRST,
+    HEAD,
     HIGH,
     LEAF,
     LEVEL,
     LOW,
+    N_ADJACENT,
     N_SETS,
     NEXT,
     NONE,
@@ -132,8 +134,16 @@ def _push_all(after: Successors, node: Scalar, stack: Any, top: Any) -> Any:
 
 
 @inlined
-def _write(entries: Scalar, entry: Scalar, found: Any, n: Any) -> Any:
-    """Write the conjunctions of a chain of entries; return how many are written in all."""
+def _write(nodes: Scalar, entries: Scalar, leaf: Scalar, found: Any, n: Any) -> Any:
+    """Write the conjunctions of a leaf; return how many are written in all."""
+    found[n] = nodes[leaf, HEAD]
+    if nodes[leaf, N_SETS] == 1:
+        return n + 1
+    first, n_adjacent = np.int64(nodes[leaf, FIRST]), np.int64(nodes[leaf, N_ADJACENT])
+    for i in range(n_adjacent):
+        found[n + i] = entries[first - i, CONJUNCTION]
+    n += n_adjacent
+    entry = np.int64(entries[first - n_adjacent + 1, NEXT])
     while entry >= 0:
         found[n] = entries[entry, CONJUNCTION]
         n += 1
@@ -169,17 +179,21 @@ def match(
                 node = np.int64(wave[i])
                 level = np.int64(nodes[node, LEVEL])
                 if level == LEAF:
-                    prefetch_row(entries, np.int64(nodes[node, FIRST]))
+                    if nodes[node, N_SETS] > 1:
+                        prefetch_row(entries, np.int64(nodes[node, FIRST]))
                 else:
-                    key = _key(node, cells.value[events[e, level]])
-                    prefetch_row(slots, np.int64(_home(key, len(slots))))
+                    cut = events[e, level]
+                    for kind in range(2):
+                        test = np.int64(cells.value[cut] if kind == 0 else cells.unit[cut])
+                        if test >= 0 and _may_have(nodes, node, test):
+                            prefetch_row(slots, np.int64(_home(_key(node, test), len(slots))))
             for i in range(start, last):
                 node = np.int64(wave[i])
                 level = np.int64(nodes[node, LEVEL])
                 if level == LEAF:
                     if n + nodes[node, N_SETS] > len(found):
                         return e
-                    n = _write(entries, np.int64(nodes[node, FIRST]), found, n)
+                    n = _write(nodes, entries, node, found, n)
                     continue
                 star = np.int64(nodes[node, STAR])
                 if star >= 0:
@@ -236,7 +250,7 @@ def match_annotated(
             if level == LEAF:
                 if n + nodes[node, N_SETS] > len(found):
                     return e
-                n = _write(entries, np.int64(nodes[node, FIRST]), found, n)
+                n = _write(nodes, entries, node, found, n)
                 if waits:
                     top = _push_all(after, node, stack, top)
                 continue
