@@ -172,7 +172,7 @@ class State:
         """Return what begins or ceases to match when rows move; nothing is moved."""
         interests, cells, settle = self.interests, self.objects.cells, kernels.settle_moves
         n = len(moves.chosen)
-        back = (np.empty((max(1, min(n, _BLOCK)), *cells.shape[1:]), np.uint64),)
+        back = (np.empty((2 * max(1, min(n, _BLOCK)), *cells.shape[1:]), np.uint64),)
         parts = [
             self._run(kernels.cross, settle, n, (cells, moves, s.lists), back, collect)
             for s in interests.segments
