@@ -417,7 +417,7 @@ def cross(
     moves: Moves,
     lists: Lists,
     boxes: Boxes,
-    subs: Subscriptions,
+    state: NDArray[np.uint8],
     collect: bool,
     both: Cells,
     out: Pairs,
@@ -440,7 +440,7 @@ def cross(
             row = np.int64(chosen[block + s])
             both[2 * s] = rows[row]
             renew(rows, row, moves, block + s, both, 2 * s + 1)
-        found = cross_block(dims, lists, boxes, subs.state, collect, both, out, block, size, n)
+        found = cross_block(dims, lists, boxes, state, collect, both, out, block, size, n)
         if found < 0:
             return block, n
         n = found
@@ -453,7 +453,7 @@ def cross_recent(
     moves: Moves,
     span: tuple[int, int],
     boxes: Boxes,
-    subs: Subscriptions,
+    state: NDArray[np.uint8],
     collect: bool,
     moved: Cells,
     out: Pairs,
@@ -461,7 +461,7 @@ def cross_recent(
     n: Number,
 ) -> tuple[int, int]:
     """Do what `cross` does for boxes that stand in no list, by looking at each."""
-    pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
+    pieces, start, sub_of = boxes.pieces, boxes.start, boxes.sub
     out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
     for i in range(begin, len(moves.chosen)):
         row = np.int64(moves.chosen[i])
@@ -588,7 +588,7 @@ def meet(
     chosen: NDArray[np.int32],
     homes: Homes,
     boxes: Boxes,
-    subs: Subscriptions,
+    state: NDArray[np.uint8],
     collect: bool,
     out: Pairs,
     begin: Number,
@@ -599,7 +599,7 @@ def meet(
     A subscription of several boxes, or with `collect` any, is written as touched. Returns the row
     that it stopped at, and how many pairs are written.
     """
-    sub_of, state, box_of = boxes.sub, subs.state, homes.box
+    sub_of, box_of = boxes.sub, homes.box
     out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
     pieces, first, piece_of, upper = homes.pieces, homes.first, homes.piece, homes.upper
     most, level, highs, lows, starts = homes.most, homes.level, homes.high, homes.low, homes.start
@@ -640,14 +640,14 @@ def meet_recent(
     chosen: NDArray[np.int32],
     span: tuple[int, int],
     boxes: Boxes,
-    subs: Subscriptions,
+    state: NDArray[np.uint8],
     collect: bool,
     out: Pairs,
     begin: Number,
     n: Number,
 ) -> tuple[int, int]:
     """Do what `meet` does for boxes that stand in no list, by looking at each."""
-    pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
+    pieces, start, sub_of = boxes.pieces, boxes.start, boxes.sub
     out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
     for i in range(begin, len(chosen)):
         r = np.int64(chosen[i])
