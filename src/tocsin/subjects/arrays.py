@@ -69,13 +69,8 @@ class Homes(NamedTuple):
     low: NDArray[np.uint16]
     upper: NDArray[np.uint64]
     """The upper part of the upper bound."""
-    piece: NDArray[np.int64]
-    """Which of the pieces below it is that a box stands here for."""
-    box: NDArray[np.int32]
-    pieces: NDArray[np.uint64]
-    """All pieces of the boxes, in this order."""
-    first: NDArray[np.int64]
-    """Where those of each entry begin."""
+    bounds: NDArray[np.uint64]
+    """What stands beside the lower bound, as in `Lists`."""
     most: NDArray[np.uint64]
     """The greatest upper bounds of blocks of 16, 256 and 4,096 entries, one after another."""
     level: NDArray[np.int64]

@@ -334,6 +334,14 @@ def write(
 
 
 @inlined
+def ask_for_pieces(held: NDArray[Any], n_held: Number, bounds: Cells, boxes: Boxes) -> None:
+    """Ask for the first pieces of the boxes of some bounds."""
+    for h in range(n_held):
+        x = np.int64(bounds[held[h], 4] >> np.uint64(32))
+        prefetch_row(boxes.pieces, boxes.start[x])
+
+
+@inlined
 def judge(
     held: NDArray[np.int32],
     n_held: Number,
@@ -348,8 +356,7 @@ def judge(
 ) -> Number:
     """Write which of the boxes that may change do; return how many are written, or -1 if full."""
     pieces, start = boxes.pieces, boxes.start
-    for h in range(n_held):
-        prefetch_row(pieces, start[np.int64(bounds[held[h, 2], 4] >> np.uint64(32))])
+    ask_for_pieces(held[:, 2], n_held, bounds, boxes)
     for h in range(n_held):
         s, k, e = np.int64(held[h, 0]), np.int64(held[h, 1]), np.int64(held[h, 2])
         x = np.int64(bounds[e, 4] >> np.uint64(32))
@@ -582,6 +589,55 @@ def is_first(pieces: Cells, first: Number, p: Number, rows: Cells, r: Number, d:
     return True
 
 
+@inlined
+def may_meet(
+    bounds: Cells, e: Number, rows: Cells, r: Number, low_high: Number, low_low: Number
+) -> bool:
+    """Whether a row overlaps a box as far as one sees by a lower bound that it ends after."""
+    if not is_before(low_high, low_low, bounds[e, 3], bounds[e, 4] & np.uint64(_LOW)):
+        return False
+    return overlaps(bounds, e, rows, r, dimension(bounds, e))
+
+
+@inlined
+def is_met_at(bounds: Cells, e: Number, boxes: Boxes, rows: Cells, r: Number, d: Number) -> bool:
+    """Whether a row overlaps a box, and of its pieces in a dimension first the one at a bound."""
+    x = np.int64(bounds[e, 4] >> np.uint64(32))
+    pieces, first, last = boxes.pieces, boxes.start[x], boxes.start[x + 1]
+    if not box_meets(pieces, first, last, rows, r):
+        return False
+    p = first
+    while dimension(pieces, p) != d or not overlaps(pieces, p, rows, r, d):
+        p += 1
+    return is_of(pieces, p, bounds, e, 2 * d)
+
+
+@inlined
+def meet_held(
+    held: NDArray[np.int64],
+    n_held: Number,
+    bounds: Cells,
+    boxes: Boxes,
+    rows: Cells,
+    r: Number,
+    i: Number,
+    state: NDArray[np.uint8],
+    collect: bool,
+    out: Pairs,
+    n: Number,
+) -> Number:
+    """Write which of the boxes that a row may meet it does; return as `write` does."""
+    ask_for_pieces(held[:, 0], n_held, bounds, boxes)
+    for h in range(n_held):
+        e, d = held[h, 0], held[h, 1]
+        if is_met_at(bounds, e, boxes, rows, r, d):
+            sub = np.int64(boxes.sub[np.int64(bounds[e, 4] >> np.uint64(32))])
+            n = write(out, n, i, sub, ENTER, state, collect)
+            if n < 0:
+                return n
+    return np.int64(n)
+
+
 @kernel
 def meet(
     rows: Cells,
@@ -599,38 +655,44 @@ def meet(
     A subscription of several boxes, or with `collect` any, is written as touched. Returns the row
     that it stopped at, and how many pairs are written.
     """
-    sub_of, box_of = boxes.sub, homes.box
-    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
-    pieces, first, piece_of, upper = homes.pieces, homes.first, homes.piece, homes.upper
-    most, level, highs, lows, starts = homes.most, homes.level, homes.high, homes.low, homes.start
+    bounds, upper, starts = homes.bounds, homes.upper, homes.start
+    held = np.empty((_HELD, 2), np.int64)
     for i in range(begin, len(chosen)):
         r = np.int64(chosen[i])
-        before = n
+        before, n_held = n, 0
         for d in range(len(starts) - 1):
             e, last = starts[d], starts[d + 1]
             if e == last:
                 continue
-            low, ends = rows[r, d, 0], rows[r, d, 2] & np.uint64(_LOW)
-            last = place_in(highs, lows, e, last, rows[r, d, 1], ends)
+            low, ends = rows[r, d, 0], rows[r, d, 2]
+            high = rows[r, d, 1], ends & np.uint64(_LOW)
+            last = place_in(homes.high, homes.low, e, last, high[0], high[1])
             while e < last:
                 if e & 15 == 0:
-                    to = next_block(most, level, e, low)
+                    to = next_block(homes.most, homes.level, e, low)
                     if to != e:
                         e = to
                         continue
-                if upper[e] >= low and box_meets(pieces, first[e], first[e + 1], rows, r):
-                    at = piece_of[e]
-                    if overlaps(pieces, at, rows, r, d) and is_first(
-                        pieces, first[e], at, rows, r, d
-                    ):
-                        sub = sub_of[box_of[e]]
-                        if n == room:
-                            return i, before
-                        if state[sub] != 0:
-                            out_row[n], out_sub[n] = i, sub
-                            out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else ENTER
-                            n += 1
+                if upper[e] >= low and may_meet(bounds, e, rows, r, low, ends >> np.uint64(16)):
+                    owner = np.int64(bounds[e, 4] >> np.uint64(32))
+                    if bounds[e, 4] & np.uint64(_WHOLE) != 0:
+                        n = write(out, n, i, owner, ENTER, state, collect)
+                    else:
+                        prefetch_row(boxes.start, owner)
+                        prefetch_row(boxes.sub, owner)
+                        held[n_held, 0], held[n_held, 1] = e, d
+                        n_held += 1
+                        if n_held == _HELD:
+                            n = meet_held(
+                                held, n_held, bounds, boxes, rows, r, i, state, collect, out, n
+                            )
+                            n_held = 0
+                    if n < 0:
+                        return i, before
                 e += 1
+        n = meet_held(held, n_held, bounds, boxes, rows, r, i, state, collect, out, n)
+        if n < 0:
+            return i, before
     return len(chosen), n
 
 

@@ -10,6 +10,8 @@ those that have no more pieces than these.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,31 +23,51 @@ _BLOCKS = (4, 8, 12)
 """Blocks of 16, 256 and 4,096."""
 
 
-def make_lists(boxes: Boxes, chosen: NDArray[np.int64]) -> tuple[Lists, NDArray[np.float64]]:
-    """Return the lists of some boxes, and how much of its dimension each of their pieces takes."""
+class _Pieces(NamedTuple):
+    """The pieces of some boxes, in order."""
+
+    words: Words
+    dim: NDArray[np.int64]
+    box: NDArray[np.int64]
+
+    @property
+    def n_dims(self) -> int:
+        return int(self.dim.max()) + 1 if len(self.dim) else 0
+
+
+def make_lists(boxes: Boxes, chosen: NDArray[np.int64]) -> tuple[Lists, Homes]:
+    """Return the lists of some boxes, and each of these under one of its dimensions."""
     piece, box = _pieces_of(boxes, chosen)
     words = boxes.pieces[piece]
-    dim = (words[:, 2] >> np.uint64(32)).astype(np.int64)
-    n_lists = 2 * (int(dim.max()) + 1) if len(dim) else 0
-    low = words[:, 0], words[:, 2] >> np.uint64(16) & _LOW
-    up = words[:, 1], words[:, 2] & _LOW
-    number = np.concatenate([2 * dim, 2 * dim + 1])
-    high, ends = (np.concatenate(parts) for parts in zip(low, up, strict=True))
-    order = np.lexsort((ends, high, number))
-    start = _starts(number, n_lists)
+    pieces = _Pieces(words, (words[:, 2] >> np.uint64(32)).astype(np.int64), box)
+    number = np.concatenate([2 * pieces.dim, 2 * pieces.dim + 1])
+    high = np.concatenate([words[:, 0], words[:, 1]])
+    low = np.concatenate([words[:, 2] >> np.uint64(16), words[:, 2]]) & _LOW
+    order = np.lexsort((low, high, number))
+    start = _starts(number, 2 * pieces.n_dims)
     cost = _costs(words, order, start)
-    far = (np.concatenate(parts) for parts in zip(up, low, strict=True))
-    bounds = np.empty((len(order), 5), np.uint64)
-    bounds[:, :3] = np.tile(_others(words, dim, box, cost), (2, 1))[order]
-    bounds[:, 3], bounds[:, 4] = (part[order] for part in far)
-    bounds[:, 4] |= np.tile(_owners(boxes, dim, box), 2)[order]
-    number, high, ends = number[order], high[order], ends[order]
+    bounds = _bounds(boxes, pieces, cost)
+    homes = _make_homes(pieces, cost, bounds)
+    number, high, low = number[order], high[order], low[order]
     is_new = np.ones(len(order), np.bool_)
-    is_new[1:] = (number[1:] != number[:-1]) | (high[1:] != high[:-1]) | (ends[1:] != ends[:-1])
+    is_new[1:] = (number[1:] != number[:-1]) | (high[1:] != high[:-1]) | (low[1:] != low[:-1])
     first = np.flatnonzero(is_new)
     places = np.searchsorted(first, start)
     first_of = np.append(first, len(order)).astype(np.int32)
-    return Lists(places, high[first], ends[first].astype(np.uint16), first_of, bounds), cost
+    lists = Lists(places, high[first], low[first].astype(np.uint16), first_of, bounds[order])
+    return lists, homes
+
+
+def _bounds(boxes: Boxes, pieces: _Pieces, cost: NDArray[np.float64]) -> Words:
+    """Return what stands beside the lower bounds of all pieces, and then beside the upper ones."""
+    words, n = pieces.words, len(pieces.dim)
+    bounds = np.empty((2 * n, 5), np.uint64)
+    bounds[:n, :3] = bounds[n:, :3] = _others(*pieces, cost)
+    bounds[:n, 3], bounds[n:, 3] = words[:, 1], words[:, 0]
+    owner = _owners(boxes, pieces.dim, pieces.box)
+    bounds[:n, 4] = owner | words[:, 2] & _LOW
+    bounds[n:, 4] = owner | words[:, 2] >> np.uint64(16) & _LOW
+    return bounds
 
 
 def _starts(number: NDArray[np.int64], n: int) -> NDArray[np.int64]:
@@ -123,29 +145,18 @@ def _others(
     return others
 
 
-def make_homes(boxes: Boxes, chosen: NDArray[np.int64], cost: NDArray[np.float64]) -> Homes:
-    """Put each box under the dimension of least cost; `cost` is that of its pieces in order."""
-    piece, box = _pieces_of(boxes, chosen)
-    words = boxes.pieces[piece]
-    dim = (words[:, 2] >> np.uint64(32)).astype(np.int64)
-    home = _homes(dim, box, cost)
+def _make_homes(pieces: _Pieces, cost: NDArray[np.float64], bounds: Words) -> Homes:
+    """Put each box under the dimension of least cost."""
+    words, dim = pieces.words, pieces.dim
+    home = _homes(dim, pieces.box, cost)
     order = home[np.lexsort((words[home, 2] >> np.uint64(16) & _LOW, words[home, 0], dim[home]))]
-    start = _starts(dim[order], int(dim.max()) + 1 if len(dim) else 0)
-    own = box[order]
-    counts = boxes.start[own + 1] - boxes.start[own]
-    first = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(counts, out=first[1:])
-    taken = np.repeat(boxes.start[own] - first[:-1], counts) + np.arange(first[-1])
-    upper = np.ascontiguousarray(words[order, 1])
+    upper = words[order, 1]
     return Homes(
-        start,
-        np.ascontiguousarray(words[order, 0]),
+        _starts(dim[order], pieces.n_dims),
+        words[order, 0],
         (words[order, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
         upper,
-        first[:-1] + piece[order] - boxes.start[own],
-        own.astype(np.int32),
-        boxes.pieces[taken],
-        first,
+        bounds[order],
         *greatest(upper),
     )
 
