@@ -309,6 +309,18 @@ def may_change(bounds: Cells, e: Number, both: Cells, r: Number, s: Number, k: N
 
 
 @inlined
+def is_whole(bounds: Cells, e: Number) -> bool:
+    """Whether the two pieces at a bound are all of a box."""
+    return bool(bounds[e, 4] & np.uint64(_WHOLE) != 0)
+
+
+@inlined
+def owner_of(bounds: Cells, e: Number) -> Number:
+    """Return whose a bound is: a subscription where `is_whole` holds, a box where not."""
+    return np.int64(bounds[e, 4] >> np.uint64(32))
+
+
+@inlined
 def is_of(pieces: Cells, p: Number, bounds: Cells, e: Number, k: Number) -> bool:
     """Whether a bound is that of a piece of the same box."""
     ends = pieces[p, 2] if k & 1 == 0 else pieces[p, 2] >> np.uint64(16)
@@ -334,11 +346,17 @@ def write(
 
 
 @inlined
+def ask_for_box(boxes: Boxes, box: Number) -> None:
+    """Ask for what is known of a box besides its pieces."""
+    prefetch_row(boxes.start, box)
+    prefetch_row(boxes.sub, box)
+
+
+@inlined
 def ask_for_pieces(held: NDArray[Any], n_held: Number, bounds: Cells, boxes: Boxes) -> None:
     """Ask for the first pieces of the boxes of some bounds."""
     for h in range(n_held):
-        x = np.int64(bounds[held[h], 4] >> np.uint64(32))
-        prefetch_row(boxes.pieces, boxes.start[x])
+        prefetch_row(boxes.pieces, boxes.start[owner_of(bounds, held[h])])
 
 
 @inlined
@@ -359,7 +377,7 @@ def judge(
     ask_for_pieces(held[:, 2], n_held, bounds, boxes)
     for h in range(n_held):
         s, k, e = np.int64(held[h, 0]), np.int64(held[h, 1]), np.int64(held[h, 2])
-        x = np.int64(bounds[e, 4] >> np.uint64(32))
+        x = owner_of(bounds, e)
         kind, by = box_changes(pieces, start[x], start[x + 1], both, 2 * s, both, 2 * s + 1)
         if kind != 0 and is_of(pieces, by, bounds, e, k):
             n = write(out, n, block + s, np.int64(boxes.sub[x]), kind, state, collect)
@@ -402,12 +420,11 @@ def cross_block(
         for e in range(first, last):
             if not may_change(bounds, e, both, r, 4 * s + 1 - r, k):
                 continue
-            if bounds[e, 4] & np.uint64(_WHOLE) != 0:
-                sub = np.int64(bounds[e, 4] >> np.uint64(32))
-                n = write(out, n, block + s, sub, kind, state, collect)
+            owner = owner_of(bounds, e)
+            if is_whole(bounds, e):
+                n = write(out, n, block + s, owner, kind, state, collect)
             else:
-                prefetch_row(boxes.start, np.int64(bounds[e, 4] >> np.uint64(32)))
-                prefetch_row(boxes.sub, np.int64(bounds[e, 4] >> np.uint64(32)))
+                ask_for_box(boxes, owner)
                 held[n_held, 0], held[n_held, 1], held[n_held, 2] = s, k, e
                 n_held += 1
                 if n_held == _HELD:
@@ -602,7 +619,7 @@ def may_meet(
 @inlined
 def is_met_at(bounds: Cells, e: Number, boxes: Boxes, rows: Cells, r: Number, d: Number) -> bool:
     """Whether a row overlaps a box, and of its pieces in a dimension first the one at a bound."""
-    x = np.int64(bounds[e, 4] >> np.uint64(32))
+    x = owner_of(bounds, e)
     pieces, first, last = boxes.pieces, boxes.start[x], boxes.start[x + 1]
     if not box_meets(pieces, first, last, rows, r):
         return False
@@ -631,11 +648,27 @@ def meet_held(
     for h in range(n_held):
         e, d = held[h, 0], held[h, 1]
         if is_met_at(bounds, e, boxes, rows, r, d):
-            sub = np.int64(boxes.sub[np.int64(bounds[e, 4] >> np.uint64(32))])
+            sub = np.int64(boxes.sub[owner_of(bounds, e)])
             n = write(out, n, i, sub, ENTER, state, collect)
             if n < 0:
                 return n
     return np.int64(n)
+
+
+@inlined
+def next_met(homes: Homes, e: Number, last: Number, rows: Cells, r: Number, d: Number) -> Number:
+    """Return the next entry of a dimension whose box a row may meet, or the last one."""
+    low, ends = rows[r, d, 0], rows[r, d, 2] >> np.uint64(16)
+    while e < last:
+        if e & 15 == 0:
+            to = next_block(homes.most, homes.level, e, low)
+            if to != e:
+                e = to
+                continue
+        if homes.upper[e] >= low and may_meet(homes.bounds, e, rows, r, low, ends):
+            return e
+        e += 1
+    return last
 
 
 @kernel
@@ -655,42 +688,28 @@ def meet(
     A subscription of several boxes, or with `collect` any, is written as touched. Returns the row
     that it stopped at, and how many pairs are written.
     """
-    bounds, upper, starts = homes.bounds, homes.upper, homes.start
-    held = np.empty((_HELD, 2), np.int64)
+    bounds, held = homes.bounds, np.empty((_HELD, 2), np.int64)
     for i in range(begin, len(chosen)):
-        r = np.int64(chosen[i])
-        before, n_held = n, 0
-        for d in range(len(starts) - 1):
-            e, last = starts[d], starts[d + 1]
-            if e == last:
-                continue
-            low, ends = rows[r, d, 0], rows[r, d, 2]
-            high = rows[r, d, 1], ends & np.uint64(_LOW)
-            last = place_in(homes.high, homes.low, e, last, high[0], high[1])
-            while e < last:
-                if e & 15 == 0:
-                    to = next_block(homes.most, homes.level, e, low)
-                    if to != e:
-                        e = to
-                        continue
-                if upper[e] >= low and may_meet(bounds, e, rows, r, low, ends >> np.uint64(16)):
-                    owner = np.int64(bounds[e, 4] >> np.uint64(32))
-                    if bounds[e, 4] & np.uint64(_WHOLE) != 0:
-                        n = write(out, n, i, owner, ENTER, state, collect)
-                    else:
-                        prefetch_row(boxes.start, owner)
-                        prefetch_row(boxes.sub, owner)
-                        held[n_held, 0], held[n_held, 1] = e, d
-                        n_held += 1
-                        if n_held == _HELD:
-                            n = meet_held(
-                                held, n_held, bounds, boxes, rows, r, i, state, collect, out, n
-                            )
-                            n_held = 0
-                    if n < 0:
-                        return i, before
-                e += 1
-        n = meet_held(held, n_held, bounds, boxes, rows, r, i, state, collect, out, n)
+        r, before, n_held = np.int64(chosen[i]), n, 0
+        for d in range(len(homes.start) - 1):
+            high, ends = rows[r, d, 1], rows[r, d, 2] & np.uint64(_LOW)
+            e, last = homes.start[d], homes.start[d + 1]
+            last = place_in(homes.high, homes.low, e, last, high, ends)
+            e = next_met(homes, e, last, rows, r, d)
+            while e < last and n >= 0:
+                owner = owner_of(bounds, e)
+                if is_whole(bounds, e):
+                    n = write(out, n, i, owner, ENTER, state, collect)
+                else:
+                    ask_for_box(boxes, owner)
+                    held[n_held, 0], held[n_held, 1] = e, d
+                    n_held += 1
+                if n_held == _HELD:
+                    n = meet_held(held, n_held, bounds, boxes, rows, r, i, state, collect, out, n)
+                    n_held = 0
+                e = next_met(homes, e + 1, last, rows, r, d)
+        if n >= 0:
+            n = meet_held(held, n_held, bounds, boxes, rows, r, i, state, collect, out, n)
         if n < 0:
             return i, before
     return len(chosen), n
