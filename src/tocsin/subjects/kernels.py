@@ -485,21 +485,17 @@ def cross_recent(
     n: Number,
 ) -> tuple[int, int]:
     """Do what `cross` does for boxes that stand in no list, by looking at each."""
-    pieces, start, sub_of = boxes.pieces, boxes.start, boxes.sub
-    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
+    pieces, start = boxes.pieces, boxes.start
     for i in range(begin, len(moves.chosen)):
         row = np.int64(moves.chosen[i])
         before = n
         renew(rows, row, moves, i, moved, 0)
         for b in range(span[0], span[1]):
             kind, _ = box_changes(pieces, start[b], start[b + 1], rows, row, moved, 0)
-            if kind != 0 and state[sub_of[b]] != 0:
-                sub = sub_of[b]
-                if n == room:
+            if kind != 0:
+                n = write(out, n, i, np.int64(boxes.sub[b]), kind, state, collect)
+                if n < 0:
                     return i, before
-                out_row[n], out_sub[n] = i, sub
-                out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
-                n += 1
     return len(moves.chosen), n
 
 
@@ -728,19 +724,15 @@ def meet_recent(
     n: Number,
 ) -> tuple[int, int]:
     """Do what `meet` does for boxes that stand in no list, by looking at each."""
-    pieces, start, sub_of = boxes.pieces, boxes.start, boxes.sub
-    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
+    pieces, start = boxes.pieces, boxes.start
     for i in range(begin, len(chosen)):
         r = np.int64(chosen[i])
         before = n
         for b in range(span[0], span[1]):
-            if box_meets(pieces, start[b], start[b + 1], rows, r) and state[sub_of[b]] != 0:
-                sub = sub_of[b]
-                if n == room:
+            if box_meets(pieces, start[b], start[b + 1], rows, r):
+                n = write(out, n, i, np.int64(boxes.sub[b]), ENTER, state, collect)
+                if n < 0:
                     return i, before
-                out_row[n], out_sub[n] = i, sub
-                out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else ENTER
-                n += 1
     return len(chosen), n
 
 
