@@ -13,7 +13,7 @@ from tests.subjects import worlds
 from tests.subjects.brute import Brute, difference
 
 from tocsin.errors import EventError
-from tocsin.subjects import Range, SubjectSpace, interests, objects
+from tocsin.subjects import Range, SubjectSpace, interests, objects, state
 from tocsin.subjects.reference import Reference
 
 pytestmark = pytest.mark.slow
@@ -125,7 +125,9 @@ def test_transitions_are_the_difference_of_the_relation(
     r: Random, missing: str, is_small: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        if is_small:  # lists and orders from the first on
+        if is_small:  # lists and orders from the first on, and too little room for what is found
+            patch.setattr(state, "_ROOM", 1)
+            patch.setattr(state, "_BLOCK", 2)
             patch.setattr(interests, "RECENT", 0)
             patch.setattr(objects, "_PATIENCE", 0)
             patch.setattr(objects, "_FEW", 0)

@@ -46,27 +46,30 @@ def make_lists(boxes: Boxes, chosen: NDArray[np.int64]) -> tuple[Lists, Homes]:
     order = np.lexsort((low, high, number))
     start = _starts(number, 2 * pieces.n_dims)
     cost = _costs(words, order, start)
-    bounds = _bounds(boxes, pieces, cost)
-    homes = _make_homes(pieces, cost, bounds)
+    beside = _others(*pieces, cost), _owners(boxes, pieces.dim, box)
+    bounds = _bounds(pieces, *beside, order)
+    is_home = np.zeros(len(order), np.bool_)
+    is_home[_homes(pieces.dim, box, cost)] = True
+    home = order[is_home[order]]
     number, high, low = number[order], high[order], low[order]
     is_new = np.ones(len(order), np.bool_)
     is_new[1:] = (number[1:] != number[:-1]) | (high[1:] != high[:-1]) | (low[1:] != low[:-1])
     first = np.flatnonzero(is_new)
     places = np.searchsorted(first, start)
     first_of = np.append(first, len(order)).astype(np.int32)
-    lists = Lists(places, high[first], low[first].astype(np.uint16), first_of, bounds[order])
-    return lists, homes
+    lists = Lists(places, high[first], low[first].astype(np.uint16), first_of, bounds)
+    return lists, _make_homes(pieces, home, _bounds(pieces, *beside, home))
 
 
-def _bounds(boxes: Boxes, pieces: _Pieces, cost: NDArray[np.float64]) -> Words:
-    """Return what stands beside the lower bounds of all pieces, and then beside the upper ones."""
-    words, n = pieces.words, len(pieces.dim)
-    bounds = np.empty((2 * n, 5), np.uint64)
-    bounds[:n, :3] = bounds[n:, :3] = _others(*pieces, cost)
-    bounds[:n, 3], bounds[n:, 3] = words[:, 1], words[:, 0]
-    owner = _owners(boxes, pieces.dim, pieces.box)
-    bounds[:n, 4] = owner | words[:, 2] & _LOW
-    bounds[n:, 4] = owner | words[:, 2] >> np.uint64(16) & _LOW
+def _bounds(pieces: _Pieces, others: Words, owners: Words, order: NDArray[np.int64]) -> Words:
+    """Return what stands beside some bounds: lower ones, and from the number of pieces on upper."""
+    n = len(pieces.dim)
+    is_up, at = order >= n, order % max(n, 1)
+    low, high, ends = (pieces.words[at, k] for k in range(3))
+    bounds = np.empty((len(order), 5), np.uint64)
+    bounds[:, :3] = others[at]
+    bounds[:, 3] = np.where(is_up, low, high)
+    bounds[:, 4] = owners[at] | np.where(is_up, ends >> np.uint64(16), ends) & _LOW
     return bounds
 
 
@@ -145,18 +148,16 @@ def _others(
     return others
 
 
-def _make_homes(pieces: _Pieces, cost: NDArray[np.float64], bounds: Words) -> Homes:
-    """Put each box under the dimension of least cost."""
-    words, dim = pieces.words, pieces.dim
-    home = _homes(dim, pieces.box, cost)
-    order = home[np.lexsort((words[home, 2] >> np.uint64(16) & _LOW, words[home, 0], dim[home]))]
-    upper = words[order, 1]
+def _make_homes(pieces: _Pieces, home: NDArray[np.int64], bounds: Words) -> Homes:
+    """Return boxes under some of their pieces, which are in order."""
+    words, dim = pieces.words[home], pieces.dim[home]
+    upper = np.ascontiguousarray(words[:, 1])
     return Homes(
-        _starts(dim[order], pieces.n_dims),
-        words[order, 0],
-        (words[order, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
+        _starts(dim, pieces.n_dims),
+        np.ascontiguousarray(words[:, 0]),
+        (words[:, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
         upper,
-        bounds[order],
+        bounds,
         *greatest(upper),
     )
 
