@@ -13,7 +13,8 @@ from tests.subjects import worlds
 from tests.subjects.brute import Brute, difference
 
 from tocsin.errors import EventError
-from tocsin.subjects import Range, SubjectSpace, interests, objects
+from tocsin.model import EventType
+from tocsin.subjects import Range, SubjectSpace, interests, objects, state
 from tocsin.subjects.reference import Reference
 
 pytestmark = pytest.mark.slow
@@ -125,7 +126,9 @@ def test_transitions_are_the_difference_of_the_relation(
     r: Random, missing: str, is_small: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        if is_small:  # lists and orders from the first on
+        if is_small:  # lists and orders from the first on, and too little room for what is found
+            patch.setattr(state, "_ROOM", 1)
+            patch.setattr(state, "_BLOCK", 2)
             patch.setattr(interests, "RECENT", 0)
             patch.setattr(objects, "_PATIENCE", 0)
             patch.setattr(objects, "_FEW", 0)
@@ -146,6 +149,64 @@ def test_long_lives_stay_exact(seed: int) -> None:
             both.step(r)
             if at % 50 == 49:
                 both.check_queries()
+
+
+Ends = tuple[int, int]
+Box = dict[str, list[Ends]]
+
+
+def _ends(r: Random) -> Ends:
+    low, high = sorted((r.randrange(12), r.randrange(12)))
+    return low, high
+
+
+def _box(r: Random) -> Box:
+    dims = r.sample("abcd", r.choice([1, 2, 2, 3]))
+    return {d: [_ends(r) for _ in range(r.choice([1, 1, 1, 2, 3]))] for d in dims}
+
+
+def _where(box: Box) -> str:
+    return " AND ".join(
+        "(" + " OR ".join(f"{d} BETWEEN {low} AND {high}" for low, high in pieces) + ")"
+        for d, pieces in box.items()
+    )
+
+
+def _meets(box: Box, region: dict[str, Ends] | None) -> bool:
+    return region is not None and all(
+        any(low <= region[d][1] and region[d][0] <= high for low, high in pieces)
+        for d, pieces in box.items()
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_changes_in_several_dimensions_at_once_is_told_once(seed: int) -> None:
+    r = Random(seed)
+    boxes = [_box(r) for _ in range(100)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interests, "RECENT", 0)
+        patch.setattr(state, "_ROOM", 1)
+        space = SubjectSpace(EventType("point", dict.fromkeys("abcd", int)))
+        for number, box in enumerate(boxes):
+            space.subscribe(number, _where(box))
+        regions: dict[int, dict[str, Ends] | None] = dict.fromkeys(range(6))
+        for _ in range(60):
+            key, is_point = r.randrange(6), r.random() < 0.5
+            old = regions[key]
+            new = {d: (low, low if is_point else high) for d in "abcd" for low, high in [_ends(r)]}
+            values = {d: Range(*ends) for d, ends in new.items()}
+            if old is None:
+                told, regions[key] = space.publish(key, values), new
+            elif r.random() < 0.3:
+                told, regions[key] = space.retract(key), None
+            else:
+                told, regions[key] = space.update(key, values), new
+            changed = [
+                i for i, box in enumerate(boxes) if _meets(box, old) != _meets(box, regions[key])
+            ]
+            kinds = ["ENTER" if _meets(boxes[i], regions[key]) else "LEAVE" for i in changed]
+            found = sorted((t.subscription, t.kind.value) for t in told)
+            assert found == list(zip(changed, kinds, strict=True))
 
 
 @pytest.mark.parametrize("seed", range(8))

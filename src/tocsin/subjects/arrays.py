@@ -42,22 +42,22 @@ class Subscriptions(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """The bounds of some boxes."""
+    """The bounds of some boxes: the lower ones of dimension d are list 2d, the upper ones 2d + 1.
 
-    low_start: NDArray[np.int64]
-    """Where the lower bounds of each dimension begin."""
-    low_high: NDArray[np.uint64]
-    low_low: NDArray[np.uint16]
-    low_piece: NDArray[np.int32]
-    low_box: NDArray[np.int32]
-    low_other: NDArray[np.uint64]
-    """A piece of another dimension of the same box, or one that all overlap."""
-    up_start: NDArray[np.int64]
-    up_high: NDArray[np.uint64]
-    up_low: NDArray[np.uint16]
-    up_piece: NDArray[np.int32]
-    up_box: NDArray[np.int32]
-    up_other: NDArray[np.uint64]
+    A list is of places, each with the bounds that are there.
+    """
+
+    start: NDArray[np.int64]
+    """Where the places of each list begin."""
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint16]
+    first: NDArray[np.int32]
+    """Where the bounds of each place begin."""
+    bounds: NDArray[np.uint64]
+    """Five words each. Three are a piece of another dimension of the same box, or one that all
+    overlap. The fourth is the upper part of the other bound of the piece that this is a bound of;
+    the last one has its lower part in 16 bits, a bit that says whether these two pieces are all of
+    the box, and above 32 bits its subscription where they are, the box where they are not."""
 
 
 class Homes(NamedTuple):
@@ -69,13 +69,8 @@ class Homes(NamedTuple):
     low: NDArray[np.uint16]
     upper: NDArray[np.uint64]
     """The upper part of the upper bound."""
-    piece: NDArray[np.int64]
-    """Which of the pieces below it is that a box stands here for."""
-    box: NDArray[np.int32]
-    pieces: NDArray[np.uint64]
-    """All pieces of the boxes, in this order."""
-    first: NDArray[np.int64]
-    """Where those of each entry begin."""
+    bounds: NDArray[np.uint64]
+    """What stands beside the lower bound, as in `Lists`."""
     most: NDArray[np.uint64]
     """The greatest upper bounds of blocks of 16, 256 and 4,096 entries, one after another."""
     level: NDArray[np.int64]

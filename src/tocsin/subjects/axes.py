@@ -104,7 +104,8 @@ class Axes:
         self.spaces = tuple(spaces)
         self.missing = ABSENT if missing == "absent" else PRESENT
         self.axes = [Axis(SPACE, -1, "")]
-        self._number: dict[tuple[int, str], int] = {}
+        self._number: list[dict[str, int]] = [{} for _ in spaces]
+        """The dimensions of attributes by name, space by space."""
         self._pattern: dict[tuple[int, Pattern], int] = {}
         self._dims: dict[int, tuple[int, list[int]]] = {}
         self._known: dict[int | float, Cell] = {}
@@ -130,12 +131,12 @@ class Axes:
 
     def dim(self, space: int, attribute: str) -> int:
         """Return the dimension of an attribute; it may be a new one."""
-        number = self._number.get((space, attribute))
+        number = self._number[space].get(attribute)
         if number is None:
             number = len(self.axes)
             declared = self.spaces[space].kind_of(attribute)
             self.axes.append(Axis(number, space, attribute, declared))
-            self._number[space, attribute] = number
+            self._number[space][attribute] = number
         return number
 
     def pattern_dim(self, of: int, pattern: Pattern) -> int:
@@ -197,8 +198,8 @@ class Axes:
             else:
                 found[self.dim(space, path)] = value
                 if value is None:
-                    for (of, inner), dim in self._number.items():
-                        if of == space and inner.startswith(path + "."):
+                    for inner, dim in self._number[space].items():
+                        if inner.startswith(path + "."):
                             found.setdefault(dim, None)
 
     def encode(self, space: int, values: Mapping[str, Any]) -> dict[int, Cell]:
@@ -208,13 +209,13 @@ class Axes:
         """
         cells: dict[int, Cell] = {}
         rest = {}
-        known, number, axes = self._known, self._number, self.axes
+        known, number, axes = self._known, self._number[space], self.axes
         for name, value in values.items():
             kind = type(value)
             if (
                 (kind is int or kind is float)
                 and (words := known.get(value)) is not None
-                and (dim := number.get((space, name))) is not None
+                and (dim := number.get(name)) is not None
                 and kind in axes[dim].plain
             ):
                 cells[dim] = words

@@ -61,7 +61,8 @@ class Change:
         self._parts: list[Part] = []
         self._said: tuple[str, dict[str, Any]] | None = None
         self.now = 0
-        self.transitions = Transitions()
+        self.transitions: Transitions
+        """What the call brought about, once it is done."""
 
     def __enter__(self) -> Change:
         self._core._lock.acquire()

@@ -23,7 +23,7 @@ from tocsin.normalize.table import ConjunctionTable
 from tocsin.subjects.arrays import Boxes, Homes, Lists, Subscriptions
 from tocsin.subjects.axes import SPACE, Axes, truth
 from tocsin.subjects.filters import ONE, FilterTerms
-from tocsin.subjects.lists import make_homes, make_lists
+from tocsin.subjects.lists import make_lists
 from tocsin.subjects.places import (
     ABSENT,
     FIRST_LINE,
@@ -281,8 +281,7 @@ class Interests:
     def _segment(self, first: int, stop: int) -> Segment:
         live = self.subs.state[self.boxes.sub[first:stop]] > 0
         chosen = first + np.flatnonzero(live)
-        lists, cost = make_lists(self.boxes, chosen)
-        return Segment(first, stop, lists, make_homes(self.boxes, chosen, cost))
+        return Segment(first, stop, *make_lists(self.boxes, chosen))
 
     def _compact(self) -> None:
         """Make the pool anew, without what is gone."""

@@ -35,6 +35,8 @@ _HELD = 64
 _AHEAD = 4
 """How many lists ahead the bounds that are crossed are looked for."""
 _LOW = 0xFFFF
+_WHOLE = 0x10000
+"""The bit of a bound whose two pieces are all of a box."""
 
 Cells = NDArray[np.uint64]
 Number = Any
@@ -232,155 +234,205 @@ def renew(rows: Cells, row: Number, moves: Moves, i: Number, moved: Cells, s: Nu
 
 
 @inlined
-def crossed(
-    side: Number,
-    old: Cells,
-    r: Number,
-    new: Cells,
-    s: Number,
-    d: Number,
-    first: Number,
-    last: Number,
-    highs: Any,
-    lows: Any,
-) -> tuple[Number, Number]:
-    """Return which bounds of a list are crossed: lower ones by upper ends, and the reverse."""
+def crossing_end(cells: Cells, r: Number, d: Number, side: Number) -> tuple[Number, Number]:
+    """Return the end of a cell that crosses bounds: the upper one those of side 0, lower ones.
+
+    What an upper bound is compared with is the place behind the lower end.
+    """
     if side == 0:
-        a_high, b_high = old[r, d, 1], new[s, d, 1]
-        a_low, b_low = old[r, d, 2] & np.uint64(_LOW), new[s, d, 2] & np.uint64(_LOW)
-    else:  # the bounds after one end and up to the other
-        a_high, b_high = old[r, d, 0], new[s, d, 0]
-        a_low = ((old[r, d, 2] >> np.uint64(16)) & np.uint64(_LOW)) + np.uint64(1)
-        b_low = ((new[s, d, 2] >> np.uint64(16)) & np.uint64(_LOW)) + np.uint64(1)
-    if a_high == b_high and a_low == b_low:
+        return cells[r, d, 1], cells[r, d, 2] & np.uint64(_LOW)
+    return cells[r, d, 0], ((cells[r, d, 2] >> np.uint64(16)) & np.uint64(_LOW)) + np.uint64(1)
+
+
+@inlined
+def crossed(both: Cells, r: Number, k: Number, lists: Lists) -> tuple[Number, Number]:
+    """Return which places of a list are crossed: lower bounds by upper ends, and the reverse."""
+    first, last = lists.start[k], lists.start[k + 1]
+    a_high, a_low = crossing_end(both, r, k >> 1, k & 1)
+    b_high, b_low = crossing_end(both, r + 1, k >> 1, k & 1)
+    if first == last or (a_high == b_high and a_low == b_low):
         return first, first
     if is_before(b_high, b_low, a_high, a_low):
         a_high, b_high = b_high, a_high
         a_low, b_low = b_low, a_low
-    at = place_in(highs, lows, first, last, a_high, a_low)
-    step = 16
+    at = place_in(lists.high, lists.low, first, last, a_high, a_low)
+    step = 2
     to = at
     while to + step < last and is_before(
-        highs[to + step], np.uint64(lows[to + step]), b_high, b_low
+        lists.high[to + step], np.uint64(lists.low[to + step]), b_high, b_low
     ):
         to += step
         step *= 2
-    return at, place_in(highs, lows, to, min(last, to + step), b_high, b_low)
+    return at, place_in(lists.high, lists.low, to, min(last, to + step), b_high, b_low)
 
 
 @inlined
-def may_change(other: Cells, e: Number, old: Cells, r: Number, new: Cells, s: Number) -> bool:
-    """Whether a box may hold before or after a move, by a piece of another dimension."""
-    d = dimension(other, e)
-    return overlaps(other, e, old, r, d) or overlaps(other, e, new, s, d)
-
-
-@inlined
-def ask_for(others: Cells, at: Number, to: Number) -> None:
-    """Ask for what stands beside some bounds."""
-    for e in range(at, to, 2):
-        prefetch_row(others, e)
-
-
-@inlined
-def run_of(
-    j: Number, lists: Lists, rows: Cells, row: Number, moved: Cells, s: Number, dims: Any
-) -> tuple[Number, Number]:
-    """Return which bounds a row crosses in the list of one side of a dimension; ask for them."""
-    d = np.int64(dims[j >> 1])
-    if d + 1 >= len(lists.low_start):
+def run_of(k: Number, lists: Lists, both: Cells, r: Number) -> tuple[Number, Number]:
+    """Return which bounds of a list a row crosses, and ask for them."""
+    if k + 1 >= len(lists.start):
         return np.int64(0), np.int64(0)
-    if j & 1 == 0:
-        a, b = lists.low_start[d], lists.low_start[d + 1]
-        at, to = crossed(0, rows, row, moved, s, d, a, b, lists.low_high, lists.low_low)
-        ask_for(lists.low_other, at, to)
-    else:
-        a, b = lists.up_start[d], lists.up_start[d + 1]
-        at, to = crossed(1, rows, row, moved, s, d, a, b, lists.up_high, lists.up_low)
-        ask_for(lists.up_other, at, to)
-    return np.int64(at), np.int64(to)
+    at, to = crossed(both, r, k, lists)
+    if at == to:
+        return np.int64(0), np.int64(0)
+    first, last = np.int64(lists.first[at]), np.int64(lists.first[to])
+    for e in range(first, last):
+        prefetch_row(lists.bounds, e)
+    return first, last
 
 
 @inlined
-def ask_for_box(pieces: Cells, piece: Number, start: Any, sub_of: Any, box: Number) -> None:
-    """Ask for all that `judge` reads of a box."""
-    prefetch_row(pieces, np.int64(piece))
-    prefetch_row(start, np.int64(box))
-    prefetch_row(sub_of, np.int64(box))
+def begins(both: Cells, r: Number, k: Number) -> bool:
+    """Whether a row begins to overlap pieces by their bounds that it crosses, or ceases to."""
+    a_high, a_low = crossing_end(both, r, k >> 1, k & 1)
+    b_high, b_low = crossing_end(both, r + 1, k >> 1, k & 1)
+    return bool(is_before(a_high, a_low, b_high, b_low) == (k & 1 == 0))
+
+
+@inlined
+def may_change(bounds: Cells, e: Number, both: Cells, r: Number, s: Number, k: Number) -> bool:
+    """Whether a box changes as far as one sees by a bound that a row crosses.
+
+    Row r of `both` is the one that overlaps the piece at that bound, if any does, and s the other:
+    it is before or after the move. The box must overlap r elsewhere, too; and where it does not
+    overlap s in an earlier dimension, it is found there.
+    """
+    d = dimension(bounds, e)
+    if not overlaps(bounds, e, both, r, d):
+        return False
+    if d < k >> 1 and not overlaps(bounds, e, both, s, d):
+        return False
+    far_high, far_low = bounds[e, 3], bounds[e, 4] & np.uint64(_LOW)
+    ends = both[r, k >> 1, 2]
+    if k & 1 == 0:
+        return is_before(both[r, k >> 1, 0], ends >> np.uint64(16), far_high, far_low)
+    return is_before(far_high, far_low, both[r, k >> 1, 1], ends & np.uint64(_LOW))
+
+
+@inlined
+def is_whole(bounds: Cells, e: Number) -> bool:
+    """Whether the two pieces at a bound are all of a box."""
+    return bool(bounds[e, 4] & np.uint64(_WHOLE) != 0)
+
+
+@inlined
+def owner_of(bounds: Cells, e: Number) -> Number:
+    """Return whose a bound is: a subscription where `is_whole` holds, a box where not."""
+    return np.int64(bounds[e, 4] >> np.uint64(32))
+
+
+@inlined
+def is_of(pieces: Cells, p: Number, bounds: Cells, e: Number, k: Number) -> bool:
+    """Whether a bound is that of a piece of the same box."""
+    ends = pieces[p, 2] if k & 1 == 0 else pieces[p, 2] >> np.uint64(16)
+    return bool(
+        dimension(pieces, p) == k >> 1
+        and pieces[p, 1 - (k & 1)] == bounds[e, 3]
+        and (ends ^ bounds[e, 4]) & np.uint64(_LOW) == 0
+    )
+
+
+@inlined
+def write(
+    out: Pairs, n: Number, i: Number, sub: Number, kind: Number, state: Any, collect: bool
+) -> Number:
+    """Write a pair, if its subscription is there; return how many are written, or -1 if full."""
+    if state[sub] == 0:
+        return n
+    if n == len(out.row):
+        return np.int64(-1)
+    out.row[n], out.sub[n] = i, sub
+    out.kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
+    return n + 1
+
+
+@inlined
+def ask_for_box(boxes: Boxes, box: Number) -> None:
+    """Ask for what is known of a box besides its pieces."""
+    prefetch_row(boxes.start, box)
+    prefetch_row(boxes.sub, box)
+
+
+@inlined
+def ask_for_pieces(held: NDArray[Any], n_held: Number, bounds: Cells, boxes: Boxes) -> None:
+    """Ask for the first pieces of the boxes of some bounds."""
+    for h in range(n_held):
+        prefetch_row(boxes.pieces, boxes.start[owner_of(bounds, held[h])])
 
 
 @inlined
 def judge(
     held: NDArray[np.int32],
     n_held: Number,
-    rows: Cells,
-    chosen: NDArray[np.int32],
+    bounds: Cells,
     boxes: Boxes,
     state: NDArray[np.uint8],
     collect: bool,
-    moved: Cells,
+    both: Cells,
+    block: Number,
     out: Pairs,
     n: Number,
 ) -> Number:
     """Write which of the boxes that may change do; return how many are written, or -1 if full."""
-    pieces, start, sub_of = boxes.pieces, boxes.start, boxes.sub
+    pieces, start = boxes.pieces, boxes.start
+    ask_for_pieces(held[:, 2], n_held, bounds, boxes)
     for h in range(n_held):
-        i, x = np.int64(held[h, 0]), np.int64(held[h, 1])
-        row, s = np.int64(chosen[i]), i % len(moved)
-        kind, by = box_changes(pieces, start[x], start[x + 1], rows, row, moved, s)
-        sub = sub_of[x]
-        if kind != 0 and by == held[h, 2] and state[sub] != 0:
-            if n == len(out.row):
-                return np.int64(-1)
-            out.row[n], out.sub[n] = i, sub
-            out.kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
-            n += 1
+        s, k, e = np.int64(held[h, 0]), np.int64(held[h, 1]), np.int64(held[h, 2])
+        x = owner_of(bounds, e)
+        kind, by = box_changes(pieces, start[x], start[x + 1], both, 2 * s, both, 2 * s + 1)
+        if kind != 0 and is_of(pieces, by, bounds, e, k):
+            n = write(out, n, block + s, np.int64(boxes.sub[x]), kind, state, collect)
+            if n < 0:
+                return n
     return np.int64(n)
 
 
 @inner
 def cross_block(
-    rows: Cells,
-    moves: Moves,
+    dims: NDArray[np.int32],
     lists: Lists,
     boxes: Boxes,
     state: NDArray[np.uint8],
     collect: bool,
-    moved: Cells,
+    both: Cells,
     out: Pairs,
     block: Number,
     size: Number,
     n: Number,
 ) -> Number:
     """Do what `cross` does for some rows; return how many pairs are written, or -1 if full."""
-    chosen, dims = moves.chosen, moves.dims
+    bounds = lists.bounds
     held = np.empty((_HELD, 3), np.int32)
     ahead = np.zeros((_AHEAD, 2), np.int64)
     n_held, n_runs = 0, 2 * len(dims) * size
     for t in range(n_runs + _AHEAD):
         first, last = ahead[t % _AHEAD, 0], ahead[t % _AHEAD, 1]
         if t < n_runs:
-            s = t % size
-            at, to = run_of(t // size, lists, rows, np.int64(chosen[block + s]), moved, s, dims)
+            j, s = t // size, t % size
+            at, to = run_of(2 * np.int64(dims[j >> 1]) + (j & 1), lists, both, 2 * s)
             ahead[t % _AHEAD, 0], ahead[t % _AHEAD, 1] = at, to
-        if t < _AHEAD:
+        if t < _AHEAD or first == last:
             continue
         j, s = (t - _AHEAD) // size, (t - _AHEAD) % size
-        i, row = block + s, np.int64(chosen[block + s])
-        others = lists.low_other if j & 1 == 0 else lists.up_other
-        of = lists.low_box if j & 1 == 0 else lists.up_box
-        found = lists.low_piece if j & 1 == 0 else lists.up_piece
+        k = 2 * np.int64(dims[j >> 1]) + (j & 1)
+        is_begin = begins(both, 2 * s, k)
+        kind = ENTER if is_begin else LEAVE
+        r = 2 * s + 1 if is_begin else 2 * s
         for e in range(first, last):
-            if may_change(others, e, rows, row, moved, s):
-                ask_for_box(boxes.pieces, found[e], boxes.start, boxes.sub, of[e])
-                held[n_held, 0], held[n_held, 1], held[n_held, 2] = i, of[e], found[e]
+            if not may_change(bounds, e, both, r, 4 * s + 1 - r, k):
+                continue
+            owner = owner_of(bounds, e)
+            if is_whole(bounds, e):
+                n = write(out, n, block + s, owner, kind, state, collect)
+            else:
+                ask_for_box(boxes, owner)
+                held[n_held, 0], held[n_held, 1], held[n_held, 2] = s, k, e
                 n_held += 1
                 if n_held == _HELD:
-                    n = judge(held, n_held, rows, chosen, boxes, state, collect, moved, out, n)
+                    n = judge(held, n_held, bounds, boxes, state, collect, both, block, out, n)
                     n_held = 0
-                    if n < 0:
-                        return n
-    return judge(held, n_held, rows, chosen, boxes, state, collect, moved, out, n)
+            if n < 0:
+                return n
+    return judge(held, n_held, bounds, boxes, state, collect, both, block, out, n)
 
 
 @kernel
@@ -389,30 +441,30 @@ def cross(
     moves: Moves,
     lists: Lists,
     boxes: Boxes,
-    subs: Subscriptions,
+    state: NDArray[np.uint8],
     collect: bool,
-    moved: Cells,
+    both: Cells,
     out: Pairs,
     begin: Number,
     n: Number,
 ) -> tuple[int, int]:
     """Find what begins or ceases to match when rows move, by the bounds that they cross.
 
-    Nothing is moved. As many rows as `moved` has room for go through the lists of one dimension
-    after another, which stay in the cache meanwhile. The bounds that are crossed are found some
-    lists ahead, and boxes are looked at some at a time, so that memory is asked for both before
-    they are needed. A subscription of several boxes, or with `collect` any, is written as touched.
-    Returns the row that it stopped at, and how many pairs are written, in no order; `begin` is 0
-    or such a row, so that row i is always renewed in place i modulo the room of `moved`.
+    Nothing is moved. As many rows as `both` has room for, each as it is and as it will be, go
+    through the lists of one dimension after another, which stay in the cache meanwhile. The bounds
+    that are crossed are found some lists ahead, and boxes are looked at some at a time, so that
+    memory is asked for both before they are needed. A subscription of several boxes, or with
+    `collect` any, is written as touched. Returns the row that it stopped at, and how many pairs are
+    written, in no order.
     """
-    chosen, n_rows = moves.chosen, len(moves.chosen)
-    for block in range(begin, n_rows, len(moved)):
-        size = min(n_rows - block, len(moved))
-        for i in range(block, block + size):
-            renew(rows, np.int64(chosen[i]), moves, i, moved, i % len(moved))
-        found = cross_block(
-            rows, moves, lists, boxes, subs.state, collect, moved, out, block, size, n
-        )
+    chosen, dims, n_rows = moves.chosen, moves.dims, len(moves.chosen)
+    for block in range(begin, n_rows, len(both) // 2):
+        size = min(n_rows - block, len(both) // 2)
+        for s in range(size):
+            row = np.int64(chosen[block + s])
+            both[2 * s] = rows[row]
+            renew(rows, row, moves, block + s, both, 2 * s + 1)
+        found = cross_block(dims, lists, boxes, state, collect, both, out, block, size, n)
         if found < 0:
             return block, n
         n = found
@@ -425,7 +477,7 @@ def cross_recent(
     moves: Moves,
     span: tuple[int, int],
     boxes: Boxes,
-    subs: Subscriptions,
+    state: NDArray[np.uint8],
     collect: bool,
     moved: Cells,
     out: Pairs,
@@ -433,21 +485,17 @@ def cross_recent(
     n: Number,
 ) -> tuple[int, int]:
     """Do what `cross` does for boxes that stand in no list, by looking at each."""
-    pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
-    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
+    pieces, start = boxes.pieces, boxes.start
     for i in range(begin, len(moves.chosen)):
         row = np.int64(moves.chosen[i])
         before = n
         renew(rows, row, moves, i, moved, 0)
         for b in range(span[0], span[1]):
             kind, _ = box_changes(pieces, start[b], start[b + 1], rows, row, moved, 0)
-            if kind != 0 and state[sub_of[b]] != 0:
-                sub = sub_of[b]
-                if n == room:
+            if kind != 0:
+                n = write(out, n, i, np.int64(boxes.sub[b]), kind, state, collect)
+                if n < 0:
                     return i, before
-                out_row[n], out_sub[n] = i, sub
-                out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else kind
-                n += 1
     return len(moves.chosen), n
 
 
@@ -554,13 +602,78 @@ def is_first(pieces: Cells, first: Number, p: Number, rows: Cells, r: Number, d:
     return True
 
 
+@inlined
+def may_meet(
+    bounds: Cells, e: Number, rows: Cells, r: Number, low_high: Number, low_low: Number
+) -> bool:
+    """Whether a row overlaps a box as far as one sees by a lower bound that it ends after."""
+    if not is_before(low_high, low_low, bounds[e, 3], bounds[e, 4] & np.uint64(_LOW)):
+        return False
+    return overlaps(bounds, e, rows, r, dimension(bounds, e))
+
+
+@inlined
+def is_met_at(bounds: Cells, e: Number, boxes: Boxes, rows: Cells, r: Number, d: Number) -> bool:
+    """Whether a row overlaps a box, and of its pieces in a dimension first the one at a bound."""
+    x = owner_of(bounds, e)
+    pieces, first, last = boxes.pieces, boxes.start[x], boxes.start[x + 1]
+    if not box_meets(pieces, first, last, rows, r):
+        return False
+    p = first
+    while dimension(pieces, p) != d or not overlaps(pieces, p, rows, r, d):
+        p += 1
+    return is_of(pieces, p, bounds, e, 2 * d)
+
+
+@inlined
+def meet_held(
+    held: NDArray[np.int64],
+    n_held: Number,
+    bounds: Cells,
+    boxes: Boxes,
+    rows: Cells,
+    r: Number,
+    i: Number,
+    state: NDArray[np.uint8],
+    collect: bool,
+    out: Pairs,
+    n: Number,
+) -> Number:
+    """Write which of the boxes that a row may meet it does; return as `write` does."""
+    ask_for_pieces(held[:, 0], n_held, bounds, boxes)
+    for h in range(n_held):
+        e, d = held[h, 0], held[h, 1]
+        if is_met_at(bounds, e, boxes, rows, r, d):
+            sub = np.int64(boxes.sub[owner_of(bounds, e)])
+            n = write(out, n, i, sub, ENTER, state, collect)
+            if n < 0:
+                return n
+    return np.int64(n)
+
+
+@inlined
+def next_met(homes: Homes, e: Number, last: Number, rows: Cells, r: Number, d: Number) -> Number:
+    """Return the next entry of a dimension whose box a row may meet, or the last one."""
+    low, ends = rows[r, d, 0], rows[r, d, 2] >> np.uint64(16)
+    while e < last:
+        if e & 15 == 0:
+            to = next_block(homes.most, homes.level, e, low)
+            if to != e:
+                e = to
+                continue
+        if homes.upper[e] >= low and may_meet(homes.bounds, e, rows, r, low, ends):
+            return e
+        e += 1
+    return last
+
+
 @kernel
 def meet(
     rows: Cells,
     chosen: NDArray[np.int32],
     homes: Homes,
     boxes: Boxes,
-    subs: Subscriptions,
+    state: NDArray[np.uint8],
     collect: bool,
     out: Pairs,
     begin: Number,
@@ -571,38 +684,30 @@ def meet(
     A subscription of several boxes, or with `collect` any, is written as touched. Returns the row
     that it stopped at, and how many pairs are written.
     """
-    sub_of, state, box_of = boxes.sub, subs.state, homes.box
-    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
-    pieces, first, piece_of, upper = homes.pieces, homes.first, homes.piece, homes.upper
-    most, level, highs, lows, starts = homes.most, homes.level, homes.high, homes.low, homes.start
+    bounds, held = homes.bounds, np.empty((_HELD, 2), np.int64)
     for i in range(begin, len(chosen)):
-        r = np.int64(chosen[i])
-        before = n
-        for d in range(len(starts) - 1):
-            e, last = starts[d], starts[d + 1]
-            if e == last:
-                continue
-            low, ends = rows[r, d, 0], rows[r, d, 2] & np.uint64(_LOW)
-            last = place_in(highs, lows, e, last, rows[r, d, 1], ends)
-            while e < last:
-                if e & 15 == 0:
-                    to = next_block(most, level, e, low)
-                    if to != e:
-                        e = to
-                        continue
-                if upper[e] >= low and box_meets(pieces, first[e], first[e + 1], rows, r):
-                    at = piece_of[e]
-                    if overlaps(pieces, at, rows, r, d) and is_first(
-                        pieces, first[e], at, rows, r, d
-                    ):
-                        sub = sub_of[box_of[e]]
-                        if n == room:
-                            return i, before
-                        if state[sub] != 0:
-                            out_row[n], out_sub[n] = i, sub
-                            out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else ENTER
-                            n += 1
-                e += 1
+        r, before, n_held = np.int64(chosen[i]), n, 0
+        for d in range(len(homes.start) - 1):
+            high, ends = rows[r, d, 1], rows[r, d, 2] & np.uint64(_LOW)
+            e, last = homes.start[d], homes.start[d + 1]
+            last = place_in(homes.high, homes.low, e, last, high, ends)
+            e = next_met(homes, e, last, rows, r, d)
+            while e < last and n >= 0:
+                owner = owner_of(bounds, e)
+                if is_whole(bounds, e):
+                    n = write(out, n, i, owner, ENTER, state, collect)
+                else:
+                    ask_for_box(boxes, owner)
+                    held[n_held, 0], held[n_held, 1] = e, d
+                    n_held += 1
+                if n_held == _HELD:
+                    n = meet_held(held, n_held, bounds, boxes, rows, r, i, state, collect, out, n)
+                    n_held = 0
+                e = next_met(homes, e + 1, last, rows, r, d)
+        if n >= 0:
+            n = meet_held(held, n_held, bounds, boxes, rows, r, i, state, collect, out, n)
+        if n < 0:
+            return i, before
     return len(chosen), n
 
 
@@ -612,26 +717,22 @@ def meet_recent(
     chosen: NDArray[np.int32],
     span: tuple[int, int],
     boxes: Boxes,
-    subs: Subscriptions,
+    state: NDArray[np.uint8],
     collect: bool,
     out: Pairs,
     begin: Number,
     n: Number,
 ) -> tuple[int, int]:
     """Do what `meet` does for boxes that stand in no list, by looking at each."""
-    pieces, start, sub_of, state = boxes.pieces, boxes.start, boxes.sub, subs.state
-    out_row, out_sub, out_kind, room = out.row, out.sub, out.kind, len(out.row)
+    pieces, start = boxes.pieces, boxes.start
     for i in range(begin, len(chosen)):
         r = np.int64(chosen[i])
         before = n
         for b in range(span[0], span[1]):
-            if box_meets(pieces, start[b], start[b + 1], rows, r) and state[sub_of[b]] != 0:
-                sub = sub_of[b]
-                if n == room:
+            if box_meets(pieces, start[b], start[b + 1], rows, r):
+                n = write(out, n, i, np.int64(boxes.sub[b]), ENTER, state, collect)
+                if n < 0:
                     return i, before
-                out_row[n], out_sub[n] = i, sub
-                out_kind[n] = TOUCHED if collect or state[sub] != SIMPLE else ENTER
-                n += 1
     return len(chosen), n
 
 

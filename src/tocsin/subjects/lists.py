@@ -3,11 +3,14 @@
 Enters: some boxes. Leaves: `Lists`, the lower and the upper bounds of each dimension in order
 (Leung and Jacobsen, section 5.5: there two skip lists a dimension, here two sorted arrays, in which
 the bounds between two values are a contiguous run), and `Homes`, each box under the most selective
-of its dimensions. Beside a bound stands a piece of another dimension of its box: most boxes whose
-bound is crossed fail there, and are never looked up.
+of its dimensions. Beside a bound stand the other bound of its piece and a piece of another
+dimension of its box: most boxes whose bound is crossed fail there, and are never looked up, nor are
+those that have no more pieces than these.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,36 +23,73 @@ _BLOCKS = (4, 8, 12)
 """Blocks of 16, 256 and 4,096."""
 
 
-def make_lists(boxes: Boxes, chosen: NDArray[np.int64]) -> tuple[Lists, NDArray[np.float64]]:
-    """Return the lists of some boxes, and how much of its dimension each of their pieces takes."""
+class _Pieces(NamedTuple):
+    """The pieces of some boxes, in order."""
+
+    words: Words
+    dim: NDArray[np.int64]
+    box: NDArray[np.int64]
+
+    @property
+    def n_dims(self) -> int:
+        return int(self.dim.max()) + 1 if len(self.dim) else 0
+
+
+def make_lists(boxes: Boxes, chosen: NDArray[np.int64]) -> tuple[Lists, Homes]:
+    """Return the lists of some boxes, and each of these under one of its dimensions."""
     piece, box = _pieces_of(boxes, chosen)
     words = boxes.pieces[piece]
-    dim = (words[:, 2] >> np.uint64(32)).astype(np.int64)
-    n_dims = int(dim.max()) + 1 if len(dim) else 0
-    low_order = np.lexsort((words[:, 2] >> np.uint64(16) & _LOW, words[:, 0], dim))
-    up_order = np.lexsort((words[:, 2] & _LOW, words[:, 1], dim))
-    start = np.zeros(n_dims + 1, np.int64)
-    np.cumsum(np.bincount(dim, minlength=n_dims), out=start[1:])
-    cost = _costs(words, dim, low_order, start)
-    other = _others(words, dim, box, cost)
-    numbers = piece.astype(np.int32), box.astype(np.int32)
-    low = words[low_order]
-    up = words[up_order]
-    lists = Lists(
-        start,
-        np.ascontiguousarray(low[:, 0]),
-        (low[:, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
-        numbers[0][low_order],
-        numbers[1][low_order],
-        other[low_order],
-        start.copy(),
-        np.ascontiguousarray(up[:, 1]),
-        (up[:, 2] & _LOW).astype(np.uint16),
-        numbers[0][up_order],
-        numbers[1][up_order],
-        other[up_order],
-    )
-    return lists, cost
+    pieces = _Pieces(words, (words[:, 2] >> np.uint64(32)).astype(np.int64), box)
+    number = np.concatenate([2 * pieces.dim, 2 * pieces.dim + 1])
+    high = np.concatenate([words[:, 0], words[:, 1]])
+    low = np.concatenate([words[:, 2] >> np.uint64(16), words[:, 2]]) & _LOW
+    order = np.lexsort((low, high, number))
+    start = _starts(number, 2 * pieces.n_dims)
+    cost = _costs(words, order, start)
+    beside = _others(*pieces, cost), _owners(boxes, pieces.dim, box)
+    bounds = _bounds(pieces, *beside, order)
+    is_home = np.zeros(len(order), np.bool_)
+    is_home[_homes(pieces.dim, box, cost)] = True
+    home = order[is_home[order]]
+    number, high, low = number[order], high[order], low[order]
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (number[1:] != number[:-1]) | (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    first = np.flatnonzero(is_new)
+    places = np.searchsorted(first, start)
+    first_of = np.append(first, len(order)).astype(np.int32)
+    lists = Lists(places, high[first], low[first].astype(np.uint16), first_of, bounds)
+    return lists, _make_homes(pieces, home, _bounds(pieces, *beside, home))
+
+
+def _bounds(pieces: _Pieces, others: Words, owners: Words, order: NDArray[np.int64]) -> Words:
+    """Return what stands beside some bounds: lower ones, and from the number of pieces on upper."""
+    n = len(pieces.dim)
+    is_up, at = order >= n, order % max(n, 1)
+    low, high, ends = (pieces.words[at, k] for k in range(3))
+    bounds = np.empty((len(order), 5), np.uint64)
+    bounds[:, :3] = others[at]
+    bounds[:, 3] = np.where(is_up, low, high)
+    bounds[:, 4] = owners[at] | np.where(is_up, ends >> np.uint64(16), ends) & _LOW
+    return bounds
+
+
+def _starts(number: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return where each of n numbers begins when they are in order."""
+    start = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(number, minlength=n), out=start[1:])
+    return start
+
+
+def _owners(boxes: Boxes, dim: NDArray[np.int64], box: NDArray[np.int64]) -> Words:
+    """Return whose each piece is, as `Lists.bounds` says it."""
+    n = len(dim)
+    if not n:
+        return np.empty(0, np.uint64)
+    begins = np.flatnonzero(np.diff(box, prepend=-1))
+    counts = np.diff(begins, append=n)
+    is_whole = (counts == 1) | ((counts == 2) & (dim[begins] != dim[begins + counts - 1]))
+    owner = np.where(is_whole, boxes.sub[box[begins]], box[begins]).astype(np.uint64)
+    return np.repeat(owner << np.uint64(32) | is_whole.astype(np.uint64) << np.uint64(16), counts)
 
 
 def _pieces_of(
@@ -63,13 +103,11 @@ def _pieces_of(
     return piece, np.repeat(chosen, counts)
 
 
-def _costs(
-    words: Words, dim: NDArray[np.int64], low_order: NDArray[np.int64], start: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _costs(words: Words, order: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the share of the bounds of its dimension that lie within each piece."""
-    cost = np.ones(len(dim))
-    for d in range(len(start) - 1):
-        here = low_order[start[d] : start[d + 1]]
+    cost = np.ones(len(words))
+    for d in range(len(start) // 2):
+        here = order[start[2 * d] : start[2 * d + 1]]
         lows = words[here, 0]
         width = np.searchsorted(lows, words[here, 1]) - np.searchsorted(lows, lows)
         cost[here] = (width + 1) / (len(here) + 1)
@@ -110,31 +148,16 @@ def _others(
     return others
 
 
-def make_homes(boxes: Boxes, chosen: NDArray[np.int64], cost: NDArray[np.float64]) -> Homes:
-    """Put each box under the dimension of least cost; `cost` is that of its pieces in order."""
-    piece, box = _pieces_of(boxes, chosen)
-    words = boxes.pieces[piece]
-    dim = (words[:, 2] >> np.uint64(32)).astype(np.int64)
-    home = _homes(dim, box, cost)
-    order = home[np.lexsort((words[home, 2] >> np.uint64(16) & _LOW, words[home, 0], dim[home]))]
-    n_dims = int(dim.max()) + 1 if len(dim) else 0
-    start = np.zeros(n_dims + 1, np.int64)
-    np.cumsum(np.bincount(dim[order], minlength=n_dims), out=start[1:])
-    own = box[order]
-    counts = boxes.start[own + 1] - boxes.start[own]
-    first = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(counts, out=first[1:])
-    taken = np.repeat(boxes.start[own] - first[:-1], counts) + np.arange(first[-1])
-    upper = np.ascontiguousarray(words[order, 1])
+def _make_homes(pieces: _Pieces, home: NDArray[np.int64], bounds: Words) -> Homes:
+    """Return boxes under some of their pieces, which are in order."""
+    words, dim = pieces.words[home], pieces.dim[home]
+    upper = np.ascontiguousarray(words[:, 1])
     return Homes(
-        start,
-        np.ascontiguousarray(words[order, 0]),
-        (words[order, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
+        _starts(dim, pieces.n_dims),
+        np.ascontiguousarray(words[:, 0]),
+        (words[:, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
         upper,
-        first[:-1] + piece[order] - boxes.start[own],
-        own.astype(np.int32),
-        boxes.pieces[taken],
-        first,
+        bounds,
         *greatest(upper),
     )
 

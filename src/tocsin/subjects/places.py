@@ -17,7 +17,8 @@ no room left all labels are spread anew.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -72,6 +73,11 @@ def point(zone: int, key: int, tail: int = 0) -> Cell:
     """Return the cell of one value, given the cut before it."""
     upper, lower = place(zone, key, tail)
     return upper, upper, lower << 16 | (lower + 1)
+
+
+def words_of(cells: Collection[Cell]) -> Words:
+    """Return cells as an array, three words each."""
+    return np.fromiter(chain.from_iterable(cells), np.uint64, 3 * len(cells)).reshape(-1, 3)
 
 
 def points(zone: int, key: NDArray[np.int64], tail: NDArray[np.integer]) -> Words:

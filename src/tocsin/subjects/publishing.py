@@ -17,7 +17,8 @@ from tocsin.subjects.axes import SPACE
 from tocsin.subjects.core import Core, Seconds, end_of
 from tocsin.subjects.filters import to_terms
 from tocsin.subjects.model import ObjectRegion, Publication, check_regions
-from tocsin.subjects.places import cut_of
+from tocsin.subjects.objects import NO_KEEP
+from tocsin.subjects.places import cut_of, words_of
 from tocsin.subjects.state import Changes, chosen, concatenated, moves_of
 from tocsin.subjects.transitions import PublicationKey, Transitions
 
@@ -60,7 +61,7 @@ class Publishing(Core):
         self._state.objects.fit()
         row = self._state.objects.default_row(0)
         if cells:
-            row[list(cells)] = np.array(list(cells.values()), np.uint64)
+            row[list(cells)] = words_of(cells.values())
         old = self._publications.row_of.get(name)
         if old is not None and old not in self._state.several and self._space_of(old) == 0:
             dims = self._axes.dims_of(0)
@@ -143,11 +144,13 @@ class Publishing(Core):
     def _moves(self, row: int, space: int, values: Mapping[str, Any]) -> Moves:
         cells = self._axes.encode(space, values)
         self._state.objects.fit()
-        fresh = np.array(list(cells.values()), np.uint64).reshape(-1, 1, 3)
-        return moves_of(np.array([row], np.int32), list(cells), fresh)
+        dims = np.fromiter(cells, np.int32, len(cells))
+        return Moves(np.array([row], np.int32), dims, words_of(cells.values())[:, None], NO_KEEP)
 
     def _space_of(self, row: int) -> int:
-        """Return the space of a row, by its cell."""
+        """Return the space of a row, by its cell where there are several."""
+        if len(self.spaces) == 1:
+            return 0
         upper, _, ends = self._state.objects.cells[row, SPACE].tolist()
         return cut_of(upper, ends >> 16)[1]
 

@@ -123,9 +123,9 @@ class State:
     ) -> Changes:
         """Run a kernel over rows, with larger buffers where one is full; settle what is touched."""
         at = n = 0
-        args = self.interests.boxes, self.interests.subs
+        boxes, subs = self.interests.boxes, self.interests.subs
         while True:
-            at, n = kernel(*front, *args, collect, *back, self._pairs, at, n)
+            at, n = kernel(*front, boxes, subs.state, collect, *back, self._pairs, at, n)
             if at == n_rows:
                 break
             larger = _room(8 * len(self._pairs.row))  # a block is begun anew, so not many times
@@ -135,7 +135,7 @@ class State:
         if n_rows > 1:
             _put_in_order(self._pairs, n)
         if self.interests.n_complex and not collect:
-            n = settle(*front[:2], *args, self._stamp, *back, _NO_TERMS, self._pairs, n)
+            n = settle(*front[:2], boxes, subs, self._stamp, *back, _NO_TERMS, self._pairs, n)
             self._stamp += n_rows
         pairs = self._pairs
         found = Changes(
@@ -172,7 +172,7 @@ class State:
         """Return what begins or ceases to match when rows move; nothing is moved."""
         interests, cells, settle = self.interests, self.objects.cells, kernels.settle_moves
         n = len(moves.chosen)
-        back = (np.empty((max(1, min(n, _BLOCK)), *cells.shape[1:]), np.uint64),)
+        back = (np.empty((2 * max(1, min(n, _BLOCK)), *cells.shape[1:]), np.uint64),)
         parts = [
             self._run(kernels.cross, settle, n, (cells, moves, s.lists), back, collect)
             for s in interests.segments
