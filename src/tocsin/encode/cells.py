@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.encode import cell_kernels as kernels
-from tocsin.encode.events import Column, EventBatch, Part, read_value
+from tocsin.encode.columns import Column, Part
+from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.line_cells import LineCells
 from tocsin.encode.plain import Plain
 from tocsin.model import INT64_MAX, INT64_MIN

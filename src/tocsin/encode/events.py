@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import FLOAT64, INT64, STRING, kind_of_type, to_array, to_canonical
+from tocsin.encode.columns import NO_COLUMN, Column, Part, to_column
 from tocsin.encode.plain import Plain, plain_numbers
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import (
@@ -31,28 +32,6 @@ from tocsin.model import (
     to_plain,
 )
 from tocsin.normalize.lines import LINE_OF_KIND, Line
-
-
-class Part(NamedTuple):
-    """The values of one attribute that lie on one line.
-
-    `values` is an int64, float64 or (for strings) Arrow large_string array with an entry for every
-    event; `here` marks the entries that count, or is None when all do.
-    """
-
-    line: Line
-    values: Any
-    here: NDArray[np.bool_] | None
-
-
-class Column(NamedTuple):
-    """One attribute of a batch: its values by line, and which events have a value of no line."""
-
-    parts: tuple[Part, ...]
-    other: NDArray[np.bool_] | None
-
-
-_NO_COLUMN = Column((), None)
 
 
 class EventBatch:
@@ -167,7 +146,7 @@ class _ArrowSource:
     def column(self, attribute: str, declared: Kind | None) -> Column:
         found = self._find(attribute)
         if found is None or found.null_count == len(found):
-            return _NO_COLUMN
+            return NO_COLUMN
         if declared is not None:
             found = _check_column(attribute, found, declared)
         try:
@@ -179,7 +158,7 @@ class _ArrowSource:
             ) from None
         if canonical is None:
             return Column((), found.is_valid().to_numpy(zero_copy_only=False))
-        return _to_column(*canonical)
+        return to_column(*canonical)
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
         return _ArrowSource(self.table.take(pa.array(rows)))
@@ -325,45 +304,6 @@ def _descend(column: pa.Array, path: str) -> pa.Array | None:
     return None
 
 
-def _to_column(array: pa.Array, kind: Kind) -> Column:
-    here = None if array.null_count == 0 else _is_valid(array)
-    line = LINE_OF_KIND[kind]
-    if kind is Kind.STRING:
-        return Column((Part(line, array, here),), None)
-    if kind is Kind.BOOLEAN:
-        values = pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.int64)
-        return Column((Part(line, values, here),), None)
-    if kind is Kind.TIMESTAMP:
-        array = array.view(pa.int64())
-    values = _plain(array)
-    if kind is Kind.FLOAT and _may_have_nan(values):
-        nan = np.isnan(values)
-        if nan.any():
-            other = nan if here is None else nan & here
-            return Column((Part(line, values, ~nan if here is None else here & ~nan),), other)
-    return Column((Part(line, values, here),), None)
-
-
-def _may_have_nan(values: NDArray[np.float64]) -> bool:
-    """Whether a NaN may be among the values; also where infinities cancel each other out."""
-    with np.errstate(all="ignore"):
-        return math.isnan(values.sum())
-
-
-def _is_valid(array: pa.Array) -> NDArray[np.bool_]:
-    """Return which entries of an array are not null."""
-    bits = np.frombuffer(array.buffers()[0], np.uint8)
-    flags = np.unpackbits(bits, count=array.offset + len(array), bitorder="little")
-    return flags[array.offset :].view(np.bool_)
-
-
-def _plain(array: pa.Array) -> NDArray[Any]:
-    """Return the values as they lie in memory, whatever they are at nulls."""
-    dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
-    values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
-    return values
-
-
 _USUAL: dict[type, tuple[pa.DataType, Kind]] = {
     int: (INT64, Kind.INTEGER),
     float: (FLOAT64, Kind.FLOAT),
@@ -389,7 +329,7 @@ class _MappingSource:
     def column(self, attribute: str, declared: Kind | None) -> Column:
         found = self._of_one_type(attribute)
         if found is not None and declared in (None, found[1]):
-            return _to_column(*found)
+            return to_column(*found)
         return self._column_of_many(attribute, declared)
 
     def _of_one_type(self, attribute: str) -> tuple[pa.Array, Kind] | None:

@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.encode.events import Column, check_value
+from tocsin.encode.columns import Column
+from tocsin.encode.events import check_value
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import INT64_MAX, EventType, Kind, from_microseconds, kind_of, to_microseconds
 from tocsin.normalize import lines

@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.arrow import kind_of_type, to_array, to_canonical
-from tocsin.encode.events import Column, to_batch
+from tocsin.encode.columns import Column
+from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError, EventError
 from tocsin.loading import to_table
 from tocsin.model import Kind

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.encode.events import Column, EventBatch, Part, read_value
+from tocsin.encode.columns import Column, Part
+from tocsin.encode.events import EventBatch, read_value
 from tocsin.engines.intervals.arrays import (
     ABSENT,
     HIGH,

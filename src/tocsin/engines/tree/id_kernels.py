@@ -6,7 +6,7 @@ dense ids of their subscriptions.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ Numbers: TypeAlias = NDArray[np.int32]
 def to_ids(
     offsets: Integers,
     found: Numbers,
-    owner: Numbers,
+    owner: NDArray[np.integer[Any]],
     group: Numbers,
     seen: Integers,
     stamp: int,

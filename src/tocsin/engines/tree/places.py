@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode import cell_kernels
 from tocsin.encode.cells import ALL_HERE, encode_numbers
-from tocsin.encode.events import Column, Part
+from tocsin.encode.columns import Column, Part
 from tocsin.encode.line_cells import LineCells
 from tocsin.engines.tree.growing import grown
 from tocsin.normalize import lines

@@ -151,6 +151,15 @@ def _write(nodes: Scalar, entries: Scalar, leaf: Scalar, found: Any, n: Any) -> 
     return n
 
 
+@inlined
+def _ask_edges(nodes: Scalar, slots: Scalar, cells: Cells, node: Scalar, cut: Scalar) -> None:
+    """Ask for the edges of a node that an event may follow."""
+    for kind in range(2):
+        test = np.int64(cells.value[cut] if kind == 0 else cells.unit[cut])
+        if test >= 0 and _may_have(nodes, node, test):
+            prefetch_row(slots, np.int64(_home(_key(node, test), len(slots))))
+
+
 @kernel
 def match(
     tree: Tree,
@@ -178,15 +187,10 @@ def match(
             for i in range(start, last):  # ask for edges and entries
                 node = np.int64(wave[i])
                 level = np.int64(nodes[node, LEVEL])
-                if level == LEAF:
-                    if nodes[node, N_SETS] > 1:
-                        prefetch_row(entries, np.int64(nodes[node, FIRST]))
-                else:
-                    cut = events[e, level]
-                    for kind in range(2):
-                        test = np.int64(cells.value[cut] if kind == 0 else cells.unit[cut])
-                        if test >= 0 and _may_have(nodes, node, test):
-                            prefetch_row(slots, np.int64(_home(_key(node, test), len(slots))))
+                if level != LEAF:
+                    _ask_edges(nodes, slots, cells, node, events[e, level])
+                elif nodes[node, N_SETS] > 1:
+                    prefetch_row(entries, np.int64(nodes[node, FIRST]))
             for i in range(start, last):
                 node = np.int64(wave[i])
                 level = np.int64(nodes[node, LEVEL])

@@ -1,0 +1,80 @@
+"""The columns of a batch of events: the values of an attribute, by line.
+
+Enters: an Arrow array of one of our kinds. Leaves: a `Column`, which shares the memory of the array
+where it can.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tocsin.model import Kind
+from tocsin.normalize.lines import LINE_OF_KIND, Line
+
+
+class Part(NamedTuple):
+    """The values of one attribute that lie on one line.
+
+    `values` is an int64, float64 or (for strings) Arrow large_string array with an entry for every
+    event; `here` marks the entries that count, or is None when all do.
+    """
+
+    line: Line
+    values: Any
+    here: NDArray[np.bool_] | None
+
+
+class Column(NamedTuple):
+    """One attribute of a batch: its values by line, and which events have a value of no line."""
+
+    parts: tuple[Part, ...]
+    other: NDArray[np.bool_] | None
+
+
+NO_COLUMN = Column((), None)
+
+
+def to_column(array: pa.Array, kind: Kind) -> Column:
+    """Return an array as a column; a NaN is a value of no line."""
+    here = None if array.null_count == 0 else _is_valid(array)
+    line = LINE_OF_KIND[kind]
+    if kind is Kind.STRING:
+        return Column((Part(line, array, here),), None)
+    if kind is Kind.BOOLEAN:
+        values = pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.int64)
+        return Column((Part(line, values, here),), None)
+    if kind is Kind.TIMESTAMP:
+        array = array.view(pa.int64())
+    values = _plain(array)
+    if kind is Kind.FLOAT and _may_have_nan(values):
+        nan = np.isnan(values)
+        if nan.any():
+            other = nan if here is None else nan & here
+            return Column((Part(line, values, ~nan if here is None else here & ~nan),), other)
+    return Column((Part(line, values, here),), None)
+
+
+def _may_have_nan(values: NDArray[np.float64]) -> bool:
+    """Whether a NaN may be among the values; also where infinities cancel each other out."""
+    with np.errstate(all="ignore"):
+        return math.isnan(values.sum())
+
+
+def _is_valid(array: pa.Array) -> NDArray[np.bool_]:
+    """Return which entries of an array are not null."""
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    flags = np.unpackbits(bits, count=array.offset + len(array), bitorder="little")
+    return flags[array.offset :].view(np.bool_)
+
+
+def _plain(array: pa.Array) -> NDArray[Any]:
+    """Return the values as they lie in memory, whatever they are at nulls."""
+    dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
+    values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+    return values
