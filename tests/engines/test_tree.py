@@ -10,6 +10,7 @@ from tests.engines.trees import PLAIN, Grove
 
 import tocsin
 from tocsin.encode.events import to_batch
+from tocsin.engines.tree import order
 from tocsin.errors import ArgumentError
 from tocsin.workloads import workload
 
@@ -201,6 +202,37 @@ def test_a_subscription_that_does_not_test_the_index_attribute_is_in_every_tree(
     events = [{"a": a, "b": b} for a in (0, 1, 2, 3, 0.5, 77, None, "x") for b in (4, 5)]
     grove.check(events)
     grove.delete(9, late[0])
+    grove.check(events)
+
+
+def test_large_trees_are_divided_by_more_index_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, events = workload("G").subscription_rows(3_000, 3), workload("G").events(100, 3)
+    answers, n_roots = [], []
+    for large in (10_000, 50):
+        monkeypatch.setattr(order, "_LARGE", large)
+        m = tocsin.Matcher(engine="tree")
+        m.subscribe_rows(rows)
+        engine: Any = m._engine
+        engine.check()
+        answers.append([sorted(ids) for ids in m.match_batch(events)])
+        n_roots.append(len(engine._forest.tree.roots))
+    assert answers[0] == answers[1]
+    assert n_roots == [6, 36]
+
+
+def test_subscriptions_that_ask_the_same_share_a_leaf_as_they_come_and_go() -> None:
+    grove = Grove(**GIVEN)
+    same = grove.insert(*["a = 1 AND b = 2"] * 20)
+    other = grove.insert("a = 1", "b = 2", "a = 2 AND b = 2")
+    events = [{"a": a, "b": b} for a in (1, 2) for b in (2, 3)]
+    grove.check(events)
+    grove.delete(same[0], same[7], same[19])
+    grove.check(events)
+    more = grove.insert(*["a = 1 AND b = 2"] * 5, "a = 1")
+    grove.check(events)
+    grove.delete(*same[1:7], *same[8:19], *more[1:], other[0])
+    grove.check(events)
+    grove.delete(more[0])
     grove.check(events)
 
 

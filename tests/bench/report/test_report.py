@@ -163,6 +163,15 @@ def test_the_exponent_of_a_power_law_is_found() -> None:
     assert aguilera.exponent([10.0], [1.0]) != aguilera.exponent([10.0], [1.0]), "not a number"
 
 
+def test_why_a_tree_grows_faster_than_its_visits_is_told_by_a_visit() -> None:
+    columns = ("us_per_event", "visits_per_event", "bytes", "matches_per_event")
+    small = dict(zip(columns, (2.0, 80.0, 9e6, 7), strict=True))
+    large = dict(zip(columns, (60.0, 1000.0, 5e8, 765), strict=True))
+    why = aguilera._why_faster(small, large)
+    assert "25 ns with 9 MB, 60 ns with 500 MB" in why
+    assert "765 subscriptions match" in why
+
+
 def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
     rows: list[Row] = [
         {"strategy": strategy, "replaced": at, "events_per_s": rate}

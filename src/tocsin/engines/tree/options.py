@@ -28,7 +28,7 @@ class TreeOptions:
     """Annotate nodes with where a blocked search goes on."""
     index_attributes: int | None = None
     """So many attributes, from the first on, have a separate tree for each of their values; None:
-    as many as copy few conjunctions."""
+    as many as copy few conjunctions, more in large trees."""
 
 
 def read_options(given: Mapping[str, object]) -> TreeOptions:

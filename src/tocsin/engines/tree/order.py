@@ -22,6 +22,8 @@ _MAX_ROOTS = 1 << 16
 _PER_ROOT, _MAX_COPIES = 8, 1.25
 """Unless a number of index attributes is given: how many conjunctions a tree has on average at
 least, and how many times a conjunction may be kept."""
+_LARGE, _MORE_COPIES = 10_000, 2.5
+"""The same where that leaves trees large: these are read from memory, and dividing them pays."""
 
 
 def choose_order(
@@ -67,13 +69,14 @@ def choose_index(
 ) -> list[NDArray[np.int32]]:
     """Return for each index attribute the tests of one value that get trees of their own.
 
-    Without a number of attributes, as many are taken as copy few conjunctions.
+    Without a number of attributes, as many are taken as copy few conjunctions, or more where trees
+    are large all the same.
     """
     uses = np.bincount(tests, minlength=book.n)
     attribute, sort = book.attribute[: book.n], book.sort[: book.n]
     n_conjunctions = int(np.bincount(attribute, weights=uses).max(initial=0))
     room = _MAX_ROOTS if n_index is not None else min(_MAX_ROOTS, n_conjunctions // _PER_ROOT)
-    copies = 1.0
+    copies, n_roots = 1.0, 1
     chosen: list[NDArray[np.int32]] = []
     for number in order[:n_index].tolist():
         by_sort = [np.flatnonzero((attribute == number) & (sort == s)) for s in (VALUE, UNIT)]
@@ -81,7 +84,9 @@ def choose_index(
         values = values[uses[values] > 0]
         values = values[np.argsort(-uses[values], kind="stable")]
         copies *= 1.0 + len(values) * (1.0 - uses[values].sum() / max(n_conjunctions, 1))
-        if n_index is None and (copies > _MAX_COPIES or len(values) >= room):
+        n_roots *= len(values) + 1
+        most = _MORE_COPIES if n_conjunctions >= _LARGE * n_roots else _MAX_COPIES
+        if n_index is None and (copies > most or len(values) >= room):
             break
         values = np.sort(values[: room - 1])
         if not len(values):
