@@ -265,6 +265,27 @@ all_within: Any = intrinsic(_all_within)
 """
 
 
+def _press_and_write(context: Any, builder: Any, values: Any, chosen: Any, to: Any) -> None:
+    """Write the chosen lanes one after the other, and nothing else."""
+    kind = ir.FunctionType(ir.VoidType(), [values.type, to.type, chosen.type])
+    name, tools = f"llvm.masked.compressstore.v{LANES}i32", cgutils
+    store = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    builder.call(store, [values, to, chosen])
+
+
+def _write_pressed(context: Any, builder: Any, values: Any, chosen: Any, to: Any) -> None:
+    """Write the chosen lanes one after the other, and something behind them.
+
+    Some processors take very long where what is pressed together goes to memory at once.
+    """
+    kind = ir.FunctionType(values.type, [values.type, values.type, chosen.type])
+    name, tools = f"llvm.x86.avx512.mask.compress.v{LANES}i32", cgutils
+    press = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    pressed = builder.call(press, [values, values, chosen])
+    store = builder.store(pressed, builder.bitcast(to, values.type.as_pointer()))
+    store.align = 4
+
+
 def _emit_block(
     typing_context: Any,
     high: Any,
@@ -279,11 +300,10 @@ def _emit_block(
     n: Any,
 ) -> Any:
     number_type = ir.IntType(32)
-    lanes, flags = ir.VectorType(number_type, LANES), ir.VectorType(ir.IntType(1), LANES)
+    lanes = ir.VectorType(number_type, LANES)
+    write = _write_pressed if _has_wide_vectors() else _press_and_write
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        tools: Any = cgutils
-
         def address(which: int, place: Any) -> Any:
             array = context.make_array(signature.args[which])(context, builder, arguments[which])
             return builder.gep(array.data, [place])
@@ -304,12 +324,8 @@ def _emit_block(
             builder.icmp_unsigned(">", load(0), spread(5)),
             builder.icmp_unsigned("<=", distance, load(2)),
         )
-        kind = ir.FunctionType(ir.VoidType(), [lanes, number_type.as_pointer(), flags])
-        store = tools.get_or_insert_function(
-            builder.module, kind, f"llvm.masked.compressstore.v{LANES}i32"
-        )
         found = builder.add(load(3), spread(7))
-        builder.call(store, [found, address(8, arguments[9]), is_found])
+        write(context, builder, found, is_found, address(8, arguments[9]))
         count = builder.ctpop(builder.bitcast(is_found, ir.IntType(LANES)))
         return builder.add(arguments[9], builder.zext(count, ir.IntType(64)))
 
@@ -322,6 +338,7 @@ emit_block: Any = intrinsic(_emit_block)
 
 `emit_block(high, other_low, other_width, number, at, cell, other, base, out, n)` writes
 `number + base` to `out[n]` and on for each place where `high > cell` and `other - other_low` is at
-most `other_width`, all unsigned, and returns where the next one goes. It takes a few instructions
-where the processor can compress a vector, and a branch a place elsewhere.
+most `other_width`, all unsigned, and returns where the next one goes. `out` must have room for
+`LANES` numbers from `n` on: what is behind those written may be anything. It takes a few
+instructions where the processor can compress a vector, and a branch a place elsewhere.
 """

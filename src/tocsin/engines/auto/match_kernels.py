@@ -299,7 +299,10 @@ def _find_windows(
 def _scan_windows(
     columns: Columns, clusters: Clusters, n_windows: Scalar, row: Cells, base: Any, out: Any, n: Any
 ) -> Scalar:
-    """Write what holds in the windows; return where the next match goes."""
+    """Write what holds in the windows; return where the next match goes.
+
+    There must be room for `LANES` more: a block may write something behind what it finds.
+    """
     for k in range(n_windows):
         m = clusters.member[k]
         cell = np.uint32(row[columns.window[m]])
