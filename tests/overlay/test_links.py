@@ -256,4 +256,7 @@ def test_two_brokers_that_both_open_a_link_have_one(tmp_path: Path) -> None:
         wait_for(lambda: pending(brokers["b"], "s") == 5)
         hub = brokers["a"].server.hub
         assert hub is not None
-        assert hub.neighbours["b"].opened_by == "a"
+        neighbours = hub.neighbours
+        wait_for(lambda: neighbours["b"].opened_by == "a")  # it may have found nobody at first
+        publish(brokers["a"], {"n": 6})
+        wait_for(lambda: pending(brokers["b"], "s") == 6)
