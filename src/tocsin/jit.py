@@ -342,3 +342,45 @@ most `other_width`, all unsigned, and returns where the next one goes. `out` mus
 `LANES` numbers from `n` on: what is behind those written may be anything. It takes a few
 instructions where the processor can compress a vector, and a branch a place elsewhere.
 """
+
+
+WORDS = 8
+"""How many words of 64 bits a row of masks has."""
+
+
+def _common(is_range: bool) -> Any:
+    """Return what meets three rows of masks, or three pairs of them, which differ in a range."""
+
+    def find(typing_context: Any, masks: Any, *places: Any) -> Any:
+        words, wide = ir.VectorType(ir.IntType(64), WORDS), ir.IntType(64)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+
+            def row(place: Any) -> Any:
+                first = builder.mul(place, ir.Constant(wide, WORDS))
+                start = builder.bitcast(builder.gep(array.data, [first]), words.as_pointer())
+                loaded = builder.load(start)
+                loaded.align = 8
+                return loaded
+
+            found = [row(place) for place in arguments[1:]]
+            if is_range:
+                found = [builder.xor(*found[i : i + 2]) for i in range(0, len(found), 2)]
+            met = builder.and_(builder.and_(found[0], found[1]), found[2])
+            is_any = builder.icmp_unsigned("!=", met, ir.Constant(words, [0] * WORDS))
+            return builder.zext(builder.bitcast(is_any, ir.IntType(WORDS)), wide)
+
+        return types.uint64(masks, *(types.uint64 for _ in places)), generate
+
+    if is_range:
+        return lambda context, masks, a, b, c, d, e, f: find(context, masks, a, b, c, d, e, f)
+    return lambda context, masks, a, b, c: find(context, masks, a, b, c)
+
+
+common_words: Any = intrinsic(_common(is_range=False))
+"""`common_words(masks, a, b, c)`: in which words three rows of masks have a common bit, as bits."""
+
+common_words_of_ranges: Any = intrinsic(_common(is_range=True))
+"""The same of what differs between two rows each: `(masks, low, high, low2, high2, low3, high3)`.
+"""

@@ -24,7 +24,7 @@ from tocsin.encode.events import to_batch
 from tocsin.engines.auto import layout as layouts
 from tocsin.engines.auto import plan as plans
 from tocsin.engines.auto import segment as segments
-from tocsin.engines.auto.arrays import IS_OPEN, OPEN_AT_ENDS, OPEN_AT_ENDS2
+from tocsin.engines.auto.arrays import IS_OPEN, OPEN_AT_ENDS, OPEN_AT_ENDS2, GroupCosts
 from tocsin.engines.auto.plan import Costs
 from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.rooms import Rooms
@@ -132,16 +132,23 @@ def test_subscriptions_without_attributes_match_each_event_once() -> None:
 # Groups.
 
 
-def grouped_texts(random: np.random.Generator, n: int) -> list[str]:
-    return [
-        f"a = {v[0]} AND b = {v[1]} AND c{v[2]} = {v[3]}"
-        + (f" AND {any_predicate(random, 'd', 12)}" if v[4] else "")
-        + (f" AND {any_predicate(random, 'e', 12)}" if v[4] == 2 else "")
-        for v in random.integers(0, [6, 5, 12, 10, 3], (n, 5)).tolist()
-    ]
+def grouped_texts(random: np.random.Generator, n: int, is_pointed: bool = False) -> list[str]:
+    """Return texts that share two attributes; with points, each asks for five values."""
+    texts = []
+    for a, b, c, value, more, d, e in random.integers(0, [6, 5, 12, 10, 3, 2, 2], (n, 7)).tolist():
+        text = f"a = {a} AND b = {b} AND c{c} = {value}"
+        if is_pointed:
+            text += f" AND d = {d} AND e = {e}"
+        elif more:
+            text += f" AND {any_predicate(random, 'd', 12)}"
+            text += f" AND {any_predicate(random, 'e', 12)}" * (more == 2)
+        texts.append(text)
+    return texts
 
 
-def grouped_events(random: np.random.Generator, n: int, most: int = 6) -> pa.Table:
+def grouped_events(
+    random: np.random.Generator, n: int, most: int = 6, is_pointed: bool = False
+) -> pa.Table:
     """Return events of which some lack an attribute of the prefix."""
     names = [f"c{i}" for i in range(12)]
     return pa.table(
@@ -149,37 +156,55 @@ def grouped_events(random: np.random.Generator, n: int, most: int = 6) -> pa.Tab
             "a": column(random, n, most, lacks=0.05, is_whole=True),
             "b": column(random, n, 5, lacks=0.05, is_whole=True),
             **{name: column(random, n, 10, lacks=0.3, is_whole=True) for name in names},
-            "d": column(random, n, 12),
-            "e": column(random, n, 12),
+            "d": column(random, n, 2 if is_pointed else 12, is_whole=is_pointed),
+            "e": column(random, n, 2 if is_pointed else 12, is_whole=is_pointed),
         }
     )
 
 
-ALWAYS, NEVER = np.array([1e9, 0.0, 0.0, 0.0, 1e9]), np.array([0.0, 1.0, 1.0, 1.0, 0.0])
+ALWAYS = GroupCosts(probe=1e9, far=0.0, check=1e9, few=0.0, many=0.0, mark=0.0, code=0.0)
+NEVER = GroupCosts(probe=0.0, far=0.0, check=0.0, few=1.0, many=1.0, mark=1.0, code=1.0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("is_pointed", [False, True], ids=["ranges", "points"])
 @pytest.mark.parametrize("costs", [ALWAYS, NEVER, segments._GROUP_COSTS], ids=["masks", "", "mix"])
 def test_groups_of_events_find_the_same_with_masks_and_without(
-    monkeypatch: pytest.MonkeyPatch,
-    costs: np.ndarray,
-    seed: int,
+    monkeypatch: pytest.MonkeyPatch, costs: GroupCosts, is_pointed: bool, seed: int
 ) -> None:
     monkeypatch.setattr(segments, "_GROUP_FROM", 64)
     monkeypatch.setattr(segments, "_GROUP_COSTS", costs)
     monkeypatch.setattr(layouts, "_COLUMNS_FROM", 10**9)
     random = np.random.default_rng(seed)
-    held = Held(grouped_texts(random, 400), costs=NO_BITMAPS)
+    held = Held(grouped_texts(random, 400, is_pointed), costs=NO_BITMAPS)
     assert held.segment.layout.grouped >= 0
     assert len(held.segment.layout.slots.of_entry)
-    events = grouped_events(random, 257)
+    assert held.segment._is_pointed == is_pointed
+    events = grouped_events(random, 257, is_pointed=is_pointed)
+    n_found = 0
     for size in (63, 64, 65, 128, 257):
         assert held.segment.groups(size) == (size >= 64)
-        assert held.check(first_rows(events, size)) > 0
-    one = first_rows(events.slice(3, 1), 200)
-    held.check(one)  # one group of all events
+        n_found += held.check(first_rows(events, size))
+    assert n_found > 0
     held.check(pa.table({"c1": [1] * 70}))  # none has the prefix
     held.check(grouped_events(random, 100, most=1_000))  # hardly any
+
+
+@pytest.mark.parametrize("is_pointed", [False, True], ids=["ranges", "points"])
+@pytest.mark.parametrize("size", [64, 65, 200, 512, 513, 576, 577, 1_100])
+def test_one_group_of_any_size_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch, size: int, is_pointed: bool
+) -> None:
+    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
+    monkeypatch.setattr(segments, "_GROUP_COSTS", ALWAYS)
+    monkeypatch.setattr(layouts, "_COLUMNS_FROM", 10**9)
+    random = np.random.default_rng(size)
+    held = Held(grouped_texts(random, 900, is_pointed), costs=NO_BITMAPS)
+    events = grouped_events(random, size, is_pointed=is_pointed)
+    for name in ("a", "b"):
+        at = events.column_names.index(name)
+        events = events.set_column(at, name, pa.array(np.full(size, 2)))
+    assert held.check(events) > 0
 
 
 def test_large_batches_are_grouped_as_they_come() -> None:

@@ -130,6 +130,23 @@ class Slots(NamedTuple):
     first: Numbers
 
 
+class GroupCosts(NamedTuple):
+    """What it costs to meet events with entries in groups, in nanoseconds.
+
+    `probe`: an event's look into a table, and `far` what is added as entries get too many for the
+    cache; `check`: an entry against an event. By masks: `few` and `many` for an entry against up to
+    64 events and up to 512, `mark` for an attribute of an event, and `code` for a code of a mask.
+    """
+
+    probe: float
+    far: float
+    check: float
+    few: float
+    many: float
+    mark: float
+    code: float
+
+
 class Bitmaps(NamedTuple):
     """Conjunctions in words of 64: for each word and attribute, which of them a band admits.
 

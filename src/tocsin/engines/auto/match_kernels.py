@@ -1,16 +1,11 @@
-"""Cells → matches, compiled: the conjunctions of a segment that events satisfy.
+"""Cells → matches, compiled: the conjunctions of a segment that events satisfy, one by one.
 
 Enters: the flat arrays of a segment (see `arrays`), and events as codes and cells. Leaves: for each
-event the numbers of the conjunctions that it satisfies, LIKE patterns apart. There are two ways
-here, each for its own part of a segment and batch:
-
-- `match`: event by event through the keys, entries and columns;
-- `match_groups`: events ordered by the prefix of a family; where enough of them share one, 64 at a
-  time against all its entries: a mask per code says which of the 64 have it or a lower one, so an
-  entry is decided for all of them by a few loads.
-
-The second writes pairs of an event and a number, as those of `member_kernels` and `bitmap_kernels`
-do; `close_pairs` checks what theirs leave open.
+event the numbers of the conjunctions that it satisfies, LIKE patterns apart. `match` goes event by
+event through the keys, entries and columns. The other ways are those of `group_kernels`,
+`member_kernels` and `bitmap_kernels`, which write pairs of an event and a number: `match_rows` adds
+those of the events that the first leaves, `settle_pairs` checks what it leaves open, and
+`close_pairs` what the others do.
 """
 
 from __future__ import annotations
@@ -18,17 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.engines.auto.arrays import (
-    IN_BLOCK,
     IS_OPEN,
     MANY,
     NUMBER,
     OPEN_AT_ENDS,
     OPEN_AT_ENDS2,
     Cells,
-    Chains,
     Clusters,
     Codes,
     Coding,
@@ -38,16 +30,11 @@ from tocsin.engines.auto.arrays import (
     Keys,
     Numbers,
     Scalar,
-    Slots,
     Stream,
     Words,
 )
-from tocsin.jit import LANES, emit_block, inlined, inner, kernel, lowest_bit, prefetch_row
+from tocsin.jit import LANES, emit_block, inlined, inner, kernel, prefetch_row
 
-_BLOCKS_AHEAD = 6
-"""So many blocks of a chain are fetched ahead."""
-_IN_BOUNDS = 4 * IN_BLOCK
-"""How much of the bounds of a chain a block has."""
 _SETTLED = 256
 """How many pairs of a batch that is ordered are checked at a time."""
 SCAN_FROM = 8
@@ -396,99 +383,21 @@ def match(
 
 
 @inlined
-def _mark(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: Words) -> None:
-    """Write for each code of each attribute which of up to 64 events have it.
-
-    The codes of attribute a start at `starts[a]`, with one place more than there are codes.
-    """
-    for event in range(first, last):
-        bit = np.uint64(1) << np.uint64(event - first)
-        for a in range(len(starts) - 1):
-            equal[starts[a] + np.uint32(codes[event, a])] |= bit
-
-
-@inlined
-def _unmark(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: Words) -> None:
-    """Take back what `_mark` wrote."""
-    for event in range(first, last):
-        for a in range(len(starts) - 1):
-            equal[starts[a] + np.uint32(codes[event, a])] = np.uint64(0)
-
-
-@inlined
-def _sum_up(starts: Numbers, equal: Words, below: Words) -> None:
-    """Write for each code which events have a lower one, given which have it, and unmark these."""
-    for a in range(len(starts) - 1):
-        lower = np.uint64(0)
-        for i in range(np.uint64(starts[a]), np.uint64(starts[a + 1])):
-            below[i] = lower
-            lower |= equal[i]
-            equal[i] = np.uint64(0)
-
-
-@inlined
-def _scan_masks(
-    stream: Stream,
-    entries: Words,
-    slots: Slots,
-    places: Any,
-    below: Words,
-    at: Scalar,
-    pairs: Any,
-    n: Scalar,
-) -> Scalar:
-    """Meet the entries of a prefix with up to 64 events, from the one at `at` on.
-
-    Returns where the next pair goes, or -1 when there is no room; see `_settle`.
-    """
-    first, last = places
-    pair_event, pair_number = pairs
-    starts = slots.first
-    one = np.uint32(1)
-    for i in range(np.uint64(first), np.uint64(last)):
-        slot = slots.of_entry[i]
-        mask = below[slots.high[slot]] ^ below[slots.low[slot]]
-        word = entries[i, 0]
-        low = starts[word & np.uint64(0xFFFF)] + np.uint32(np.uint16(word >> np.uint64(16)))
-        width = np.uint32(np.uint16(word >> np.uint64(32)))
-        mask &= below[low + width + one] ^ below[low]
-        if mask == 0:
-            continue
-        rest = entries[i, 1]
-        low = starts[word >> np.uint64(48)] + np.uint32(np.uint16(rest))
-        width = np.uint32(np.uint16(rest >> np.uint64(16)))
-        mask &= below[low + width + one] ^ below[low]
-        number = np.uint32(rest >> np.uint64(32))
-        if mask != 0 and number > NUMBER:
-            prefetch_row(stream.start, np.int64(number & NUMBER))
-        while mask:
-            event = at + lowest_bit(mask)
-            mask &= mask - np.uint64(1)
-            if n == len(pair_event):
-                return np.int64(-1)
-            pair_event[n] = event
-            pair_number[n] = number
-            n += 1
-    return n
-
-
-@inlined
 def _scan_entries(
-    stream: Stream,
     entries: Words,
     clusters: Clusters,
     n_clusters: Scalar,
-    codes: Codes,
+    found: Codes,
+    place: Scalar,
     event: Scalar,
     pairs: Any,
     n: Scalar,
 ) -> Scalar:
-    """Meet the entries of some clusters with one event.
+    """Meet the entries of some clusters with one event, given its codes.
 
-    Returns where the next pair goes, or -1 when there is no room; see `_settle`.
+    Returns where the next pair goes, or -1 when there is no room.
     """
     pair_event, pair_number = pairs
-    found = codes[event]
     for k in range(n_clusters):
         for i in range(clusters.start[k], clusters.end[k]):
             word, rest = entries[i, 0], entries[i, 1]
@@ -496,276 +405,84 @@ def _scan_entries(
             is_inside, number, is_open = _check(word, rest, code, code2)
             if not is_inside:
                 continue
-            if is_open:
-                prefetch_row(stream.start, np.int64(number & NUMBER))
             if n == len(pair_event):
                 return np.int64(-1)
-            pair_event[n] = event
+            pair_event[n] = place if is_open else event
             pair_number[n] = number
             n += 1
     return n
 
 
-@inner
-def _settle(
-    stream: Stream,
-    codes: Codes,
-    rows: Cells,
-    row: Cells,
-    order: Cells,
-    pairs: Any,
-    first: Scalar,
-    n: Scalar,
-) -> Scalar:
-    """Check the open ones among pairs of a row and a number, from the first to the n-th.
-
-    What holds is kept, with the event in place of its row; returns where the next pair goes. What a
-    check reads is asked for while others are checked.
-    """
-    pair_event, pair_number = pairs
-    for i in range(first, n):
-        if pair_number[i] > NUMBER:
-            prefetch_row(stream.words, np.int64(stream.start[pair_number[i] & NUMBER]))
-    kept = first
-    for i in range(first, n):
-        event, number = np.int64(pair_event[i]), pair_number[i]
-        holds = True
-        if number > NUMBER:
-            number &= NUMBER
-            _fill_row(codes, rows, event, row)
-            holds = _holds(stream.words, np.int64(stream.start[number]), row)
-        pair_event[kept] = order[event]
-        pair_number[kept] = number
-        kept += holds
-    return kept
-
-
-@inlined
-def _end_of_run(numbers: Integers, start: Scalar) -> Scalar:
-    """Return where the run of one number ends."""
-    end = start + 1
-    while end < len(numbers) and numbers[end] == numbers[start]:
-        end += 1
-    return end
-
-
-@inlined
-def _cost_of_masks(
-    n_events: Scalar, n_entries: Scalar, n_codes: Scalar, n_attributes: Scalar, costs: Any
-) -> Scalar:
-    """Return what it costs to meet a group of events with entries by masks."""
-    per_block = n_entries * costs[1] + n_codes * costs[2]
-    return ((n_events + 63) // 64) * per_block + n_events * n_attributes * costs[3]
-
-
 @kernel
-def match_groups(
+def match_rows(
     coding: Coding,
-    stream: Stream,
     keys: Keys,
     entries: Words,
-    slots: Slots,
     f: int,
-    costs: NDArray[np.float64],
     codes: Codes,
-    rows: Cells,
     order: Cells,
     prefix_of: Integers,
+    is_met: Flags,
     pair_event: Cells,
     pair_number: Numbers,
+    n: int,
 ) -> Any:
-    """Write pairs for a family whose prefix orders the events; return how many, -1 if too many.
+    """Write pairs of one family and of events that have not been met, in the order of its prefix.
 
-    The k-th row of `codes` and `rows` is that of event `order[k]`, and `prefix_of[k]` its prefix.
-    `costs`: of a probe, of an entry against a mask, of a code in a mask, of an attribute of an
-    event there, and of an entry against an event. `slots` is empty where the codes are too many.
+    The n pairs that there are stay; returns how many there are then, -1 if too many. See
+    `group_kernels`.
     """
     pairs = (pair_event, pair_number)
-    n_members = keys.member_start[f + 1] - keys.member_start[f]
-    probes, per_entry = n_members * costs[0], n_members / max(keys.stride[f], 1) * costs[4]
-    clusters = _make_clusters(n_members + 1)
-    n_codes = np.int64(0)
-    if len(slots.of_entry):
-        n_codes = np.int64(slots.first[len(slots.first) - 1])
-    equal, below = np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64)
-    row = np.empty(codes.shape[1], np.int32)
-    n, settled, at = np.int64(0), np.int64(0), np.int64(0)
-    while at < len(order):
-        if n - settled >= _SETTLED:
-            n = settled = _settle(stream, codes, rows, row, order, pairs, settled, n)
-        prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
-        key = keys.base[f] + prefix * keys.stride[f]
-        first, last = np.int64(0), np.int64(0)
-        if prefix >= 0:
-            first, last = np.int64(keys.start[key]), np.int64(keys.start[key + keys.stride[f]])
-        masked = _cost_of_masks(end - at, last - first, n_codes, codes.shape[1], costs)
-        if first == last:
-            at = end
-        elif n_codes > 0 and masked < (end - at) * (probes + (last - first) * per_entry):
-            while at < end and n >= 0:
-                stop = min(at + 64, end)
-                _mark(codes, at, stop, slots.first, equal)
-                _sum_up(slots.first, equal, below)
-                n = _scan_masks(stream, entries, slots, (first, last), below, at, pairs, n)
-                at = stop
-        while at < end and n >= 0:
-            n_clusters = _find_members(
-                coding, keys, entries, np.int64(f), prefix, codes[at], clusters, np.int64(0)
-            )
-            n = _scan_entries(stream, entries, clusters, n_clusters, codes, at, pairs, n)
-            at += 1
+    clusters = _make_clusters(keys.member_start[f + 1] - keys.member_start[f] + 1)
+    for at in range(len(order)):
+        if is_met[at] or prefix_of[at] < 0:
+            continue
+        row, n_clusters = codes[at], np.int64(0)
+        n_clusters = _find_members(
+            coding, keys, entries, np.int64(f), prefix_of[at], row, clusters, n_clusters
+        )
+        n = _scan_entries(entries, clusters, n_clusters, row, at, order[at], pairs, n)
         if n < 0:
             return -1
-    return _settle(stream, codes, rows, row, order, pairs, settled, n)
-
-
-@inlined
-def _fetch_chain(chains: Chains, chain: Scalar) -> None:
-    """Ask for the first blocks of a chain."""
-    _, following, bounds, _ = chains
-    block = np.int64(chains.head[chain])
-    for _ in range(_BLOCKS_AHEAD):
-        if block < 0:
-            return
-        prefetch_row(bounds, _IN_BOUNDS * block)
-        block = np.int64(following[block])
-
-
-@inlined
-def _block_ahead(chains: Chains, chain: Scalar) -> Scalar:
-    """Return the first block of a chain that `_fetch_chain` does not ask for, or -1."""
-    block = np.int64(chains.head[chain])
-    for _ in range(_BLOCKS_AHEAD):
-        if block >= 0:
-            block = np.int64(chains.following[block])
-    return block
-
-
-@inlined
-def _add_pairs(
-    stream: Stream, number: Scalar, mask: Scalar, at: Scalar, pairs: Any, n: Scalar
-) -> Scalar:
-    """Add a pair for each event of a mask, of those from `at` on.
-
-    Returns where the next pair goes, or -1 when there is no room; see `_settle`.
-    """
-    pair_event, pair_number = pairs
-    prefetch_row(stream.start, np.int64(number & NUMBER))
-    while mask:
-        if n == len(pair_event):
-            return np.int64(-1)
-        pair_event[n] = at + lowest_bit(mask)
-        pair_number[n] = number
-        mask &= mask - np.uint64(1)
-        n += 1
-    return n
-
-
-@inlined
-def _scan_points(
-    stream: Stream,
-    chains: Chains,
-    chain: Scalar,
-    limit: Scalar,
-    equal: Words,
-    at: Scalar,
-    pairs: Any,
-    n: Scalar,
-) -> Scalar:
-    """Meet a chain of points with up to 64 events, from the one at `at` on; see `_add_pairs`."""
-    head, following, bounds, numbers = chains
-    block, ahead = np.int64(head[chain]), _block_ahead(chains, chain)
-    while block >= 0 and n >= 0:
-        if ahead >= 0:
-            prefetch_row(bounds, _IN_BOUNDS * ahead)
-            ahead = np.int64(following[ahead])
-        first = np.uint64(_IN_BOUNDS * block)
-        for i in range(np.uint64(IN_BLOCK)):
-            place = first + i + i
-            mask = equal[bounds[place]] & equal[bounds[place + np.uint64(1)]]
-            if mask != 0:
-                number = numbers[np.uint64(IN_BLOCK * block) + i]
-                if number & NUMBER < limit and n >= 0:
-                    n = _add_pairs(stream, number, mask, at, pairs, n)
-        block = np.int64(following[block])
-    return n
-
-
-@inlined
-def _scan_ranges(
-    stream: Stream,
-    chains: Chains,
-    chain: Scalar,
-    limit: Scalar,
-    below: Words,
-    at: Scalar,
-    pairs: Any,
-    n: Scalar,
-) -> Scalar:
-    """Meet a chain of ranges with up to 64 events, from the one at `at` on; see `_add_pairs`."""
-    head, following, bounds, numbers = chains
-    block, ahead = np.int64(head[chain]), _block_ahead(chains, chain)
-    while block >= 0 and n >= 0:
-        if ahead >= 0:
-            prefetch_row(bounds, _IN_BOUNDS * ahead)
-            prefetch_row(bounds, _IN_BOUNDS * ahead + _IN_BOUNDS // 2)
-            ahead = np.int64(following[ahead])
-        for i in range(np.uint64(block * IN_BLOCK), np.uint64((block + 1) * IN_BLOCK)):
-            first = np.uint64(4) * i
-            mask = below[bounds[first + np.uint64(1)]] ^ below[bounds[first]]
-            mask &= below[bounds[first + np.uint64(3)]] ^ below[bounds[first + np.uint64(2)]]
-            if mask != 0 and numbers[i] & NUMBER < limit and n >= 0:
-                n = _add_pairs(stream, numbers[i], mask, at, pairs, n)
-        block = np.int64(following[block])
     return n
 
 
 @kernel
-def match_chains(
+def settle_pairs(
     stream: Stream,
-    chains: Chains,
-    limit: int,
-    code_start: Numbers,
     codes: Codes,
     rows: Cells,
     order: Cells,
-    prefix_of: Integers,
     pair_event: Cells,
     pair_number: Numbers,
+    n: int,
 ) -> Any:
-    """Write pairs for what is recent, numbers below a limit; return how many, -1 if too many.
+    """Check the open ones among n pairs, which have places in the order; return how many are left.
 
-    Events are ordered by prefix as for `match_groups`; the codes of attribute a start at
-    `code_start[a]`. Most of what is asked is one value: then it need only be known which events
-    have a code, and not which have a lower one.
+    What holds is kept, with the event. What a check reads is asked for while others are checked.
     """
-    pairs = (pair_event, pair_number)
-    n_codes = np.int64(code_start[len(code_start) - 1])
-    equal, below = np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64)
     row = np.empty(codes.shape[1], np.int32)
-    n, settled, at = np.int64(0), np.int64(0), np.int64(0)
-    while at < len(order):
-        if n - settled >= _SETTLED:
-            n = settled = _settle(stream, codes, rows, row, order, pairs, settled, n)
-        prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
-        if end < len(order) and prefix_of[end] >= 0:
-            _fetch_chain(chains, 2 * prefix_of[end])
-            _fetch_chain(chains, 2 * prefix_of[end] + 1)
-        if prefix < 0 or max(chains.head[2 * prefix], chains.head[2 * prefix + 1]) < 0:
-            at = end
-        while at < end:
-            stop = min(at + 64, end)
-            _mark(codes, at, stop, code_start, equal)
-            n = _scan_points(stream, chains, 2 * prefix, limit, equal, at, pairs, n)
-            if chains.head[2 * prefix + 1] < 0:
-                _unmark(codes, at, stop, code_start, equal)
-            elif n >= 0:
-                _sum_up(code_start, equal, below)
-                n = _scan_ranges(stream, chains, 2 * prefix + 1, limit, below, at, pairs, n)
-            if n < 0:
-                return -1
-            at = stop
-    return _settle(stream, codes, rows, row, order, pairs, settled, n)
+    kept = np.int64(0)
+    for first in range(0, n, _SETTLED):
+        last = min(first + _SETTLED, n)
+        for i in range(last, min(last + _SETTLED, n)):
+            if pair_number[i] > NUMBER:
+                prefetch_row(stream.start, np.int64(pair_number[i] & NUMBER))
+        for i in range(first, last):
+            if pair_number[i] > NUMBER:
+                prefetch_row(stream.words, np.int64(stream.start[pair_number[i] & NUMBER]))
+        for i in range(first, last):
+            event, number = pair_event[i], pair_number[i]
+            holds = True
+            if number > NUMBER:
+                number &= NUMBER
+                _fill_row(codes, rows, np.int64(event), row)
+                holds = _holds(stream.words, np.int64(stream.start[number]), row)
+                event = order[event]
+            pair_event[kept] = event
+            pair_number[kept] = number
+            kept += holds
+    return kept
 
 
 @kernel

@@ -8,7 +8,7 @@ number below that is ever moved or changed. Arrays that are full are replaced by
 old ones stay as they are for the views that have them.
 
 Entries stand in chains by the prefix of the large segment's chief family. A batch that is ordered
-by it meets a chain with up to 64 events at once, by masks (see `match_kernels.match_chains`).
+by it meets a chain with up to 64 events at once, by masks (see `group_kernels.match_chains`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.auto import build_kernels, row_kernels
-from tocsin.engines.auto import match_kernels as kernels
+from tocsin.engines.auto import build_kernels, group_kernels, match_kernels, row_kernels
 from tocsin.engines.auto.arrays import IN_BLOCK, NO_NUMBER, NUMBER, Chains, Stream
-from tocsin.engines.auto.prepared import Prepared, to_rows
+from tocsin.engines.auto.prepared import Ordered, Prepared, to_rows
 from tocsin.engines.auto.segment import Candidates, Segment, spread
 
 _MAX_CODES = 2048
@@ -58,18 +57,23 @@ class RecentView:
         beside, n = self.beside, len(batch.events)
         keys, f = beside.layout.keys, beside.layout.grouped
         ordered = batch.ordered(beside.coding, keys, f, beside.needs_cells)
-        room = max(n, 64)
-        while True:
-            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
-            n_pairs = self._match(*ordered.rows, ordered.order, ordered.prefix_of, *pairs)
-            if n_pairs >= 0:
-                return spread(pairs, n_pairs, n, base, beside.rooms)
-            room *= 4
+        event, number = self._match(ordered, n)
+        return spread((event, number), len(event), n, base, beside.rooms)
 
-    def _match(self, *given: NDArray[Any]) -> int:
+    def _match(self, ordered: Ordered, room: int) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+        """Return pairs of an event and a number; `room` is how many to expect."""
+        (codes, cells), order, prefix_of = ordered
         code_start = self.beside.layout.slots.first
-        n: int = kernels.match_chains(self.stream, self._chains, len(self.ids), code_start, *given)
-        return n
+        n = -1
+        room = max(room, 64)
+        while n < 0:
+            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
+            n = group_kernels.match_chains(
+                self._chains, len(self.ids), code_start, codes, order, prefix_of, *pairs
+            )
+            room *= 4
+        n = match_kernels.settle_pairs(self.stream, codes, cells, order, *pairs, n)
+        return pairs[0][:n], pairs[1][:n]
 
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the ids (perhaps repeated) that one event matches."""
@@ -83,12 +87,8 @@ class RecentView:
         keys, f = beside.layout.keys, beside.layout.grouped
         row_kernels.sort_events(beside.coding, keys, f, cells, order, place, prefix_of)
         rows = to_rows(beside.coding, cells, place, beside.needs_cells)
-        room, n = 64, -1
-        while n < 0:
-            room *= 4
-            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
-            n = self._match(*rows, order, prefix_of, *pairs)
-        return self.ids[pairs[1][:n]]
+        _, numbers = self._match(Ordered(rows, order, prefix_of), 256)
+        return self.ids[numbers]
 
     def check(self) -> None:
         """Verify that every conjunction is in some chain, and that chains are apart."""

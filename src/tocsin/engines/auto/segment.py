@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import EventBatch
 from tocsin.encode.shares import guessed_shares, measured_shares
-from tocsin.engines.auto import bitmap_kernels, member_kernels, row_kernels
+from tocsin.engines.auto import bitmap_kernels, group_kernels, member_kernels, row_kernels
 from tocsin.engines.auto import match_kernels as kernels
-from tocsin.engines.auto.arrays import IS_OPEN, NUMBER, Coding, Stream
+from tocsin.engines.auto.arrays import IS_OPEN, NUMBER, Coding, GroupCosts, Stream
 from tocsin.engines.auto.content import Content, PatternTable
 from tocsin.engines.auto.layout import Layout, lay_out, read_stream
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
@@ -45,8 +45,7 @@ _BITMAP_EVENTS = 2048
 """How many events are met with all words of the bitmaps at a time."""
 _MOST_EXPECTED = 1 << 20
 """More matches than these, and than twice those of the last batch, are not expected."""
-_GROUP_COSTS = np.array([9.0, 1.6, 0.8, 1.0, 1.2])
-"""See `match_kernels.match_groups`; in nanoseconds."""
+_GROUP_COSTS = GroupCosts(probe=9.0, far=40.0, check=1.2, few=2.2, many=2.7, mark=1.2, code=0.8)
 
 
 class Candidates(NamedTuple):
@@ -254,22 +253,52 @@ class Segment:
         room = expected = max(4 * n, self._expect(n))
         while True:
             pairs = self._room_for_pairs(room, room == expected)
-            n_pairs = kernels.match_groups(
-                coding,
-                layout.stream,
-                keys,
-                layout.entries,
-                layout.slots,
-                layout.grouped,
-                _GROUP_COSTS,
-                *rows,
-                order,
-                prefix_of,
-                *pairs,
-            )
+            n_pairs, is_met = 0, np.zeros(n, np.bool_)
+            if len(layout.slots.of_entry):
+                n_pairs = group_kernels.match_groups(
+                    keys,
+                    layout.entries,
+                    layout.slots,
+                    layout.grouped,
+                    self._is_pointed,
+                    _GROUP_COSTS,
+                    rows.codes,
+                    order,
+                    prefix_of,
+                    is_met,
+                    *pairs,
+                )
+            if n_pairs >= 0 and not is_met.all():
+                one_by_one = (layout.grouped, rows.codes, order, prefix_of, is_met)
+                n_pairs = kernels.match_rows(
+                    coding, keys, layout.entries, *one_by_one, *pairs, n_pairs
+                )
             if n_pairs >= 0:
-                return spread(pairs, n_pairs, n, base, self.rooms)
+                break
             room *= 4
+        if self._has_open_groups:
+            n_pairs = kernels.settle_pairs(layout.stream, *rows, order, *pairs, n_pairs)
+        return spread(pairs, n_pairs, n, base, self.rooms)
+
+    @cached_property
+    def _grouped_entries(self) -> NDArray[np.uint64]:
+        """The entries of the family that orders batches."""
+        keys, f = self.layout.keys, self.layout.grouped
+        end = keys.base[f + 1] if f + 1 < len(keys.base) else -1
+        return self.layout.entries[keys.start[keys.base[f]] : keys.start[end]]
+
+    @cached_property
+    def _is_pointed(self) -> bool:
+        """Whether these ask for three codes each."""
+        slots = self.layout.slots
+        if np.any(slots.high - slots.low > 1):
+            return False
+        return bool(group_kernels.are_points(self._grouped_entries))
+
+    @cached_property
+    def _has_open_groups(self) -> bool:
+        """Whether these leave anything to check."""
+        return bool(group_kernels.are_some_open(self._grouped_entries))
 
     @cached_property
     def _has_open_bitmaps(self) -> bool:
