@@ -22,6 +22,7 @@ from tests.engines.ways import (
 import tocsin
 from tocsin.encode.events import to_batch
 from tocsin.engines.auto import layout as layouts
+from tocsin.engines.auto import pairs as found_pairs
 from tocsin.engines.auto import plan as plans
 from tocsin.engines.auto import segment as segments
 from tocsin.engines.auto.arrays import IS_OPEN, OPEN_AT_ENDS, OPEN_AT_ENDS2, GroupCosts
@@ -205,6 +206,32 @@ def test_one_group_of_any_size_finds_the_same(
         at = events.column_names.index(name)
         events = events.set_column(at, name, pa.array(np.full(size, 2)))
     assert held.check(events) > 0
+
+
+@pytest.mark.parametrize("costs", [ALWAYS, NEVER], ids=["masks", "one by one"])
+@pytest.mark.parametrize("unsettled", [1, 100, 1 << 14])
+def test_groups_go_on_where_room_ran_out_or_enough_was_open(
+    monkeypatch: pytest.MonkeyPatch, costs: GroupCosts, unsettled: int
+) -> None:
+    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
+    monkeypatch.setattr(segments, "_GROUP_COSTS", costs)
+    monkeypatch.setattr(found_pairs, "_UNSETTLED", unsettled)
+    monkeypatch.setattr(layouts, "_COLUMNS_FROM", 10**9)
+    random = np.random.default_rng(unsettled)
+    texts = [
+        f"a = {i % 6} AND b = {i % 5} AND d < {4 + i % 8}" + more
+        for i in range(600)
+        for more in ("", f" AND d > 0 AND e > {i % 4} AND c1 < 6")
+    ]
+    held = Held(texts, costs=NO_BITMAPS)
+    assert held.segment.layout.grouped >= 0
+    assert held.segment._has_open_groups
+    events = grouped_events(random, 400)
+    for name, value in (("a", 2), ("b", 2)):
+        at = events.column_names.index(name)
+        events = events.set_column(at, name, pa.array(np.full(400, value)))
+    assert held.check(events) > 4 * 400  # more than room is made for at first
+    assert held.check(grouped_events(random, 200)) > 0
 
 
 def test_large_batches_are_grouped_as_they_come() -> None:

@@ -404,10 +404,13 @@ def match_groups(
     order: Cells,
     prefix_of: Integers,
     is_met: Flags,
+    at: int,
+    enough: int,
     pair_event: Cells,
     pair_number: Numbers,
+    n: int,
 ) -> Any:
-    """Write pairs for a family whose prefix orders the events; return how many, -1 if too many.
+    """Write pairs for a family whose prefix orders the events, see `pairs`.
 
     The k-th row of `codes` is that of event `order[k]`, and `prefix_of[k]` its prefix. Only runs of
     events are met for which masks pay: `is_met` says which. `slots` is empty where the codes are
@@ -422,8 +425,7 @@ def match_groups(
     many = (_aligned(n_codes + 1), _aligned(n_codes + 1))
     few_to = _FEW if is_pointed else _FEW_RANGES
     found = np.empty(_SIFTED, np.uint64)
-    n, at = np.int64(0), np.int64(0)
-    while at < len(order) and n >= 0:
+    while at < len(order) and n < enough:
         prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
         key = keys.base[f] + prefix * keys.stride[f]
         places = (np.int64(0), np.int64(0))
@@ -432,18 +434,25 @@ def match_groups(
         n_entries = places[1] - places[0]
         masked = _cost_of_masks(end - at, n_entries, n_codes, codes.shape[1], is_pointed, costs)
         one_by_one = (end - at) * (probes + n_entries * per_entry)
-        is_met[at:end] = n_entries == 0 or masked < one_by_one
-        if n_entries == 0 or not is_met[at]:
+        if n_entries == 0 or masked >= one_by_one:
+            is_met[at:end] = n_entries == 0
             at = end
-        while at + few_to < end and n >= 0:
-            run = (at, min(at + _MANY, end))
-            n = _meet_many(entries, slots, places, is_pointed, many, found, codes, run, pairs, n)
+        while at < end and n < enough:
+            run = (at, min(at + (_MANY if end - at > few_to else _FEW), end))
+            if end - at > few_to:
+                following = _meet_many(
+                    entries, slots, places, is_pointed, many, found, codes, run, pairs, n
+                )
+            else:
+                following = _meet_few(
+                    entries, slots, places, is_pointed, few, found, codes, run, pairs, n
+                )
+            if following < 0:
+                return n, at
+            n = following
+            is_met[at : run[1]] = True
             at = run[1]
-        while at < end and n >= 0:
-            run = (at, min(at + _FEW, end))
-            n = _meet_few(entries, slots, places, is_pointed, few, found, codes, run, pairs, n)
-            at = run[1]
-    return n
+    return n, at
 
 
 @inlined
@@ -535,10 +544,13 @@ def match_chains(
     codes: Codes,
     order: Cells,
     prefix_of: Integers,
+    at: int,
+    enough: int,
     pair_event: Cells,
     pair_number: Numbers,
+    n: int,
 ) -> Any:
-    """Write pairs for what is recent, numbers below a limit; return how many, -1 if too many.
+    """Write pairs for what is recent, numbers below a limit, see `pairs`.
 
     Events are ordered by prefix as for `match_groups`; the codes of attribute a start at
     `code_start[a]`. Most of what is asked is one value: then it need only be known which events
@@ -547,24 +559,24 @@ def match_chains(
     pairs = (order, pair_event, pair_number)
     n_codes = np.int64(code_start[len(code_start) - 1])
     equal, below = np.zeros(n_codes + 1, np.uint64), np.zeros(n_codes + 1, np.uint64)
-    n, at = np.int64(0), np.int64(0)
-    while at < len(order):
+    while at < len(order) and n < enough:
         prefix, end = prefix_of[at], _end_of_run(prefix_of, at)
         if end < len(order) and prefix_of[end] >= 0:
             _fetch_chain(chains, 2 * prefix_of[end])
             _fetch_chain(chains, 2 * prefix_of[end] + 1)
         if prefix < 0 or max(chains.head[2 * prefix], chains.head[2 * prefix + 1]) < 0:
             at = end
-        while at < end:
-            stop = min(at + 64, end)
+        while at < end and n < enough:
+            stop = min(at + _FEW, end)
             _mark(codes, at, stop, code_start, equal)
-            n = _scan_points(chains, 2 * prefix, limit, equal, at, pairs, n)
+            following = _scan_points(chains, 2 * prefix, limit, equal, at, pairs, n)
             if chains.head[2 * prefix + 1] < 0:
                 _unmark(codes, at, stop, code_start, equal)
-            elif n >= 0:
+            elif following >= 0:
                 _sum_up(code_start, equal, below)
-                n = _scan_ranges(chains, 2 * prefix + 1, limit, below, at, pairs, n)
-            if n < 0:
-                return -1
+                following = _scan_ranges(chains, 2 * prefix + 1, limit, below, at, pairs, following)
+            if following < 0:
+                return n, at
+            n = following
             at = stop
-    return n
+    return n, at

@@ -423,28 +423,30 @@ def match_rows(
     order: Cells,
     prefix_of: Integers,
     is_met: Flags,
+    at: int,
+    enough: int,
     pair_event: Cells,
     pair_number: Numbers,
     n: int,
 ) -> Any:
     """Write pairs of one family and of events that have not been met, in the order of its prefix.
 
-    The n pairs that there are stay; returns how many there are then, -1 if too many. See
-    `group_kernels`.
+    See `pairs` and `group_kernels`.
     """
     pairs = (pair_event, pair_number)
     clusters = _make_clusters(keys.member_start[f + 1] - keys.member_start[f] + 1)
-    for at in range(len(order)):
-        if is_met[at] or prefix_of[at] < 0:
-            continue
-        row, n_clusters = codes[at], np.int64(0)
-        n_clusters = _find_members(
-            coding, keys, entries, np.int64(f), prefix_of[at], row, clusters, n_clusters
-        )
-        n = _scan_entries(entries, clusters, n_clusters, row, at, order[at], pairs, n)
-        if n < 0:
-            return -1
-    return n
+    while at < len(order) and n < enough:
+        if not is_met[at] and prefix_of[at] >= 0:
+            row, n_clusters = codes[at], np.int64(0)
+            n_clusters = _find_members(
+                coding, keys, entries, np.int64(f), prefix_of[at], row, clusters, n_clusters
+            )
+            following = _scan_entries(entries, clusters, n_clusters, row, at, order[at], pairs, n)
+            if following < 0:
+                break
+            n = following
+        at += 1
+    return n, at
 
 
 @kernel
@@ -455,17 +457,19 @@ def settle_pairs(
     order: Cells,
     pair_event: Cells,
     pair_number: Numbers,
+    settled: int,
     n: int,
 ) -> Any:
-    """Check the open ones among n pairs, which have places in the order; return how many are left.
+    """Check the open ones of n pairs, which have places in the order; return how many are left.
 
-    What holds is kept, with the event. What a check reads is asked for while others are checked.
+    The first ones are `settled`. What holds is kept, with the event. What a check reads is asked
+    for while others are checked.
     """
     row = np.empty(codes.shape[1], np.int32)
-    kept = np.int64(0)
-    for first in range(0, n, _SETTLED):
+    kept = np.int64(settled)
+    for first in range(settled, n, _SETTLED):
         last = min(first + _SETTLED, n)
-        for i in range(last, min(last + _SETTLED, n)):
+        for i in range(first if first == settled else last, min(last + _SETTLED, n)):
             if pair_number[i] > NUMBER:
                 prefetch_row(stream.start, np.int64(pair_number[i] & NUMBER))
         for i in range(first, last):

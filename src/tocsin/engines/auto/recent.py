@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.auto import build_kernels, group_kernels, match_kernels, row_kernels
+from tocsin.engines.auto import build_kernels, group_kernels, row_kernels
 from tocsin.engines.auto.arrays import IN_BLOCK, NO_NUMBER, NUMBER, Chains, Stream
+from tocsin.engines.auto.pairs import Pairs
 from tocsin.engines.auto.prepared import Ordered, Prepared, to_rows
 from tocsin.engines.auto.segment import Candidates, Segment, spread
 
@@ -57,23 +58,17 @@ class RecentView:
         beside, n = self.beside, len(batch.events)
         keys, f = beside.layout.keys, beside.layout.grouped
         ordered = batch.ordered(beside.coding, keys, f, beside.needs_cells)
-        event, number = self._match(ordered, n)
-        return spread((event, number), len(event), n, base, beside.rooms)
+        pairs = self._match(ordered, n)
+        return spread((pairs.event, pairs.number), pairs.n, n, base, beside.rooms)
 
-    def _match(self, ordered: Ordered, room: int) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+    def _match(self, ordered: Ordered, room: int) -> Pairs:
         """Return pairs of an event and a number; `room` is how many to expect."""
-        (codes, cells), order, prefix_of = ordered
-        code_start = self.beside.layout.slots.first
-        n = -1
-        room = max(room, 64)
-        while n < 0:
-            pairs = np.empty(room, np.int32), np.empty(room, np.uint32)
-            n = group_kernels.match_chains(
-                self._chains, len(self.ids), code_start, codes, order, prefix_of, *pairs
-            )
-            room *= 4
-        n = match_kernels.settle_pairs(self.stream, codes, cells, order, *pairs, n)
-        return pairs[0][:n], pairs[1][:n]
+        pairs = Pairs(ordered, self.stream, True, max(room, 64), self.beside.rooms)
+        (codes, _), order, prefix_of = ordered
+        limit, code_start = len(self.ids), self.beside.layout.slots.first
+        given = self._chains, limit, code_start, codes, order, prefix_of
+        pairs.collect(group_kernels.match_chains, *given)
+        return pairs
 
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the ids (perhaps repeated) that one event matches."""
@@ -87,8 +82,9 @@ class RecentView:
         keys, f = beside.layout.keys, beside.layout.grouped
         row_kernels.sort_events(beside.coding, keys, f, cells, order, place, prefix_of)
         rows = to_rows(beside.coding, cells, place, beside.needs_cells)
-        _, numbers = self._match(Ordered(rows, order, prefix_of), 256)
-        return self.ids[numbers]
+        found = self._match(Ordered(rows, order, prefix_of), 256)
+        ids: NDArray[np.int32] = self.ids[found.number[: found.n]]
+        return ids
 
     def check(self) -> None:
         """Verify that every conjunction is in some chain, and that chains are apart."""

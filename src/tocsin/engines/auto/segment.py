@@ -23,6 +23,7 @@ from tocsin.engines.auto import match_kernels as kernels
 from tocsin.engines.auto.arrays import IS_OPEN, NUMBER, Coding, GroupCosts, Stream
 from tocsin.engines.auto.content import Content, PatternTable
 from tocsin.engines.auto.layout import Layout, lay_out, read_stream
+from tocsin.engines.auto.pairs import Pairs
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.auto.prepared import Prepared, Rows, to_rows
 from tocsin.engines.auto.rooms import Rooms
@@ -249,36 +250,29 @@ class Segment:
     def _find_in_groups(self, batch: Prepared, base: int) -> Candidates:
         n, layout = len(batch.events), self.layout
         coding, keys = self.coding, layout.keys
-        rows, order, prefix_of = batch.ordered(coding, keys, layout.grouped, self._needs_cells)
-        room = expected = max(4 * n, self._expect(n))
-        while True:
-            pairs = self._room_for_pairs(room, room == expected)
-            n_pairs, is_met = 0, np.zeros(n, np.bool_)
-            if len(layout.slots.of_entry):
-                n_pairs = group_kernels.match_groups(
-                    keys,
-                    layout.entries,
-                    layout.slots,
-                    layout.grouped,
-                    self._is_pointed,
-                    _GROUP_COSTS,
-                    rows.codes,
-                    order,
-                    prefix_of,
-                    is_met,
-                    *pairs,
-                )
-            if n_pairs >= 0 and not is_met.all():
-                one_by_one = (layout.grouped, rows.codes, order, prefix_of, is_met)
-                n_pairs = kernels.match_rows(
-                    coding, keys, layout.entries, *one_by_one, *pairs, n_pairs
-                )
-            if n_pairs >= 0:
-                break
-            room *= 4
-        if self._has_open_groups:
-            n_pairs = kernels.settle_pairs(layout.stream, *rows, order, *pairs, n_pairs)
-        return spread(pairs, n_pairs, n, base, self.rooms)
+        ordered = batch.ordered(coding, keys, layout.grouped, self._needs_cells)
+        (codes, _), order, prefix_of = ordered
+        is_met = np.zeros(n, np.bool_)
+        room = max(4 * n, self._expect(n))
+        pairs = Pairs(ordered, layout.stream, self._has_open_groups, room, self.rooms)
+        if len(layout.slots.of_entry):
+            pairs.collect(
+                group_kernels.match_groups,
+                keys,
+                layout.entries,
+                layout.slots,
+                layout.grouped,
+                self._is_pointed,
+                _GROUP_COSTS,
+                codes,
+                order,
+                prefix_of,
+                is_met,
+            )
+        if not is_met.all():
+            given = coding, keys, layout.entries, layout.grouped, codes, order, prefix_of, is_met
+            pairs.collect(kernels.match_rows, *given)
+        return spread((pairs.event, pairs.number), pairs.n, n, base, self.rooms)
 
     @cached_property
     def _grouped_entries(self) -> NDArray[np.uint64]:
