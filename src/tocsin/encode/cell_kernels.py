@@ -251,6 +251,11 @@ def search_present(
     marks = (np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.uint16))
     at_mark, found = marks
     n_values = np.int64(len(values))
+    if n_values >= len(bounds) >> 1:  # most of the marks will be needed: in a row they come sooner
+        for first in range(0, len(grid), 16):
+            prefetch_row(grid, first)
+        for first in range(0, len(ways), 32):
+            prefetch_row(ways, first)
     i = np.int64(-(offset & 7))
     n_out = np.int64(n_found)
     while i < n_values:

@@ -20,7 +20,7 @@ from tocsin.normalize.keys import floats_of
 from tocsin.normalize.lines import Line
 
 _MAX_TABLE = 1 << 16
-_PER_MARK = 4
+_PER_MARK = 8
 """About so many bounds lie between two marks."""
 
 
