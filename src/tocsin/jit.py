@@ -4,7 +4,8 @@ Kernels release the GIL and are cached on disk. Those that call each other live 
 because a cached kernel does not notice a change in another one. An inner kernel gets no entry for
 Python, whose unpacking of tuples of arrays takes longer to compile than most kernels. An inlined
 one is copied into its caller: a call that passes arrays counts references, which costs as much as
-a short loop.
+a short loop. Where a copied one has a loop, the compiler does not see that counting is of no use;
+an uncounted one does without, and may make no arrays and return none.
 """
 
 from __future__ import annotations
@@ -39,6 +40,20 @@ def inlined(function: _Function) -> _Function:
     compiled: Any = njit
     return compiled(  # type: ignore[no-any-return]
         nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
+
+
+def uncounted(function: _Function) -> _Function:
+    """Compile a function that Python calls, which counts no references."""
+    compiled: Any = njit
+    return compiled(cache=True, nogil=True, _nrt=False)(function)  # type: ignore[no-any-return]
+
+
+def uncounted_inlined(function: _Function) -> _Function:
+    """Compile a function that is copied into the kernels that call it, and counts no references."""
+    compiled: Any = njit
+    return compiled(  # type: ignore[no-any-return]
+        nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False
     )(function)
 
 
@@ -273,15 +288,20 @@ def _press_and_write(context: Any, builder: Any, values: Any, chosen: Any, to: A
     builder.call(store, [values, to, chosen])
 
 
+def _press(builder: Any, values: Any, chosen: Any) -> Any:
+    """Return the chosen lanes one after the other."""
+    kind = ir.FunctionType(values.type, [values.type, values.type, chosen.type])
+    name, tools = f"llvm.x86.avx512.mask.compress.v{LANES}i32", cgutils
+    press = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    return builder.call(press, [values, values, chosen])
+
+
 def _write_pressed(context: Any, builder: Any, values: Any, chosen: Any, to: Any) -> None:
     """Write the chosen lanes one after the other, and something behind them.
 
     Some processors take very long where what is pressed together goes to memory at once.
     """
-    kind = ir.FunctionType(values.type, [values.type, values.type, chosen.type])
-    name, tools = f"llvm.x86.avx512.mask.compress.v{LANES}i32", cgutils
-    press = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
-    pressed = builder.call(press, [values, values, chosen])
+    pressed = _press(builder, values, chosen)
     store = builder.store(pressed, builder.bitcast(to, values.type.as_pointer()))
     store.align = 4
 
@@ -384,3 +404,85 @@ common_words: Any = intrinsic(_common(is_range=False))
 common_words_of_ranges: Any = intrinsic(_common(is_range=True))
 """The same of what differs between two rows each: `(masks, low, high, low2, high2, low3, high3)`.
 """
+
+
+def _pass_block(
+    typing_context: Any, numbers: Any, at: Any, n: Any, words: Any, passed: Any, to: Any, tag: Any
+) -> Any:
+    number, wide = ir.IntType(32), ir.IntType(64)
+    lanes, flags = ir.VectorType(number, LANES), ir.VectorType(ir.IntType(1), LANES)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def address(which: int, place: Any) -> Any:
+            array = context.make_array(signature.args[which])(context, builder, arguments[which])
+            return builder.gep(array.data, [place])
+
+        def same(value: int) -> Any:
+            return ir.Constant(lanes, [value] * LANES)
+
+        least = ir.Constant(wide, 1)
+        wanted = builder.sub(builder.shl(least, arguments[2]), least)
+        wanted = builder.bitcast(builder.trunc(wanted, ir.IntType(LANES)), flags)
+        asked = _load_wanted(builder, address(0, arguments[1]), wanted)
+        which = builder.lshr(asked, same(5))
+        start = ir.Constant(wide, 0)
+        lower = _permute(context, builder, address(3, start), which)
+        upper = _permute(context, builder, address(3, ir.Constant(wide, SHORT)), which)
+        is_upper = builder.icmp_unsigned(">=", which, same(SHORT))
+        found = builder.select(is_upper, upper, lower)
+        found = builder.trunc(builder.lshr(found, builder.and_(asked, same(31))), flags)
+        found = builder.and_(found, wanted)
+        steps = ir.Constant(lanes, list(range(LANES)))
+        pressed = _press(builder, steps, found)
+        count = builder.zext(builder.ctpop(builder.bitcast(found, ir.IntType(LANES))), wide)
+        target = address(4, arguments[5])
+        _write_long(builder, pressed, _FEW_LANES, arguments[6], target)
+        is_more = builder.icmp_unsigned(">", count, ir.Constant(wide, _FEW_LANES))
+        with builder.if_then(is_more, likely=False):
+            _write_long(builder, pressed, LANES, arguments[6], target)
+        return builder.add(arguments[5], count)
+
+    kinds = (numbers, types.int64, types.int64, words, passed, types.int64, types.uint64)
+    return types.int64(*kinds), generate
+
+
+_FEW_LANES = 4
+"""How many of them are written whether there are so many or not: more are rarely found."""
+
+
+def _write_long(builder: Any, values: Any, n: int, tag: Any, to: Any) -> None:
+    """Write the first n lanes as numbers of 64 bits, with a tag added to each."""
+    longs, number = ir.VectorType(ir.IntType(64), n), ir.IntType(32)
+    nothing = ir.Constant(values.type, ir.Undefined)
+    first = ir.Constant(ir.VectorType(number, n), list(range(n)))
+    chosen = builder.zext(builder.shuffle_vector(values, nothing, first), longs)
+    nothing = ir.Constant(longs, ir.Undefined)
+    one = builder.insert_element(nothing, tag, ir.Constant(number, 0))
+    tags = builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(number, n), [0] * n))
+    store = builder.store(builder.add(chosen, tags), builder.bitcast(to, longs.as_pointer()))
+    store.align = 8
+
+
+def _load_wanted(builder: Any, place: Any, wanted: Any) -> Any:
+    """Return the wanted lanes from a place on, and zeros; nothing else is read."""
+    lanes, tools = ir.VectorType(ir.IntType(32), LANES), cgutils
+    place = builder.bitcast(place, lanes.as_pointer())
+    kind = ir.FunctionType(lanes, [place.type, ir.IntType(32), wanted.type, lanes])
+    name = f"llvm.masked.load.v{LANES}i32.p0"
+    load = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    zeros = ir.Constant(lanes, [0] * LANES)
+    return builder.call(load, [place, ir.Constant(ir.IntType(32), 4), wanted, zeros])
+
+
+pass_block: Any = intrinsic(_pass_block)
+"""`pass_block(numbers, at, n, words, passed, to, tag)`: which of some numbers a set has.
+
+It looks at n numbers of 32 bits, at most `LANES`, from `at` on, and writes `tag + i` to
+`passed[to]` and on for the i-th where the set has it; it returns where the next one goes. The set
+is `MOST_BITS` bits in words of 32; `passed` must have room for `LANES` numbers of 64 bits from `to`
+on. This needs wide vectors: see `HAS_WIDE_VECTORS`.
+"""
+
+MOST_BITS = 32 * 2 * SHORT
+HAS_WIDE_VECTORS = _has_wide_vectors()
+"""Whether kernels are compiled for a processor that permutes vectors of 512 bits."""

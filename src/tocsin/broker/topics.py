@@ -123,11 +123,11 @@ class Topic:
     def _match_rows(self, rows: list[dict[str, Any]]) -> list[list[int]]:
         found = self.matcher.match_batch(rows)
         if len(rows) >= _MANY:
-            return _to_lists(found)
+            return to_lists(found)
         return [found[row] for row in range(len(rows))]  # type: ignore[misc]
 
 
-def _to_lists(found: Matches) -> list[list[int]]:
+def to_lists(found: Matches) -> list[list[int]]:
     """Return the numbers of each event, all at once."""
     if not found.n_matches:
         return [[] for _ in range(len(found))]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import gc
+import json
 import re
 from html.parser import HTMLParser
+from typing import IO, cast
 
 import pytest
 from typer.testing import CliRunner
 
+from tocsin.bench.adapt import SCENARIOS
 from tocsin.bench.plot import Plot
-from tocsin.bench.report import adaptivity, aguilera, papers
+from tocsin.bench.report import adaptivity, aguilera, papers, submitted
 from tocsin.bench.report.outcome import (
     PAPER_SIZE,
     Experiment,
@@ -24,8 +27,11 @@ from tocsin.bench.report.outcome import (
     series,
 )
 from tocsin.bench.report.page import finding_rows, render_page, to_csv
+from tocsin.bench.report.submitted import Generator
 from tocsin.cli.app import app
 from tocsin.errors import ArgumentError
+from tocsin.matcher import Matcher
+from tocsin.matches import Matches
 from tocsin.workloads import workload
 
 ROWS: tuple[Row, ...] = (
@@ -174,12 +180,70 @@ def test_why_a_tree_grows_faster_than_its_visits_is_told_by_a_visit() -> None:
 
 def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
     rows: list[Row] = [
-        {"strategy": strategy, "replaced": at, "events_per_s": rate}
-        for strategy, rates in (("dynamic", (100, 40, 95)), ("no change", (100, 40, 20)))
-        for at, rate in zip((0.0, 0.5, 1.0), rates, strict=True)
+        {"strategy": strategy, "replaced": at, "us_per_event": taken, "engine_us": taken - 6}
+        for strategy, times in (("dynamic", (9, 20, 10)), ("no change", (8, 20, 40)))
+        for at, taken in zip((0.0, 0.5, 1.0), times, strict=True)
     ]
-    rows.append({"strategy": "built anew", "replaced": 1.1, "events_per_s": 97})
-    assert adaptivity._recovery(rows) == (0.95, 0.2, 0.97)
+    rows.append({"strategy": "built anew", "replaced": 1.1, "us_per_event": 12, "engine_us": 6})
+    rows = [{"first_us": 0.3, **row} for row in rows]
+    assert adaptivity._recovery(rows, "us_per_event") == (0.9, 0.2, 0.75)
+    assert adaptivity._recovery(rows, "engine_us") == (0.75, 2 / 34, 0.5)
+    recovers, does_not = adaptivity._findings("skew", Scale(), rows)
+    assert (recovers.holds, does_not.holds) == (True, True), "by the system as a whole"
+    assert "90% of the system's" in recovers.measured
+    assert "the engine alone, in batches of 20,000: 75% (built anew 50%)" in recovers.measured
+    assert "51% would be recovered at the most" in recovers.why
+    assert "fewer tables than the best before" in recovers.why
+    assert "20% of the system's" in does_not.measured
+
+
+def test_the_system_answers_what_another_process_submits(capfd, monkeypatch) -> None:
+    before, after = SCENARIOS["skew"]
+    matcher = Matcher(before.workload.event_type, engine="dynamic")
+    matcher.subscribe_rows(before.rows(500, 1))
+    events = after.events(200, seed=1, first=7).to_pylist()
+    matcher.subscribe(500, " AND ".join(f"{k} = {v}" for k, v in events[102].items()))
+    seen: list[list[dict[str, object]]] = []
+    found: list[Matches] = []
+    answers: list[bytes] = []
+    send = submitted._send
+
+    def note(to: IO[bytes], body: bytes) -> None:
+        answers.append(body)
+        send(to, body)
+
+    monkeypatch.setattr(submitted, "_send", note)
+
+    class Listening:
+        def match_batch(self, batch: list[dict[str, object]]) -> Matches:
+            seen.append(batch)
+            found.append(matcher.match_batch(batch))
+            return found[-1]
+
+    with Generator("skew", seed=1, first=7) as generator:
+        for _ in range(2):
+            assert generator.microseconds(cast(Matcher, Listening()), side=1, n_batches=2) > 0
+        generator.microseconds(cast(Matcher, Listening()), side=0, n_batches=1)
+        process = generator._process
+    assert process.returncode == 0
+    assert seen == [events[:100], events[100:]] * 2 + [before.events(100, 1, 7).to_pylist()]
+    assert [match.n_matches for match in found] == [0, 1, 0, 1, 0]
+    assert json.loads(answers[2]) == [[], [], [500], *[[]] * 97]
+    assert capfd.readouterr().err == ""
+
+
+def test_no_generator_is_left_when_something_fails(capfd) -> None:
+    class Failing:
+        def match_batch(self, batch: object) -> Matches:
+            raise ArgumentError("no")
+
+    with pytest.raises(ArgumentError), Generator("skew", seed=1, first=0) as generator:
+        generator.microseconds(cast(Matcher, Failing()), side=0, n_batches=50)
+    assert generator._process.returncode is not None
+    with pytest.raises(EOFError), Generator("nothing", seed=1, first=0) as generator:
+        generator.microseconds(Matcher(), side=0, n_batches=1)
+    assert generator._process.returncode is not None
+    assert "KeyError: 'nothing'" in capfd.readouterr().err
 
 
 def test_what_can_be_recovered_follows_from_the_checks_of_w0() -> None:

@@ -10,10 +10,11 @@ from tests.engines.test_protocol import Bench
 
 import tocsin
 from tocsin.encode.events import to_batch
-from tocsin.engines.clustering.arrays import BLOCK, COUNT, N_LEFT, STRIPE
+from tocsin.engines.clustering.arrays import COUNT, N_BLOCKS, N_LEFT, STRIPE, WAITING
 from tocsin.engines.clustering.clusters import ClusterEngine
 from tocsin.engines.clustering.counting import CountingEngine
 from tocsin.errors import ArgumentError
+from tocsin.jit import MOST_BITS
 
 CLUSTERED = ("propagation", "propagation-prefetch", "static", "dynamic")
 
@@ -30,21 +31,50 @@ def clusters(engine: Any) -> dict[tuple[int, int], int]:
 
 @pytest.mark.parametrize("engine", ["propagation", "propagation-prefetch"])
 def test_clusters_of_several_stripes_are_checked_to_the_last_entry(engine: str) -> None:
-    """What passes in one stripe is followed up after the next one, where that is prefetched."""
+    """What passes waits for more of it, across stripes, where that is prefetched."""
     bench = Bench(engine)
     n = STRIPE + 17
     bench.insert(0, *(f"k = 1 AND x > {i} AND y > {i % 7}" for i in range(n)))
     bench.check([{"k": 1, "x": x, "y": y} for x, y in ((0, 9), (STRIPE, 3), (n, 9))])
 
 
-def test_events_that_find_no_room_in_the_midst_of_a_block_are_matched_again() -> None:
+@pytest.mark.parametrize("engine", ["propagation", "propagation-prefetch"])
+def test_predicates_that_have_no_bit_are_looked_up_by_their_bytes(engine: str) -> None:
+    bench = Bench(engine)
+    n = MOST_BITS + 100
+    bench.insert(0, *(f"k = {i % 9} AND x > {i} AND y > {i % 7}" for i in range(n)))
+    bench.check([{"k": k, "x": x, "y": y} for k, x, y in ((0, 50, 9), (1, n - 3, 3), (2, n, 9))])
+
+
+@pytest.mark.parametrize("engine", CLUSTERED)
+def test_more_small_clusters_than_an_event_has_room_for(engine: str) -> None:
+    """Those for which there is no room are read like large ones."""
+    bench = Bench(engine)
+    names = [f"a{i}" for i in range(N_BLOCKS + 20)]
+    bench.insert(0, *(f"{name} = 1 AND x > 0 AND y > 0" for name in names))
+    both = dict.fromkeys(names, 1) | {"x": 1, "y": 1}
+    bench.check([both, both | {"y": 0}, dict.fromkeys(names[:50], 1) | {"x": 1, "y": 1}, {}])
+
+
+@pytest.mark.parametrize("engine", CLUSTERED)
+def test_more_entries_of_small_clusters_than_may_wait(engine: str) -> None:
+    bench = Bench(engine)
+    texts = [f"a{i % 5} = 1 AND x > 0 AND y > {i} AND z > 0" for i in range(4 * WAITING)]
+    bench.insert(0, *texts, "a0 = 1", "a0 = 1 AND x > 0")
+    event = {f"a{i}": 1 for i in range(5)} | {"x": 1, "z": 1}
+    bench.check(
+        [event | {"y": y} for y in (0, 1, WAITING, 9 * WAITING)] + [event, event | {"z": 0}]
+    )
+
+
+def test_events_that_find_no_room_in_the_midst_of_a_chunk_are_matched_again() -> None:
     bench = Bench("dynamic", bm_max=0.1, b_min=1, rp_min=10, s_min=0)
     texts = [f"a = {i % 3} AND b = {i // 3 % 3} AND x > {i}" for i in range(900)]
     bench.insert(0, *texts)
     engine = cast(ClusterEngine, bench.engine)
     assert engine.tables
     engine._out = np.empty(150, np.int32)
-    events = [{"a": i % 3, "b": i // 3 % 3, "x": 1_000 * (i % 2)} for i in range(3 * BLOCK + 1)]
+    events = [{"a": i % 3, "b": i // 3 % 3, "x": 1_000 * (i % 2)} for i in range(25)]
     bench.check(events)
     assert len(engine._out) > 150
 
@@ -72,7 +102,7 @@ def test_counting_goes_on_when_the_counters_are_full() -> None:
 
 @pytest.mark.parametrize("engine", CLUSTERED)
 def test_clusters_of_every_size_are_checked_to_the_last_predicate(engine: str) -> None:
-    """One to ten predicates have a check of their own, more have one in common."""
+    """Without prefetching, one to ten predicates have a check of their own, more one in common."""
     bench = Bench(engine)
     names = [f"a{i}" for i in range(14)]
     texts = [" AND ".join(f"{name} > 0" for name in names[:n]) for n in range(1, 15)]

@@ -6,20 +6,29 @@ clustering; *no change* keeps the tables that were best before the change, and o
 subscriptions where they are best among these. *Built anew* is an engine that has never known but
 the new subscriptions and events: no strategy can be expected to do better.
 
-Deviations: time is compressed. The paper replaces 50 subscriptions a second for 16 hours; here an
-eighth of them is replaced at once, eight times, and events are matched after each. What the change
-itself costs stands beside the rates, not in them. The statistics of events that the paper expects
-of an independent tool are `Matcher.profile` of a few thousand events after each part.
+Throughput is measured as section 6.1 says: another process submits events in batches of 100, and
+what counts is all that the system does for them, which is to receive, read and match them and to
+answer (see `submitted`). Beside that, `engine_us` is what the engine alone takes in batches of
+20,000 Arrow rows, as in the other figures. Claims are judged by the system as a whole; what the
+engine alone recovers is said too.
 
-What can be recovered at all after the skew follows from the cost formula of section 3.1.1; see
+Deviations: processor time of the system is taken rather than wall time, so that it does not matter
+how long the generator takes. Time is compressed: the paper replaces 50 subscriptions a second for
+16 hours; here an eighth of them is replaced at once, eight times, and events are matched after
+each. What the change itself costs stands beside the rates, not in them. The statistics of events
+that the paper expects of an independent tool are `Matcher.profile` of a few thousand events after
+each part.
+
+What an engine alone can recover after the skew follows from the cost formula of section 3.1.1; see
 `possible`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from math import comb
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tocsin.bench.adapt import SCENARIOS
 from tocsin.bench.plot import Plot
@@ -28,10 +37,17 @@ from tocsin.bench.report.timing import MICRO, Filled, seconds
 from tocsin.bench.steps import Progress, Steps
 from tocsin.engines.clustering.costs import Costs
 
+if TYPE_CHECKING:
+    from tocsin.bench.report.submitted import Generator
+
 _SIZE = 3_000_000
 _PARTS = 8
 _PLATEAU = 2
 _PROFILED = 4096
+_MOST_BATCHES, _ROUND_S = 100, 0.2
+"""How many batches a round has at the most: when a timing is to take so long."""
+_ROUNDS = 3
+"""How many rounds there are for each repeat: two processes are disturbed more often than one."""
 _STRATEGIES = ("dynamic", "no change")
 _ANEW = "built anew"
 _TITLES = {
@@ -39,13 +55,18 @@ _TITLES = {
     "skew": "Throughput while an attribute comes to have two values (figure 4b)",
 }
 _RECOVERED = 0.9
-_WHY_NOT = (
-    "Where an attribute has two values in place of 35, every key over it has 17 times as many "
-    "subscriptions: to check as few of them as before, an event needs a key with one attribute "
-    "more, of which there are many, and each table is a look (`tables`). In the paper the first "
-    "phase takes most of the time and hides that; here it does not (`first_us`). With the tables "
-    "that are best by the paper's cost formula before and after, no cost of a look up to a "
-    "microsecond lets more than {possible:.0%} be recovered."
+_WHY_LESS = (
+    "The engine alone: where an attribute has two values in place of 35, every key over it has 17 "
+    "times as many subscriptions. To check as few of them as before, an event needs a key with one "
+    "attribute more, of which there are many, and each table is a look (`tables`). In the paper "
+    "reading events and the first phase take most of the time, which hides that, as it does in the "
+    "system as a whole; the engine's own first phase is short (`first_us`). Between the tables "
+    "that are best by the paper's cost formula before and after, {possible:.0%} would be recovered "
+    "at the most, whatever a look costs up to a microsecond."
+)
+_WHY_MORE = (
+    " The engine recovers more, as it has fewer tables than the best before: it makes none for a "
+    "cluster of less than `bm_max` checks an event."
 )
 _VALUES, _FEW_VALUES = 35, 2
 _N_FREE, _N_ASKED = 30, 3
@@ -55,7 +76,7 @@ _LOOKS = tuple(2 ** (k / 4) for k in range(41))
 
 
 class Recovery(NamedTuple):
-    """The rate after a change over the rate before, of each strategy; and of an engine anew."""
+    """The rate after a change over the rate before, of each strategy; and of one built anew."""
 
     dynamic: float
     no_change: float
@@ -89,31 +110,39 @@ def _checks(n: int, n_keys: int, tables: int) -> float:
 
 def follow(scenario: str, scale: Scale, progress: Progress | None = None) -> Outcome:
     """Go through one scenario with both strategies."""
+    from tocsin.bench.report.submitted import Generator  # which takes what only brokers need
+
     steps = Steps(progress, len(_STRATEGIES) * (_PARTS + _PLATEAU + 1) + 1)
     rows: list[Row] = []
-    for strategy in _STRATEGIES:
-        steps.start(f"{scenario}, {strategy}")
-        rows += _rates(scenario, strategy, scale, steps)
-    steps.start(f"{scenario}, {_ANEW}")
-    rows += _rates_anew(scenario, scale)
-    steps.finish()
-    title, recovery = _TITLES[scenario], _recovery(rows)
+    with Generator(scenario, scale.seed, _PROFILED) as generator:
+        for strategy in _STRATEGIES:
+            steps.start(f"{scenario}, {strategy}")
+            rows += _rates(scenario, strategy, scale, generator, steps)
+        steps.start(f"{scenario}, {_ANEW}")
+        rows += _rates_anew(scenario, scale, generator)
+        steps.finish()
+    return Outcome((_figure(scenario, scale, rows),), _findings(scenario, scale, rows))
+
+
+def _figure(scenario: str, scale: Scale, rows: list[Row]) -> Figure:
+    title = _TITLES[scenario]
     lines = series(rows, "replaced", "events_per_s", "strategy")
     plot = Plot(title, "share of the subscriptions replaced", "events/s", lines)
     name = "001-4a-interests" if scenario == "interests" else "001-4b-skew"
     text = (
         f"{scale.size(_SIZE):,} subscriptions, of which an eighth after the other is replaced. "
-        "`change_s` is the processor time of that, the engine's maintenance included. “Built anew” "
-        "is an engine that knew the new world from the start. `first_us` is what the first phase, "
-        "from values to predicates, takes of `us_per_event`."
+        "Events come in hundreds from another process, and `us_per_event` is all that the system "
+        "does for one. `engine_us` is the engine alone, in batches of 20,000, and `first_us` what "
+        "of that its first phase takes, from values to predicates. `change_s` is the processor "
+        "time of a replacement, the engine's maintenance included. “Built anew” is an engine that "
+        "knew the new world from the start."
     )
-    figure = Figure(name, title, text, tuple(rows), plot)
-    first_phase = 1000 * min(float(row["first_us"]) for row in rows) / Costs().check
-    why_not = _WHY_NOT.format(possible=possible(scale.size(_SIZE), first_phase))
-    return Outcome((figure,), _findings(scenario, scale, recovery, why_not))
+    return Figure(name, title, text, tuple(rows), plot)
 
 
-def _rates(scenario: str, strategy: str, scale: Scale, steps: Steps) -> list[Row]:
+def _rates(
+    scenario: str, strategy: str, scale: Scale, generator: Generator, steps: Steps
+) -> list[Row]:
     before, after = SCENARIOS[scenario]
     held = Filled(before, before.workload.event_type, "dynamic", scale)
     held.matcher.profile(before.events(_PROFILED, scale.seed))
@@ -121,25 +150,28 @@ def _rates(scenario: str, strategy: str, scale: Scale, steps: Steps) -> list[Row
     steps.finish()
     if strategy == "no change":
         held.engine.freeze()
-    rows = [_point(strategy, -0.1, 0.0, held), _point(strategy, 0.0, 0.0, held)]
+    measure = _Measure(strategy, held, scale, generator)
+    rows = [measure.point(-0.1), measure.point(0.0)]
+    measure.side = 1
     held.events = after.events(len(held.events), scale.seed, first=_PROFILED)
     for part in range(_PARTS):
         spent = _replace(scenario, held, scale, part, strategy == "dynamic")
-        rows.append(_point(strategy, (part + 1) / _PARTS, spent, held))
+        rows.append(measure.point((part + 1) / _PARTS, spent))
         steps.finish()
     for at in range(_PLATEAU):
-        rows.append(_point(strategy, 1.0 + (at + 1) / 10, 0.0, held))
+        rows.append(measure.point(1.0 + (at + 1) / 10))
         steps.finish()
     return rows
 
 
-def _rates_anew(scenario: str, scale: Scale) -> list[Row]:
+def _rates_anew(scenario: str, scale: Scale, generator: Generator) -> list[Row]:
     after = SCENARIOS[scenario][1]
     held = Filled(after, after.workload.event_type, "dynamic", scale)
     held.matcher.profile(after.events(_PROFILED, scale.seed))
     held.fill(scale.size(_SIZE))
     held.events = after.events(len(held.events), scale.seed, first=_PROFILED)
-    return [_point(_ANEW, 1.0 + (at + 1) / 10, 0.0, held) for at in range(_PLATEAU)]
+    measure = _Measure(_ANEW, held, scale, generator, side=1)
+    return [measure.point(1.0 + (at + 1) / 10) for at in range(_PLATEAU)]
 
 
 def _replace(scenario: str, held: Filled, scale: Scale, part: int, is_told: bool) -> float:
@@ -156,48 +188,81 @@ def _replace(scenario: str, held: Filled, scale: Scale, part: int, is_told: bool
     return spent + seconds(held.build)
 
 
-def _point(strategy: str, replaced: float, spent: float, held: Filled) -> Row:
-    taken, phases = held.microseconds(), held.phases()
-    first = phases["cells_us"] + phases["predicates_us"]
-    return {
-        "strategy": strategy,
-        "replaced": round(replaced, 3),
-        "events_per_s": round(MICRO / taken, 1),
-        "us_per_event": round(taken, 3),
-        "first_us": round(first, 3),
-        "change_s": round(spent, 3),
-        "tables": len(held.engine.tables),
-        "matches_per_event": round(held.matches_per_event(), 4),
-    }
+@dataclass
+class _Measure:
+    """What a strategy's matcher takes for an event, in the system and alone.
+
+    `side` is which events come: 0 for those before the change, 1 for those after.
+    """
+
+    strategy: str
+    held: Filled
+    scale: Scale
+    generator: Generator
+    side: int = 0
+
+    def point(self, replaced: float, spent: float = 0.0) -> Row:
+        """Return a row of the figure."""
+        system, phases = self._in_system(), self.held.phases()
+        first = phases["cells_us"] + phases["predicates_us"]
+        return {
+            "strategy": self.strategy,
+            "replaced": round(replaced, 3),
+            "events_per_s": round(MICRO / system, 1),
+            "us_per_event": round(system, 3),
+            "engine_us": round(self.held.microseconds(), 3),
+            "first_us": round(first, 3),
+            "change_s": round(spent, 3),
+            "tables": len(self.held.engine.tables),
+            "matches_per_event": round(self.held.matches_per_event(), 4),
+        }
+
+    def _in_system(self) -> float:
+        """Return the microseconds that the system takes for an event, the least of some rounds."""
+        n = round(self.scale.seconds / _ROUND_S * _MOST_BATCHES)
+        n = min(max(n, 1), _MOST_BATCHES)
+        matcher, rounds = self.held.matcher, range(_ROUNDS * self.scale.repeats)
+        return min(self.generator.microseconds(matcher, self.side, n) for _ in rounds)
 
 
-def _recovery(rows: list[Row]) -> Recovery:
+def _recovery(rows: list[Row], column: str) -> Recovery:
+    """Return what is recovered, by a column of microseconds."""
     before = [row for row in rows if float(row["replaced"]) <= 0]
     after = [row for row in rows if float(row["replaced"]) >= 1]
-    old = [_best(strategy, before) for strategy in (*_STRATEGIES, _STRATEGIES[0])]
-    new = [_best(strategy, after) for strategy in (*_STRATEGIES, _ANEW)]
-    return Recovery(*(n / o for n, o in zip(new, old, strict=True)))
+    old = [_least(strategy, before, column) for strategy in (*_STRATEGIES, _STRATEGIES[0])]
+    new = [_least(strategy, after, column) for strategy in (*_STRATEGIES, _ANEW)]
+    return Recovery(*(o / n for n, o in zip(new, old, strict=True)))
 
 
-def _best(strategy: str, rows: list[Row]) -> float:
-    return max(float(row["events_per_s"]) for row in rows if row["strategy"] == strategy)
+def _least(strategy: str, rows: list[Row], column: str) -> float:
+    return min(float(row[column]) for row in rows if row["strategy"] == strategy)
 
 
-def _findings(scenario: str, scale: Scale, recovery: Recovery, why_not: str) -> tuple[Finding, ...]:
+def _findings(scenario: str, scale: Scale, rows: list[Row]) -> tuple[Finding, ...]:
     of = f"of the former throughput in the scenario “{scenario}”"
+    system, alone = _recovery(rows, "us_per_event"), _recovery(rows, "engine_us")
+    by = "of the system's, events in hundreds from another process as in section 6.1"
     return (
         Finding(
             f"dynamic recovers at least 90 % {of}",
-            f"{recovery.dynamic:.0%}; an engine built anew has {recovery.anew:.0%}",
-            recovery.dynamic >= _RECOVERED if scale.is_telling else None,
-            "" if scenario != "skew" or recovery.dynamic >= _RECOVERED else why_not,
+            f"{system.dynamic:.0%} {by} (built anew {system.anew:.0%}); the engine alone, in "
+            f"batches of 20,000: {alone.dynamic:.0%} (built anew {alone.anew:.0%})",
+            system.dynamic >= _RECOVERED if scale.is_telling else None,
+            _why(scale, rows, alone) if scenario == "skew" and alone.dynamic < _RECOVERED else "",
         ),
         Finding(
             f"“No change” does not recover 90 % {of}",
-            f"{recovery.no_change:.0%}",
-            recovery.no_change < _RECOVERED if scale.is_telling else None,
+            f"{system.no_change:.0%} {by}; the engine alone: {alone.no_change:.0%}",
+            system.no_change < _RECOVERED if scale.is_telling else None,
         ),
     )
+
+
+def _why(scale: Scale, rows: list[Row], alone: Recovery) -> str:
+    """Return why the engine alone does not recover all."""
+    first_phase = 1000 * min(float(row["first_us"]) for row in rows) / Costs().check
+    most = possible(scale.size(_SIZE), first_phase)
+    return _WHY_LESS.format(possible=most) + (_WHY_MORE if alone.dynamic > most else "")
 
 
 EXPERIMENTS = (

@@ -24,10 +24,21 @@ MAX_SCHEMA = 4
 """How many attributes a table's schema may have."""
 UNFOLD = 16
 """How many entries of a column make a cache line."""
-BLOCK = 8
-"""How many events look into the tables at a time."""
 STRIPE = 512
 """How many entries of a cluster are looked at before those that may hold are followed up."""
+WAITING = 128
+"""How many entries that may hold are worth following up together."""
+GAP = 12
+"""How many looks into tables there are between two steps of one."""
+N_KEYS = 32
+"""How many keys of looks are kept: a power of two, and more than two gaps."""
+FEW_BLOCKS = 16
+"""How many cache lines the first column of a small cluster has at most."""
+N_BLOCKS = 1024
+"""How many of them an event has room for."""
+PLACE_BITS = 32
+PLACE = (1 << PLACE_BITS) - 1
+"""The bits of a place in the pool, where the row of a cluster stands above it."""
 GUESS = 0.5
 """The share of events thought to satisfy a predicate that is no equality."""
 
@@ -48,6 +59,9 @@ TABLE, HEAD, CHAIN, POPULATION = range(MAX_SCHEMA, MAX_SCHEMA + 4)
 """Columns of access predicates, after the predicates they are made of: the table (-1: a predicate
 by itself), the first cluster, the next in the same bucket (or the next free row), and how many
 conjunctions they lead to."""
+
+N_KEY = TABLE + 1
+"""The column of a key, after its predicates and its table, that says how many predicates it has."""
 
 
 class Held(NamedTuple):
@@ -79,14 +93,18 @@ class Clustering(NamedTuple):
 class Scratch(NamedTuple):
     """Room that matching uses.
 
-    There is a bit for each predicate, and for each event of a block a predicate for each dimension,
-    both clean between calls; room for all clusters, for each event of a block all tables, and the
-    entries of two stripes.
+    There is a byte for each predicate, a bit for each of the first `MOST_BITS`, and a predicate for
+    each dimension: all clean between calls. There is room for the predicates of a conjunction, for
+    keys of looks, for all tables and events of a chunk, for all clusters of two events, for blocks
+    of their columns, and for the entries that wait and those of a stripe.
     """
 
     bits: Bits
+    words: NDArray[np.uint32]
     point: Numbers
-    candidates: Numbers
     order: Numbers
-    probes: Integers
+    keys: Numbers
+    probes: Numbers
+    candidates: Numbers
+    blocks: NDArray[np.uint64]
     passed: NDArray[np.uint64]

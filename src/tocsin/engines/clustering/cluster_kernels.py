@@ -1,8 +1,8 @@
-"""Conjunctions, association lists and clusters, compiled: the second phase of the engines.
+"""Conjunctions, association lists and clusters, compiled: what the second phase reads, kept.
 
 Enters: conjunctions as runs of predicate numbers; for each event the predicates that it satisfies.
-Leaves: the conjunctions that each event satisfies (LIKE patterns apart). What only reads, and calls
-nothing here, is in `read_kernels`.
+Leaves: clusters and tables, and the clusters that the tables have for each event. What only reads,
+and calls nothing here, is in `read_kernels` and `match_kernels`.
 
 Space in the pool is given out in classes of size, a quarter of a power of two apart, and what is
 given back waits in a list for its class. What a block holds is removed by moving the last entry
@@ -13,7 +13,6 @@ Kernels that need room stop where it runs out and say so; the caller makes room 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ import numpy as np
 from tocsin.engines.clustering.arrays import (
     ACCESS,
     BASE,
-    BLOCK,
     CAPACITY,
     CHAIN,
     CLUSTER,
@@ -29,11 +27,14 @@ from tocsin.engines.clustering.arrays import (
     FREE_ACCESS,
     FREE_CLUSTER,
     FREE_SLOT,
+    GAP,
     GUESS,
     HEAD,
     MAX_SCHEMA,
     N_ACCESS,
     N_CLUSTERS,
+    N_KEY,
+    N_KEYS,
     N_LEFT,
     N_SLOTS,
     NEXT,
@@ -45,12 +46,9 @@ from tocsin.engines.clustering.arrays import (
     SEEN,
     SIBLING,
     SIZE,
-    STRIPE,
     SUBSCRIPTION,
     TABLE,
     TRUE,
-    UNFOLD,
-    Bits,
     Clustering,
     Held,
     Integers,
@@ -58,7 +56,7 @@ from tocsin.engines.clustering.arrays import (
     Scalar,
     Scratch,
 )
-from tocsin.jit import inlined, kernel, prefetch_row
+from tocsin.jit import inlined, kernel, prefetch_row, uncounted, uncounted_inlined
 
 # The pool.
 
@@ -227,7 +225,7 @@ def _share(k: Clustering, p: Scalar) -> Scalar:
     return GUESS if dimension < 0 else 1.0 / k.n_points[dimension]
 
 
-@inlined
+@uncounted_inlined
 def _bucket_of(k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
     """Return the bucket of an access predicate of a table."""
     h = np.uint64(table) * np.uint64(0x9E3779B97F4A7C15)
@@ -237,13 +235,13 @@ def _bucket_of(k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
     return np.int64(h & np.uint64(len(k.bucket) - 1))
 
 
-@inlined
+@uncounted_inlined
 def _find_access(k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
     """Return the access predicate of a table that is made of a key, or -1."""
     return _follow_chain(k, np.int64(k.bucket[_bucket_of(k, table, key, n)]), table, key, n)
 
 
-@inlined
+@uncounted_inlined
 def _follow_chain(k: Clustering, x: Scalar, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
     """Return the access predicate of a key in a chain, or -1."""
     while x >= 0:
@@ -257,18 +255,16 @@ def _follow_chain(k: Clustering, x: Scalar, table: Scalar, key: Numbers, n: Scal
     return x
 
 
-@inlined
-def _fill_key(
-    schemas: Numbers, table: Scalar, point: Numbers, start: Scalar, key: Numbers
-) -> Scalar:
+@uncounted_inlined
+def _fill_key(schemas: Numbers, table: Scalar, point: Numbers, key: Numbers) -> Scalar:
     """Write the predicates that fill a table's schema; return how many, or 0 where one lacks.
 
-    `point[start:]` has the predicates by their dimensions.
+    `point` has the predicates by their dimensions.
     """
     row, lacks = np.uint64(table), False
     n = np.uint64(schemas[row, np.uint64(0)])
     for i in range(n):
-        p = point[start + np.uint64(schemas[row, i + np.uint64(1)])]
+        p = point[np.uint64(schemas[row, i + np.uint64(1)])]
         key[i] = p
         lacks |= p < 0
     return np.int64(0) if lacks else np.int64(n)
@@ -299,7 +295,7 @@ def _choose(
         if cost < best or (cost == best and population < fewest):
             best, fewest, single = cost, population, np.int64(p)
     for t in range(len(k.schemas)):
-        m = _fill_key(k.schemas, t, point, np.uint64(0), key)
+        m = _fill_key(k.schemas, t, point, key)
         if m == 0:
             continue
         cost = fixed + each * (n - m)
@@ -310,7 +306,7 @@ def _choose(
     m = np.int64(1)
     key[0] = single
     if chosen >= 0:
-        m = _fill_key(k.schemas, chosen, point, np.uint64(0), key)
+        m = _fill_key(k.schemas, chosen, point, key)
     for i in range(n):
         if k.dimension[pool[run + i]] >= 0:
             point[k.dimension[pool[run + i]]] = -1
@@ -516,275 +512,77 @@ def rehash(held: Held, k: Clustering) -> None:
             row[CHAIN], k.bucket[b] = k.bucket[b], x
 
 
-# Matching.
+# Looking into tables.
 
 
-def _rest_check(n: int) -> Callable[..., Any]:
-    """Return the check of entries with n predicates, the first of which holds; 0: any number.
-
-    The loop over the predicates unrolls where their number is a constant.
-    """
-
-    @inlined
-    def check_rest(
-        pool: Numbers, passed: Any, n_passed: Scalar, capacity: Scalar, n_left: Scalar, bits: Bits,
-        out: Numbers, n_out: Scalar,
-    ) -> Scalar:  # fmt: skip
-        m = np.uint64(n) if n else n_left
-        for i in range(n_passed):
-            place = passed[i]
-            left = m - np.uint64(1)
-            while left and bits[np.uint64(pool[place])]:
-                place += capacity
-                left -= np.uint64(1)
-            if not left:
-                out[n_out] = pool[place]
-                n_out += np.uint64(1)
-        return n_out
-
-    return check_rest
-
-
-_check_any = _rest_check(0)
-_check_1, _check_2, _check_3, _check_4 = (_rest_check(n) for n in (1, 2, 3, 4))
-_check_5, _check_6, _check_7, _check_8 = (_rest_check(n) for n in (5, 6, 7, 8))
-_check_9, _check_10 = _rest_check(9), _rest_check(10)
-
-
-@inlined
-def _check_passed(
-    pool: Numbers, passed: Any, n_passed: Scalar, size: Scalar, n: Scalar, bits: Bits,
-    out: Numbers, n_out: Scalar,
-) -> Scalar:  # fmt: skip
-    """Write the conjunctions that hold of those whose first predicate does; return the count."""
-    if n == 1:
-        n_out = _check_1(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 2:
-        n_out = _check_2(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 3:
-        n_out = _check_3(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 4:
-        n_out = _check_4(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 5:
-        n_out = _check_5(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 6:
-        n_out = _check_6(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 7:
-        n_out = _check_7(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 8:
-        n_out = _check_8(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 9:
-        n_out = _check_9(pool, passed, n_passed, size, n, bits, out, n_out)
-    elif n == 10:
-        n_out = _check_10(pool, passed, n_passed, size, n, bits, out, n_out)
-    else:
-        n_out = _check_any(pool, passed, n_passed, size, n, bits, out, n_out)
-    return n_out
-
-
-@inlined
-def _pass_first(
-    pool: Numbers, at: Scalar, end: Scalar, size: Scalar, bits: Bits, lookahead: Scalar,
-    passed: Any, n: Scalar,
-) -> Scalar:  # fmt: skip
-    """Write where entries go on whose first predicate holds, without a branch; return the count."""
-    while at + np.uint64(UNFOLD) <= end:
-        if lookahead:
-            prefetch_row(pool, np.int64(at + lookahead))
-        for j in range(UNFOLD):
-            place = at + np.uint64(j)
-            passed[n] = place + size
-            n += np.uint64(bits[np.uint64(pool[place])])
-        at += np.uint64(UNFOLD)
-    while at < end:
-        passed[n] = at + size
-        n += np.uint64(bits[np.uint64(pool[at])])
-        at += np.uint64(1)
-    return n
-
-
-@inlined
-def _match_cluster(
-    pool: Numbers, row: Numbers, bits: Bits, lookahead: Scalar, passed: Any, out: Numbers,
-    n_out: Scalar,
-) -> Scalar:  # fmt: skip
-    """Write the conjunctions of a cluster that hold, a stripe at a time; return the count.
-
-    With prefetching, what passed in a stripe is asked for, and followed up after the next one.
-    """
-    at, size, n = np.uint64(row[BASE]), np.uint64(row[CAPACITY]), np.uint64(row[N_LEFT])
-    last = at + np.uint64(row[COUNT])
-    waiting = np.uint64(0)
-    while n == 0 and at < last:
-        out[n_out] = pool[at]
-        n_out += np.uint64(1)
-        at += np.uint64(1)
-    while at < last:
-        end = min(at + np.uint64(STRIPE), last)
-        n_passed = _pass_first(pool, at, end, size, bits, lookahead, passed, waiting)
-        ready = n_passed
-        if lookahead:
-            for i in range(waiting, n_passed):
-                prefetch_row(pool, np.int64(passed[np.uint64(i)]))
-            if end < last:
-                ready = waiting
-        n_out = _check_passed(pool, passed, ready, size, n, bits, out, n_out)
-        waiting = n_passed - ready
-        for i in range(waiting):
-            passed[i] = passed[ready + np.uint64(i)]
-        at = end
-    return n_out
-
-
-@inlined
-def _add_candidates(k: Clustering, x: Scalar, candidates: Numbers, n: Scalar) -> Scalar:
-    """Add the clusters under an access predicate; return the new count."""
-    if x >= 0:
-        r = k.access[np.uint64(x), np.uint64(HEAD)]
-        while r >= 0:
-            candidates[np.uint64(n)] = r
-            n += 1
-            r = k.clusters[np.uint64(r), np.uint64(NEXT)]
-    return n
-
-
-@inlined
+@uncounted_inlined
 def _note_points(
-    k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, e: Scalar, start: Scalar,
+    dimension: Numbers, point: Numbers, predicates: Numbers, ends: Integers, e: Scalar,
     is_clean: Scalar,
 ) -> None:  # fmt: skip
     """Note the equalities that an event satisfies by their dimensions, or forget them."""
     for g in range(len(ends)):
         for i in range(np.uint64(ends[g, e]), np.uint64(ends[g, e + 1])):
             p = np.uint64(predicates[i])
-            dimension = k.dimension[p]
-            if dimension >= 0:
-                scratch.point[start + np.uint64(dimension)] = -1 if is_clean else p
+            at = dimension[p]
+            if at >= 0:
+                point[np.uint64(at)] = -1 if is_clean else p
 
 
-@inlined
-def _ask_tables(
-    pool: Numbers, k: Clustering, scratch: Scratch, n_events: Scalar, width: Scalar, key: Numbers
+@uncounted_inlined
+def _ask_bucket(k: Clustering, scratch: Scratch, i: Scalar, table: Scalar) -> None:
+    """The first step of a look: make the key, and find its bucket."""
+    key = scratch.keys[i % np.uint64(N_KEYS)]
+    key[TABLE], n = table, _fill_key(k.schemas, table, scratch.point, key)
+    key[N_KEY], scratch.probes[i] = n, -1
+    if n:
+        bucket = _bucket_of(k, table, key, n)
+        scratch.probes[i] = bucket
+        prefetch_row(k.bucket, bucket)
+
+
+@uncounted_inlined
+def _ask_access(k: Clustering, scratch: Scratch, i: Scalar) -> None:
+    """The second step: from the bucket to an access predicate."""
+    if scratch.probes[i] >= 0:
+        x = k.bucket[np.uint64(scratch.probes[i])]
+        scratch.probes[i] = x
+        prefetch_row(k.access, max(np.int64(x), np.int64(0)))
+
+
+@uncounted_inlined
+def _find_head(k: Clustering, scratch: Scratch, i: Scalar) -> None:
+    """The last step: the access predicate of the key, and the first cluster under it."""
+    x = np.int64(scratch.probes[i])
+    if x >= 0:
+        key = scratch.keys[i % np.uint64(N_KEYS)]
+        x = _follow_chain(k, x, key[TABLE], key, key[N_KEY])
+    scratch.probes[i] = k.access[np.uint64(x), np.uint64(HEAD)] if x >= 0 else -1
+
+
+@uncounted
+def look_up(
+    k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, first: int
 ) -> None:
-    """Find the buckets of a block of events in all tables, and ask for what they lead to.
+    """Look into all tables for the events of a chunk, from one on.
 
-    Each step asks for what the next one reads, for all events and tables, so that none waits by
-    itself. A guess is enough here: the first of a chain, and the cluster with the same number.
+    Writes to `scratch.probes`, event by event, the first cluster that each table has for it, or -1.
+    A step asks for what the next one reads, which is some looks later: a processor forgets what it
+    is asked for when that is too much at once.
     """
-    table, place = scratch.probes[0], scratch.probes[1]
-    n = np.uint64(0)
-    for b in range(np.uint64(n_events)):
-        for t in range(np.uint64(len(k.schemas))):
-            m = _fill_key(k.schemas, t, scratch.point, b * width, key)
-            at = np.int64(-1)
-            if m:
-                at = _bucket_of(k, t, key, m)
-                prefetch_row(k.bucket, at)
-            table[n], place[n] = m, at
-            n += np.uint64(1)
-    for i in range(n):
-        if table[i]:
-            place[i] = x = np.int64(k.bucket[np.uint64(place[i])])
-            prefetch_row(k.access, max(x, np.int64(0)))
-            prefetch_row(k.clusters, max(x, np.int64(0)))
-    for i in range(n):
-        x = place[i]
-        if 0 <= x < len(k.clusters):
-            prefetch_row(pool, np.int64(k.clusters[np.uint64(x), np.uint64(BASE)]))
-
-
-@inlined
-def _test_predicates(
-    k: Clustering, scratch: Scratch, predicates: Numbers, ends: Integers, e: Scalar
-) -> Scalar:
-    """Set the bits of what an event satisfies; write the clusters under single predicates, return
-    how many.
-    """
-    n = _add_candidates(k, np.int64(k.access_of[TRUE]), scratch.candidates, np.int64(0))
-    for g in range(len(ends)):
-        for i in range(np.uint64(ends[g, e]), np.uint64(ends[g, e + 1])):
-            p = np.uint64(predicates[i])
-            scratch.bits[p] = 1
-            n = _add_candidates(k, np.int64(k.access_of[p]), scratch.candidates, n)
-    return n
-
-
-@inlined
-def _look_into_tables(
-    k: Clustering, scratch: Scratch, b: Scalar, width: Scalar, key: Numbers, n: Scalar
-) -> Scalar:
-    """Add the clusters that an event's equalities lead to in the tables; return the new count."""
-    n_tables = np.uint64(len(k.schemas))
-    for t in range(n_tables):
-        x = scratch.probes[1, b * n_tables + t]
-        if x >= 0:
-            m = _fill_key(k.schemas, t, scratch.point, b * width, key)
-            n = _add_candidates(k, _follow_chain(k, x, t, key, m), scratch.candidates, n)
-    return n
-
-
-@inlined
-def _clear_bits(bits: Bits, predicates: Numbers, ends: Integers, e: Scalar) -> None:
-    for g in range(len(ends)):
-        for i in range(np.uint64(ends[g, e]), np.uint64(ends[g, e + 1])):
-            bits[np.uint64(predicates[i])] = 0
-
-
-@inlined
-def _ask_clusters(pool: Numbers, k: Clustering, candidates: Numbers, n: Scalar) -> Scalar:
-    """Ask for where clusters start; return how many conjunctions they have."""
-    n_checked = np.int64(0)
-    for i in range(np.uint64(n)):
-        row = k.clusters[np.uint64(candidates[i])]
-        n_checked += row[COUNT]
-        prefetch_row(pool, np.int64(row[BASE]))
-    return n_checked
-
-
-@kernel
-def match(
-    pool: Numbers,
-    k: Clustering,
-    scratch: Scratch,
-    predicates: Numbers,
-    ends: Integers,
-    lookahead: int,
-    done: int,
-    out: Numbers,
-    offsets: Integers,
-) -> int:
-    """Match the events of a chunk; return how many of them are done.
-
-    `lookahead` is how many entries ahead a column is asked for, 0 for not at all.
-    """
-    key = np.empty(MAX_SCHEMA, np.int32)
-    n_events, width = len(offsets) - 1, np.uint64(len(scratch.point) // BLOCK)
-    for first in range(done, n_events, BLOCK):
-        size = min(BLOCK, n_events - first)
-        reached = size
-        if len(k.schemas):
-            for b in range(size):
-                _note_points(k, scratch, predicates, ends, first + b, np.uint64(b) * width, False)
-            _ask_tables(pool, k, scratch, size, width, key)
-        for b in range(size):
-            e = first + b
-            n = _test_predicates(k, scratch, predicates, ends, e)
-            n = _look_into_tables(k, scratch, np.uint64(b), width, key, n)
-            n_out = np.uint64(offsets[e])
-            has_room = np.int64(n_out) + _ask_clusters(pool, k, scratch.candidates, n) < len(out)
-            for i in range(np.uint64(n if has_room else 0)):
-                row = k.clusters[np.uint64(scratch.candidates[i])]
-                n_out = _match_cluster(
-                    pool, row, scratch.bits, np.uint64(lookahead), scratch.passed, out, n_out
-                )
-            _clear_bits(scratch.bits, predicates, ends, e)
-            if not has_room:
-                reached = b
-                break
-            offsets[e + 1] = n_out
-        if len(k.schemas):
-            for b in range(size):
-                _note_points(k, scratch, predicates, ends, first + b, np.uint64(b) * width, True)
-        if reached < size:
-            return first + reached
-    return n_events
+    n_tables, gap = np.uint64(len(k.schemas)), np.uint64(GAP)
+    i = np.uint64(0)
+    for e in range(first, ends.shape[1] - 1):
+        _note_points(k.dimension, scratch.point, predicates, ends, e, False)
+        for t in range(n_tables):
+            _ask_bucket(k, scratch, i, t)
+            if i >= gap:
+                _ask_access(k, scratch, i - gap)
+            if i >= gap + gap:
+                _find_head(k, scratch, i - gap - gap)
+            i += np.uint64(1)
+        _note_points(k.dimension, scratch.point, predicates, ends, e, True)
+    for late in range(max(i, gap) - gap, i):
+        _ask_access(k, scratch, np.uint64(late))
+    for late in range(max(i, gap + gap) - gap - gap, i):
+        _find_head(k, scratch, np.uint64(late))

@@ -19,17 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.clustering import cluster_kernels as kernels
+from tocsin.engines.clustering import match_kernels
 from tocsin.engines.clustering.arrays import (
     ACCESS,
     BASE,
-    BLOCK,
     CAPACITY,
     CLUSTER,
     COUNT,
     HEAD,
     MAX_SCHEMA,
     N_ACCESS,
+    N_BLOCKS,
     N_CLUSTERS,
+    N_KEYS,
     N_LEFT,
     POPULATION,
     POSITION,
@@ -38,13 +40,15 @@ from tocsin.engines.clustering.arrays import (
     STRIPE,
     TABLE,
     TRUE,
+    WAITING,
     Clustering,
     Scratch,
 )
 from tocsin.engines.clustering.costs import Costs
 from tocsin.engines.clustering.engine import TwoPhaseEngine, grown
-from tocsin.engines.clustering.index import Chunk
+from tocsin.engines.clustering.index import CHUNK, Chunk
 from tocsin.engines.clustering.runs import places, positions
+from tocsin.jit import LANES, MOST_BITS
 
 LOOKAHEAD = 256
 """How many entries ahead the columns of a cluster are asked for."""
@@ -65,11 +69,14 @@ class ClusterEngine(TwoPhaseEngine):
         self._schemas = np.zeros((0, 1 + MAX_SCHEMA), np.int32)
         self._scratch = Scratch(
             bits=np.zeros(self._book.room, np.uint8),
+            words=np.zeros(MOST_BITS // 32, np.uint32),
             point=np.full(0, -1, np.int32),
-            candidates=np.empty(16, np.int32),
             order=np.empty(16, np.int32),
-            probes=np.empty((2, 0), np.int64),
-            passed=np.empty(2 * STRIPE + 1, np.uint64),
+            keys=np.empty((N_KEYS, MAX_SCHEMA + 2), np.int32),
+            probes=np.empty(0, np.int32),
+            candidates=_room_for(self._clusters),
+            blocks=np.empty(2 * N_BLOCKS, np.uint64),
+            passed=np.zeros(WAITING + STRIPE + LANES, np.uint64),
         )
 
     # Tables.
@@ -95,7 +102,7 @@ class ClusterEngine(TwoPhaseEngine):
             self._schemas[free[0]] = row
             return int(free[0])
         self._schemas = np.concatenate([self._schemas, row.reshape(1, -1)])
-        probes = np.empty((2, BLOCK * len(self._schemas)), np.int64)
+        probes = np.empty(CHUNK * len(self._schemas), np.int32)
         self._scratch = self._scratch._replace(probes=probes)
         return len(self._schemas) - 1
 
@@ -162,8 +169,7 @@ class ClusterEngine(TwoPhaseEngine):
         """Make room for more of whatever ran out."""
         if self._held.state[N_CLUSTERS] == len(self._clusters):
             self._clusters = grown(self._clusters, 2 * len(self._clusters))
-            candidates = np.empty(len(self._clusters), np.int32)
-            self._scratch = self._scratch._replace(candidates=candidates)
+            self._scratch = self._scratch._replace(candidates=_room_for(self._clusters))
         elif self._held.state[N_ACCESS] == len(self._access):
             self._access = grown(self._access, 2 * len(self._access))
             self._bucket = np.full(2 * len(self._bucket), -1, np.int32)
@@ -176,8 +182,8 @@ class ClusterEngine(TwoPhaseEngine):
         if room > len(self._access_of):
             self._access_of = grown(self._access_of, room)
             self._scratch = self._scratch._replace(bits=np.zeros(room, np.uint8))
-        if BLOCK * len(self._book.n_points) > len(self._scratch.point):
-            point = np.full(BLOCK * len(self._book.n_points), -1, np.int32)
+        if len(self._book.n_points) > len(self._scratch.point):
+            point = np.full(len(self._book.n_points), -1, np.int32)
             self._scratch = self._scratch._replace(point=point)
         if most > len(self._scratch.order):
             self._scratch = self._scratch._replace(order=np.empty(2 * most, np.int32))
@@ -198,9 +204,12 @@ class ClusterEngine(TwoPhaseEngine):
         )
 
     def _match(self, chunk: Chunk) -> int:
-        return kernels.match(
+        clustering = self._clustering()
+        if len(self._schemas):
+            kernels.look_up(clustering, self._scratch, *chunk.satisfied, chunk.done)
+        return match_kernels.match(
             self._held.pool,
-            self._clustering(),
+            clustering,
             self._scratch,
             *chunk.satisfied,
             self.lookahead,
@@ -235,7 +244,8 @@ class ClusterEngine(TwoPhaseEngine):
         populations = np.bincount(self._clusters[clusters, ACCESS], counts, len(self._access))
         held = np.where(self._access[:, HEAD] >= 0, self._access[:, POPULATION], 0)
         assert np.array_equal(populations, held), "populations are miscounted"
-        assert not self._scratch.bits.any(), "a bit is left over"
+        assert not self._scratch.bits.any(), "a byte is left over"
+        assert not self._scratch.words.any(), "a bit is left over"
         assert np.all(self._scratch.point == -1), "an equality is left over"
 
     def _check_columns(self, slot: int) -> None:
@@ -256,3 +266,8 @@ class ClusterEngine(TwoPhaseEngine):
     @property
     def _nbytes(self) -> int:
         return sum(array.nbytes for array in (*self._clustering()[:5], *self._scratch))
+
+
+def _room_for(clusters: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return room for the clusters of two events; a place behind those may be written too."""
+    return np.empty(2 * (len(clusters) + 1), np.int32)

@@ -1,9 +1,9 @@
 """The engines `propagation` and `propagation-prefetch`: one equality leads to a cluster.
 
 Fabret et al., section 2 (named in section 6): access predicates are single equalities, conjunctions
-stand in columnar clusters by size, and the check of a cluster is compiled for each of one to ten
-predicates, and once for any number. With prefetching, the columns are asked for some cache lines
-ahead; as in the paper not all of them, but the two that are read most.
+stand in columnar clusters by size. With prefetching, the columns are asked for some cache lines
+ahead; as in the paper not all of them, but the two that are read most. Without, the check of a
+cluster is compiled for each of one to ten predicates, and once for any number.
 
 Deviations: the paper does not say which of several equalities is chosen. We take the one that the
 fewest events satisfy, by `profile` or by how many values subscriptions ask of the attribute, and of
