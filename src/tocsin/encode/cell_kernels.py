@@ -225,6 +225,15 @@ def search_numbers(
             cells[chosen[k]] = base + counts[k]
 
 
+@inlined
+def _ask_for(grid: Any, ways: Any) -> None:
+    """Ask for all marks: where most of them will be needed, they come sooner in a row."""
+    for at in range(0, len(grid), 16):
+        prefetch_row(grid, at)
+    for at in range(0, len(ways), 32):
+        prefetch_row(ways, at)
+
+
 @kernel
 def search_present(
     values: NDArray[Any],
@@ -251,11 +260,8 @@ def search_present(
     marks = (np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.uint16))
     at_mark, found = marks
     n_values = np.int64(len(values))
-    if n_values >= len(bounds) >> 1:  # most of the marks will be needed: in a row they come sooner
-        for first in range(0, len(grid), 16):
-            prefetch_row(grid, first)
-        for first in range(0, len(ways), 32):
-            prefetch_row(ways, first)
+    if n_values >= len(bounds) >> 1:
+        _ask_for(grid, ways)
     i = np.int64(-(offset & 7))
     n_out = np.int64(n_found)
     while i < n_values:
