@@ -28,6 +28,9 @@ from tocsin.engines.clustering.predicates import PredicateBook
 
 CHUNK = 1024
 """How many events are taken through both phases at a time."""
+_FEW_UNUSED = 256
+"""So many predicates may be unused before the index is built without them: events still find them.
+"""
 _SAMPLE = 4096
 """How many events statistics are made of."""
 
@@ -92,7 +95,7 @@ class PredicateIndex:
             book.fresh.clear()
             self._add(fresh)
         n_known = sum(len(g.predicates) for g in self._generations)
-        if book.n_unused > max(n_known // 2, 1024):
+        if book.n_unused > max(n_known // 4, _FEW_UNUSED):
             self._merge(len(self._generations))
         while len(self._generations) > 1 and (
             len(self._generations[-2].predicates) < 2 * len(self._generations[-1].predicates)
