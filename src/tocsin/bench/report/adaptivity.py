@@ -65,8 +65,8 @@ _WHY_LESS = (
     "at the most, whatever a look costs up to a microsecond."
 )
 _WHY_MORE = (
-    " The engine recovers more: the formula knows looks and checks only, each at one price, and not "
-    "what else the second phase does for an event nor what comes from memory or from a cache."
+    " The engine recovers more: the formula knows looks and checks only, each at one price, and "
+    "not what else the second phase does for an event nor what comes from memory or from a cache."
 )
 _VALUES, _FEW_VALUES = 35, 2
 _N_FREE, _N_ASKED = 30, 3
