@@ -40,6 +40,7 @@ from tocsin.jit import (
     kernel,
     lowest_bit,
     prefetch_row,
+    uncounted_inlined,
 )
 
 _BLOCKS_AHEAD = 6
@@ -58,7 +59,7 @@ _MANY = 64 * WORDS
 """So many have masks of `WORDS`."""
 
 
-@inlined
+@uncounted_inlined
 def _mark(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: Words) -> None:
     """Write for each code of each attribute which of up to 64 events have it.
 
@@ -70,7 +71,7 @@ def _mark(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: Wor
             equal[starts[a] + np.uint32(codes[event, a])] |= bit
 
 
-@inlined
+@uncounted_inlined
 def _unmark(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: Words) -> None:
     """Take back what `_mark` wrote."""
     for event in range(first, last):
@@ -78,7 +79,7 @@ def _unmark(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: W
             equal[starts[a] + np.uint32(codes[event, a])] = np.uint64(0)
 
 
-@inlined
+@uncounted_inlined
 def _sum_up(starts: Numbers, equal: Words, below: Words) -> None:
     """Write for each code which events have a lower one, given which have it, and unmark these."""
     for a in range(len(starts) - 1):
@@ -89,15 +90,14 @@ def _sum_up(starts: Numbers, equal: Words, below: Words) -> None:
             equal[i] = np.uint64(0)
 
 
-@inlined
+@uncounted_inlined
 def _add_pairs(
     order: Cells, number: Scalar, mask: Scalar, at: Scalar, pair_event: Cells,
     pair_number: Numbers, n: Scalar,
 ) -> Scalar:  # fmt: skip
     """Add a pair for each event of a mask, of those from place `at` on.
 
-    Returns where the next pair goes, or -1 when there is no room. The arrays are given one by one:
-    to take them out of a tuple each time costs more than the rest.
+    Returns where the next pair goes, or -1 when there is no room.
     """
     while mask:
         if n == len(pair_event):
@@ -110,7 +110,7 @@ def _add_pairs(
     return n
 
 
-@inlined
+@uncounted_inlined
 def _bounds(entries: Words, slots: Slots, i: Scalar) -> Any:
     """Return where each of the three ranges of an entry begins and ends, among all codes."""
     slot, word, rest = slots.of_entry[i], entries[i, 0], entries[i, 1]
@@ -154,7 +154,7 @@ def _sift_points_wide(
         found[(start - np.uint64(first)) >> np.uint64(6)] = bits
 
 
-@inlined
+@uncounted_inlined
 def _add_found(
     entries: Words, slots: Slots, places: Any, equal: Words, found: Words,
     at: Scalar, pairs: Any, n: Scalar,
@@ -183,7 +183,7 @@ def _add_found(
     return n
 
 
-@inlined
+@uncounted_inlined
 def _add_found_wide(
     entries: Words, slots: Slots, places: Any, equal: Words, found: Words,
     at: Scalar, pairs: Any, n: Scalar,
@@ -209,48 +209,31 @@ def _add_found_wide(
     return n
 
 
-@inlined
+@uncounted_inlined
 def _add_ranges(
-    entries: Words, slots: Slots, places: Any, below: Words, at: Scalar,
-    pairs: Any, n: Scalar,
-) -> Scalar:  # fmt: skip
+    entries: Words, slots: Slots, places: Any, below: Words, at: Scalar, pairs: Any, n: Scalar
+) -> Scalar:
     """Add the pairs of entries of any kind with up to 64 events, from the one at `at` on.
 
-    They are added at once: with ranges, most entries have some. See `_add_pairs`, which is written
-    out here.
+    They are added at once: with ranges, most entries have some. See `_add_pairs`.
     """
     order, pair_event, pair_number = pairs
-    first, one = slots.first, np.uint32(1)
     for i in range(np.uint64(places[0]), np.uint64(places[1])):
-        slot = slots.of_entry[i]
-        mask = below[slots.high[slot]] ^ below[slots.low[slot]]
-        word = entries[i, 0]
-        low = first[word & np.uint64(0xFFFF)] + np.uint32(np.uint16(word >> np.uint64(16)))
-        width = np.uint32(np.uint16(word >> np.uint64(32)))
-        mask &= below[low + width + one] ^ below[low]
+        a, a_end, b, b_end, c, c_end = _bounds(entries, slots, i)
+        mask = (below[a_end] ^ below[a]) & (below[b_end] ^ below[b])
         if mask == 0:
             continue
-        rest = entries[i, 1]
-        low = first[word >> np.uint64(48)] + np.uint32(np.uint16(rest))
-        width = np.uint32(np.uint16(rest >> np.uint64(16)))
-        mask &= below[low + width + one] ^ below[low]
-        number = np.uint32(rest >> np.uint64(32))
-        while mask:
-            place = at + lowest_bit(mask)
-            mask &= mask - np.uint64(1)
-            if n == len(pair_event):
-                return np.int64(-1)
-            pair_event[n] = place if number > NUMBER else order[place]
-            pair_number[n] = number
-            n += 1
+        mask &= below[c_end] ^ below[c]
+        if mask != 0 and n >= 0:
+            number = np.uint32(entries[i, 1] >> np.uint64(32))
+            n = _add_pairs(order, number, mask, at, pair_event, pair_number, n)
     return n
 
 
-@inlined
+@uncounted_inlined
 def _add_ranges_wide(
-    entries: Words, slots: Slots, places: Any, below: Words, at: Scalar,
-    pairs: Any, n: Scalar,
-) -> Scalar:  # fmt: skip
+    entries: Words, slots: Slots, places: Any, below: Words, at: Scalar, pairs: Any, n: Scalar
+) -> Scalar:
     """Do as `_add_ranges` for up to 512 events."""
     order, pair_event, pair_number = pairs
     size = np.uint64(WORDS)
@@ -258,21 +241,14 @@ def _add_ranges_wide(
         a, a_end, b, b_end, c, c_end = _bounds(entries, slots, i)
         words = common_words_of_ranges(below, a, a_end, b, b_end, c, c_end)
         number = np.uint32(entries[i, 1] >> np.uint64(32))
-        while words:
+        while words and n >= 0:
             w = np.uint64(lowest_bit(words))
             words &= words - np.uint64(1)
             mask = below[a_end * size + w] ^ below[a * size + w]
             mask &= below[b_end * size + w] ^ below[b * size + w]
             mask &= below[c_end * size + w] ^ below[c * size + w]
             first = at + np.int64(w << np.uint64(6))
-            while mask:
-                place = first + lowest_bit(mask)
-                mask &= mask - np.uint64(1)
-                if n == len(pair_event):
-                    return np.int64(-1)
-                pair_event[n] = place if number > NUMBER else order[place]
-                pair_number[n] = number
-                n += 1
+            n = _add_pairs(order, number, mask, first, pair_event, pair_number, n)
     return n
 
 
@@ -284,7 +260,7 @@ def _aligned(n_rows: Scalar) -> Any:
     return room[first:]
 
 
-@inlined
+@uncounted_inlined
 def _mark_wide(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal: Words) -> None:
     """Do as `_mark` for up to 512 events, in rows of masks."""
     for event in range(first, last):
@@ -295,7 +271,7 @@ def _mark_wide(codes: Codes, first: Scalar, last: Scalar, starts: Numbers, equal
             equal[row * np.uint64(WORDS) + word] |= bit
 
 
-@inlined
+@uncounted_inlined
 def _sum_up_wide(starts: Numbers, equal: Words, below: Words) -> None:
     """Do as `_sum_up` for rows of masks."""
     size = np.uint64(WORDS)
@@ -325,7 +301,7 @@ def are_some_open(entries: Words) -> bool:
     return False
 
 
-@inlined
+@uncounted_inlined
 def _end_of_run(numbers: Integers, start: Scalar) -> Scalar:
     """Return where the run of one number ends."""
     end = start + 1
@@ -334,7 +310,7 @@ def _end_of_run(numbers: Integers, start: Scalar) -> Scalar:
     return end
 
 
-@inlined
+@uncounted_inlined
 def _cost_of_masks(
     n_events: Scalar, n_entries: Scalar, n_codes: Scalar, n_attributes: Scalar, is_pointed: Any,
     costs: GroupCosts,
@@ -455,7 +431,7 @@ def match_groups(
     return n, at
 
 
-@inlined
+@uncounted_inlined
 def _fetch_chain(chains: Chains, chain: Scalar) -> None:
     """Ask for the first blocks of a chain."""
     _, following, bounds, _ = chains
@@ -467,7 +443,7 @@ def _fetch_chain(chains: Chains, chain: Scalar) -> None:
         block = np.int64(following[block])
 
 
-@inlined
+@uncounted_inlined
 def _block_ahead(chains: Chains, chain: Scalar) -> Scalar:
     """Return the first block of a chain that `_fetch_chain` does not ask for, or -1."""
     block = np.int64(chains.head[chain])
@@ -477,7 +453,7 @@ def _block_ahead(chains: Chains, chain: Scalar) -> Scalar:
     return block
 
 
-@inlined
+@uncounted_inlined
 def _scan_points(
     chains: Chains,
     chain: Scalar,
@@ -507,7 +483,7 @@ def _scan_points(
     return n
 
 
-@inlined
+@uncounted_inlined
 def _scan_ranges(
     chains: Chains,
     chain: Scalar,
