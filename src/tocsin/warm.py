@@ -23,10 +23,15 @@ def warm_up() -> None:
     names = ("a", "b", "c0", "c1", "c2", "d")
     events = pa.table({name: [i % 7 for i in range(n)] for name in names})
     matcher = _match(group, events)
+    alone = [i % 7 if i < 7 else 100 for i in range(n)]  # hardly any event has a prefix
+    matcher.match_batch(events.set_column(0, "a", pa.array(alone)))
     for i in range(2):  # beside what is there
         matcher.subscribe(f"beside {i}", group[i])
         matcher.match_batch(events)
-    wide = [f"w{i % 70} = {i} AND w{(i + 1) % 70} > 3" for i in range(700)]
+    wide = [
+        f"w{i % 70} = {i} AND w{(i + 1) % 70} > 3" + f" AND w{(i + 2) % 70} > 4" * (i % 3)
+        for i in range(700)
+    ]
     wide += [f"v > {i}" for i in range(800)]
     _match(wide, pa.table({f"w{i}": [float(i)] * 100 for i in range(70)} | {"v": [400.5] * 100}))
     windows = [f"s = 'x{i % 9}' AND p BETWEEN {i / 10} AND {i / 10 + 5}" for i in range(1000)]

@@ -53,10 +53,10 @@ _FEW = 64
 """So many events have masks of one word."""
 _FEW_RANGES = 128
 """Up to so many events such masks are cheaper where entries have ranges."""
-_FAR = 4e6
-"""With so many entries, hardly one that is looked for is in the cache."""
 _MANY = 64 * WORDS
 """So many have masks of `WORDS`."""
+_FAR = 4e6
+"""With so many entries, hardly one that is looked for is in the cache."""
 
 
 @uncounted_inlined
@@ -170,16 +170,8 @@ def _add_found(
             i = np.uint64(places[0] + (k << 6) + lowest_bit(bits))
             bits &= bits - np.uint64(1)
             a, _, b, _, c, _ = _bounds(entries, slots, i)
-            mask = equal[a] & equal[b] & equal[c]
-            n = _add_pairs(
-                order,
-                np.uint32(entries[i, 1] >> np.uint64(32)),
-                mask,
-                at,
-                pair_event,
-                pair_number,
-                n,
-            )
+            mask, number = equal[a] & equal[b] & equal[c], np.uint32(entries[i, 1] >> np.uint64(32))
+            n = _add_pairs(order, number, mask, at, pair_event, pair_number, n)
     return n
 
 
