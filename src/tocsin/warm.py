@@ -29,7 +29,7 @@ def warm_up() -> None:
         matcher.subscribe(f"beside {i}", group[i])
         matcher.match_batch(events)
     wide = [
-        f"w{i % 70} = {i} AND w{(i + 1) % 70} > 3" + f" AND w{(i + 2) % 70} > 4" * (i % 3)
+        f"w{i % 70} = {i} AND w{(i + 1) % 70} > 3" + " AND w7 > 1 AND w8 > 1" * (i % 50 == 5)
         for i in range(700)
     ]
     wide += [f"v > {i}" for i in range(800)]
