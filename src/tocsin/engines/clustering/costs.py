@@ -38,7 +38,7 @@ class Costs:
     table: float = 4.0
     hash: float = 80.0
     hash_attribute: float = 4.0
-    check: float = 1.0
+    check: float = 0.4
     check_predicate: float = 0.1
     table_bytes: float = 64.0
     entry_bytes: float = 64.0
