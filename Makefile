@@ -27,7 +27,7 @@ help: ## Show this help
 
 setup: $(STAMP) java ## Create .venv from the lock file; install Java if it is missing and we may
 
-$(STAMP): requirements.lock pyproject.toml scripts/setup-venv
+$(STAMP): requirements.lock pyproject.toml lab/pyproject.toml scripts/setup-venv
 	@scripts/setup-venv "$(PYTHON)"
 
 # Not fatal: only the Spark parts need Java, and the script says so when it cannot help.
@@ -67,4 +67,4 @@ lock: $(STAMP) ## Resolve requirements.lock again, with the newest versions allo
 
 clean: ## Remove the environment, caches and build output
 	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests lab -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,6 +9,8 @@ attributes and a stable ``code`` for programs. The hierarchy::
     │   │   └── UnsupportedSyntaxError   it is SQL, but not in our subset; named
     │   ├── KindClashError           a literal's kind does not fit the declared attribute
     │   ├── TooManyConjunctionsError the normal form would exceed the limit
+    │   ├── ConditionCostError       the condition would take too much work (the limit is named)
+    │   ├── CapacityError            a matcher or an index cannot number any more
     │   ├── DuplicateSubscriptionError   the id is taken
     │   ├── UnknownSubscriptionError     no subscription has this id
     │   ├── InvalidIdError           an id is neither a string nor a 64-bit integer
@@ -29,7 +31,10 @@ attributes and a stable ``code`` for programs. The hierarchy::
     │   ├── ProtocolError            bytes or messages that the protocol does not allow
     │   ├── NotAllowedError          no token, a wrong one, or one without the right
     │   ├── LimitError               too large, too many, too fast (the limit is named)
+    │   ├── IdempotencyError         an idempotency key was used for something else
     │   ├── UnavailableError         the broker is full, stopping, or cannot be reached
+    │   │   └── DiskFullError        its disk is nearly full, and nothing more is stored
+    │   ├── UnknownOutcomeError      the broker cannot say whether it stored what it was sent
     │   └── RefusedError             a broker answered a client with an error (its code kept)
     ├── UnknownEngineError           no engine has this name
     └── ArgumentError                a call's arguments do not fit together
@@ -38,7 +43,7 @@ attributes and a stable ``code`` for programs. The hierarchy::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 
 class TocsinError(Exception):
@@ -127,6 +132,38 @@ class TooManyConjunctionsError(SubscriptionError):
 
     def __str__(self) -> str:
         return f"the condition's normal form has more than {self.limit} conjunctions"
+
+
+class ConditionCostError(SubscriptionError):
+    """A condition would take too much work; ``limit`` names what is bounded, ``most`` by how much.
+
+    The limits are `steps` (of the normal form), `pattern` (characters of a LIKE pattern) and
+    `piece` (characters between two `%` of a pattern, where `_` is among them).
+    """
+
+    code = "condition-cost"
+
+    _MESSAGES: ClassVar[dict[str, str]] = {
+        "steps": "the condition takes more than {:,} steps to bring into normal form; write it "
+        "with fewer ORs within ANDs, or as several subscriptions",
+        "pattern": "a LIKE pattern has more than {:,} characters; shorten it",
+        "piece": "a LIKE pattern has more than {:,} characters, with _ among them, between two %; "
+        "shorten that piece, or divide it by %",
+    }
+
+    def __init__(self, limit: str, most: int) -> None:
+        self.limit = limit
+        self.most = most
+        super().__init__(limit, most)
+
+    def __str__(self) -> str:
+        return self._MESSAGES[self.limit].format(self.most)
+
+
+class CapacityError(SubscriptionError):
+    """A matcher or an index cannot number any more subscriptions, conditions or attributes."""
+
+    code = "capacity"
 
 
 class DuplicateSubscriptionError(SubscriptionError):
@@ -372,10 +409,41 @@ class LimitError(BrokerError):
         return f"{self.message} (limit {self.limit})"
 
 
+class IdempotencyError(BrokerError):
+    """An idempotency key was used before, for a publish of something else."""
+
+    code = "idempotency-key-reused"
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(key)
+
+    def __str__(self) -> str:
+        return (
+            f"the idempotency key {self.key!r} was used for another publish; "
+            "take a new key for each"
+        )
+
+
 class UnavailableError(BrokerError):
     """The broker is full, stopping, cannot write, or cannot be reached."""
 
     code = "unavailable"
+
+
+class DiskFullError(UnavailableError):
+    """The disk of a broker is nearly full: what would have to be stored is refused."""
+
+    code = "disk-full"
+
+
+class UnknownOutcomeError(BrokerError):
+    """A disk failed while something was committed: it may be stored or not.
+
+    Who sends it again without an idempotency key may have it stored twice.
+    """
+
+    code = "unknown-outcome"
 
 
 class RefusedError(BrokerError):
@@ -404,7 +472,8 @@ class UnknownEngineError(TocsinError):
         super().__init__(name, self.known)
 
     def __str__(self) -> str:
-        return f"there is no engine {self.name!r}; choose one of {', '.join(self.known)}"
+        more = "" if len(self.known) > 2 else "; the published ones come with tocsin-lab"
+        return f"there is no engine {self.name!r}; choose one of {', '.join(self.known)}{more}"
 
 
 class ArgumentError(TocsinError):

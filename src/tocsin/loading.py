@@ -10,17 +10,25 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.arrow import INT64, ArrowColumn, kind_of_type, to_array, to_canonical
+from tocsin.arrow import (
+    INT64,
+    ArrowColumn,
+    decoded,
+    kind_of_type,
+    to_array,
+    to_canonical,
+    to_plain_table,
+)
 from tocsin.book.blocks import NEVER
 from tocsin.book.directory import IdTable
 from tocsin.book.ids import FEW, Ids
-from tocsin.book.sources import RuleSource, Source, TemplateSource, TextSource
+from tocsin.book.sources import OneSource, RuleSource, Source, TemplateSource, TextSource
 from tocsin.errors import (
     ArgumentError,
     BadRow,
@@ -33,7 +41,8 @@ from tocsin.errors import (
 from tocsin.language import parse
 from tocsin.language.expression import Expression, parameter_names
 from tocsin.model import EventType, Kind, SubscriptionId, check_id, to_microseconds
-from tocsin.normalize import normalize
+from tocsin.normalize import MAX_CONJUNCTIONS, NormalForm, bind, normalize
+from tocsin.normalize.budget import Budget
 from tocsin.normalize.bulk import BulkForm, normalize_template, normalize_texts
 from tocsin.normalize.literals import canonical_values
 from tocsin.normalize.rows import held_rules, normalize_rows, read_rows
@@ -72,6 +81,29 @@ def to_params(params: object) -> dict[str, object]:
     if isinstance(params, Mapping):
         return dict(params)
     raise ArgumentError(f"params must be a mapping of names to values, not {params!r}")
+
+
+class PreparedCondition(NamedTuple):
+    """A condition that is ready to be indexed: as it came, and in normal form."""
+
+    source: OneSource
+    form: NormalForm
+    table: ConjunctionTable
+
+
+def prepare(
+    where: object,
+    params: object,
+    event_type: EventType | None,
+    *,
+    limit: int = MAX_CONJUNCTIONS,
+    budget: Budget | None = None,
+) -> PreparedCondition:
+    """Parse a condition and bring it into normal form, or refuse it; touches no matcher."""
+    expression, values = to_expression(where), to_params(params)
+    form = normalize(bind(expression, values), event_type, limit=limit, budget=budget)
+    source = OneSource(where, values)  # type: ignore[arg-type]
+    return PreparedCondition(source, form, from_forms([form]))
 
 
 class Load:
@@ -149,8 +181,13 @@ def load_table(
     where: str | Expression | None,
     event_type: EventType | None,
     progress: Callable[[int], None] | None,
+    *,
+    is_bounded: bool = True,
 ) -> Load:
-    """Read a table of texts, or of parameters for one text."""
+    """Read a table of texts, or of parameters for one text.
+
+    Where they are to be bounded, conditions that would take too much work are refused.
+    """
     table = to_table(given)
     _need(table, ["id"] if where is not None else ["id", "where"])
     ids, missing = _ids(table.column("id"))
@@ -160,7 +197,7 @@ def load_table(
         if kind_of_type(texts.type) is not Kind.STRING and texts.null_count < len(texts):
             raise ArgumentError(f"the column where must hold texts, not {texts.type}")
         texts = texts.cast(pa.large_string())
-        form = normalize_texts(texts, event_type, progress)
+        form = normalize_texts(texts, event_type, progress, is_bounded=is_bounded)
         return Load(ids, missing, TextSource(texts), form, until=until)
     expression = to_expression(where)
     wanted = parameter_names(expression)
@@ -171,7 +208,9 @@ def load_table(
             missing=lacking,
         )
     columns = {name: _parameter(name, table.column(name)) for name in wanted}
-    form = normalize_template(expression, columns, table.num_rows, event_type)
+    form = normalize_template(
+        expression, columns, table.num_rows, event_type, is_bounded=is_bounded
+    )
     source = TemplateSource(expression, columns, {})
     return Load(ids, missing, source, form, until=until)
 
@@ -189,12 +228,16 @@ def load_book(
 ) -> Iterator[tuple[NDArray[np.int64], ConjunctionTable]]:
     """Yield the dense ids and conjunctions of all that a book holds, some at a time.
 
-    Conditions are parsed one by one: this is for engines whose index is not written.
+    Conditions are parsed one by one: this is for engines whose index is not written. They were
+    accepted before, so that their work is not bounded.
     """
+    unbounded = Budget.unlimited()
     live = book.live()
     for first in range(0, len(live), _SOME):
         ids = live[first : first + _SOME]
-        table = from_forms([normalize(book.expression(i), event_type) for i in ids.tolist()])
+        table = from_forms(
+            [normalize(book.expression(i), event_type, budget=unbounded) for i in ids.tolist()]
+        )
         yield ids, replace(table, subscription=ids[table.subscription])
 
 
@@ -221,6 +264,7 @@ def find_all(book: SubscriptionBook, ids: Ids | list[SubscriptionId]) -> NDArray
 def to_ids(asked: Any) -> Ids | list[SubscriptionId]:
     """Return a list or column of ids as a column of one kind, or as a list when it is none."""
     if isinstance(asked, pa.Array | pa.ChunkedArray):
+        asked = decoded(to_array(asked))
         if kind_of_type(asked.type) in (Kind.STRING, Kind.INTEGER) and not asked.null_count:
             try:
                 return _ids(asked)[0]
@@ -243,7 +287,7 @@ def to_ids(asked: Any) -> Ids | list[SubscriptionId]:
 
 
 def to_table(given: object) -> pa.Table:
-    """Take anything Arrow as a table."""
+    """Take anything Arrow as a table, without views and run ends."""
     try:
         if isinstance(given, pa.Table):
             table = given
@@ -257,7 +301,7 @@ def to_table(given: object) -> pa.Table:
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ArgumentError(f"the table has several columns {', '.join(twice)}")
-    return table
+    return to_plain_table(table)
 
 
 def _need(table: pa.Table, columns: list[str]) -> None:

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,13 +21,14 @@ from numpy.typing import NDArray
 
 from tocsin import engines
 from tocsin.book.sources import OneSource
-from tocsin.encode.events import check_event, to_batch
-from tocsin.engines.protocol import Engine, Storable, Updatable
+from tocsin.encode.events import EventBatch, check_event, to_batch
+from tocsin.engines.protocol import Engine, Renumberable, Storable, Updatable
 from tocsin.errors import (
     ArgumentError,
     BadRow,
     BadRowsError,
     DuplicateSubscriptionError,
+    EventError,
     ParameterError,
     UnknownSubscriptionError,
 )
@@ -35,10 +37,12 @@ from tocsin.language.expression import Expression, parameter_names
 from tocsin.loading import (
     Load,
     Moment,
+    PreparedCondition,
     find_all,
     load_book,
     load_rows,
     load_table,
+    prepare,
     to_expression,
     to_ids,
     to_moment,
@@ -46,11 +50,11 @@ from tocsin.loading import (
 )
 from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
-from tocsin.normalize import bind, normalize
+from tocsin.normalize import bind
+from tocsin.normalize.budget import Budget
 from tocsin.normalize.moving import Moves
-from tocsin.normalize.table import from_forms
 from tocsin.store.changes import Change, read_changes
-from tocsin.store.folder import Contents, Lineage, reading
+from tocsin.store.folder import GRACE, Contents, Lineage, reading
 from tocsin.store.folder import replace as replace_all
 from tocsin.store.matchers import Described, SavedMatcher, contents_of, making_sense, open_parts
 from tocsin.store.place import Place, to_place
@@ -58,6 +62,9 @@ from tocsin.subscriptions import SubscriptionBook
 
 _WHOLE: Any = object()
 """Stands for no id, where the whole index is meant."""
+
+_SAMPLE = 10_000
+"""How many profiled events are kept for an engine that may have to be filled again."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,17 @@ class Matcher:
         self.event_type = event_type
         self.engine = engine
         self._options = options
+        self._made_with = dict(options)
+        self._is_part = False
+        self._profiled: EventBatch | None = None
         self._clock = clock
         self._book = SubscriptionBook()
         self._use(engines.make(engine, self._book, options))
         self._moves = Moves(event_type)
         self._lock = threading.RLock()
+        self._updating = threading.RLock()
+        """Taken before the other lock; so updates come one after the other, and whole."""
+        self._is_bounded = True
 
     def _use(self, engine: Engine) -> None:
         self._engine = engine
@@ -116,37 +129,75 @@ class Matcher:
         `params` fills the `:name` parameters of the condition. From `valid_until` on (a datetime,
         or microseconds since 1970) the subscription is gone.
         """
+        self._subscribe(id, self._prepare(where, params), valid_until)
+
+    def _prepare(self, where: object, params: object) -> PreparedCondition:
+        """Bring a condition into normal form: before the lock is taken, since it may take long."""
+        budget = None if self._is_bounded else Budget.unlimited()
+        return prepare(where, params, self.event_type, budget=budget)
+
+    def _subscribe(
+        self, id: SubscriptionId, condition: PreparedCondition, valid_until: Moment | None
+    ) -> None:
+        """Register a condition that was prepared for this matcher's event type."""
         name = check_id(id)
-        expression = to_expression(where)
-        values = to_params(params)
         moment = None if valid_until is None else to_moment(valid_until)
         with self._lock:
             self._expire()
             if name in self._book:
                 raise DuplicateSubscriptionError(name)
-            self._add_one(name, OneSource(where, values), expression, moment)
+            self._make_room()
+            self._add_one(name, condition, moment)
 
     def _add_one(
         self,
         name: SubscriptionId,
-        source: OneSource,
-        expression: Expression,
+        condition: PreparedCondition,
         moment: int | None,
         replaced: int | None = None,
     ) -> None:
-        form = normalize(bind(expression, source.params), self.event_type)
-        changes = self._updatable
+        dense, table = self._book.next_dense, condition.table
+        table = replace(table, subscription=table.subscription + dense)
+        if replaced is not None and self._updatable is not None:
+            self._updatable.replace(replaced, dense, table)
+        else:  # the engine first: where it fails, it is as it was, and nothing else was changed
+            self._engine.insert(np.array([dense]), table)
+            if replaced is not None:
+                self._engine.delete(np.array([replaced]))
         if replaced is not None:
             self._book.remove(np.array([replaced]))
-            if changes is None:
-                self._engine.delete(np.array([replaced]))
-        dense = self._book.add(name, source, moment)
-        table = from_forms([form])
-        table = replace(table, subscription=table.subscription + dense)
-        if replaced is not None and changes is not None:
-            changes.replace(replaced, dense, table)
+        self._book.add(name, condition.source, moment)
+
+    def _make_room(self, n: int = 1) -> None:
+        """See to it that there are n dense ids to give, and that few were given in vain.
+
+        Changes the dense ids of all subscriptions where that is needed.
+        """
+        if self._book.has_room(n):
+            return
+        if not self._is_part:
+            self._renumber()
+            if self._book.is_full(n):  # what is dead has numbers until it is merged
+                self._engine.merge()
+                self._renumber()
+        self._book.check_room(n)
+
+    def _renumber(self) -> None:
+        """Number subscriptions from 0 on; readers that were taken before keep the old numbers."""
+        live = self._book.live()
+        if isinstance(self._engine, Renumberable):
+            kept = np.sort(np.concatenate([live, self._engine.buried()]), kind="stable")
+            book = self._book.renumbered(kept)
+            self._engine.renumber(kept)
         else:
-            self._engine.insert(np.array([dense]), table)
+            book = self._book.renumbered(live)
+            engine = engines.make(self.engine, book, self._made_with)
+            for ids, table in load_book(book, self.event_type):
+                engine.insert(ids, table)
+            if self._profiled is not None:
+                engine.profile(self._profiled)
+            self._use(engine)
+        self._book = book
 
     def subscribe_many(
         self,
@@ -163,7 +214,7 @@ class Matcher:
         BadRowsError lists them all; with `on_error="quarantine"` the others are loaded and the
         bad ones returned.
         """
-        loaded = load_table(table, where, self.event_type, progress)
+        loaded = load_table(table, where, self.event_type, progress, is_bounded=self._is_bounded)
         return self._load(loaded, on_error)
 
     def subscribe_rows(
@@ -185,12 +236,17 @@ class Matcher:
             raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
         with self._lock:
             self._expire()
+            self._make_room(len(loaded.table.ids))
             bad = loaded.refuse_taken(self._book)
             if bad and on_error == "raise":
                 raise BadRowsError(bad)
             ids, table = loaded.add_to(self._book)
             if len(ids):
-                self._engine.insert(ids, table)
+                try:
+                    self._engine.insert(ids, table)
+                except BaseException:
+                    self._book.remove(ids)
+                    raise
             return LoadReport(len(ids), bad)
 
     def update(
@@ -206,28 +262,71 @@ class Matcher:
         """
         if where is None and params is None:
             raise ArgumentError("update needs where, params or both")
-        new = None if where is None else to_expression(where)
         values = to_params(params)
+        with self._updating:
+            while not self._update(id, where, values):
+                pass
+
+    def _update(
+        self, id: SubscriptionId, where: str | Expression | None, values: dict[str, object]
+    ) -> bool:
+        """Change a subscription; False where it was replaced meanwhile, so that it is another one.
+
+        Conditions are parsed and brought into normal form while matches and other changes go on.
+        """
         with self._lock:
             self._expire()
+            self._make_room()
             dense = self._dense(id)
-            if new is None and self._move(dense, values):
-                return
-            expression, old_params = self._book.template(dense)
-            if new is not None:
-                expression = new
-            names = parameter_names(expression)
-            if new is None and not names:
-                raise ParameterError(f"subscription {id!r} has no parameters", unknown=list(values))
-            merged = {k: v for k, v in old_params.items() if k in names} | values
-            source = OneSource(where if where is not None else expression, merged)
-            self._add_one(id, source, expression, self._book.valid_until(dense), replaced=dense)
-
-    def _move(self, dense: int, new: Mapping[str, object]) -> bool:
-        """Move bounds where they are, if the engine can and new parameters do nothing else."""
-        if self._updatable is None:
+            if where is None and self._updatable is not None:
+                text = self._book.where(dense)
+                is_parsed = not isinstance(text, str) or self._moves.knows(text, values)
+                if is_parsed and self._move(dense, text, values):
+                    return True
+            else:
+                text, is_parsed = "", True
+            source = self._book.source(dense)
+        if not is_parsed:
+            self._moves.learn(text, values)
             return False
-        where = self._book.where(dense)
+        condition = self._changed(id, source, where, values)
+        with self._lock:
+            self._expire()
+            self._make_room()
+            if self._dense(id) != dense:
+                return False
+            self._add_one(id, condition, self._book.valid_until(dense), replaced=dense)
+        return True
+
+    def _replace(self, id: SubscriptionId, condition: PreparedCondition) -> None:
+        """Give a subscription another condition, prepared for this matcher's event type."""
+        with self._updating, self._lock:
+            self._expire()
+            self._make_room()
+            dense = self._dense(id)
+            self._add_one(id, condition, self._book.valid_until(dense), replaced=dense)
+
+    def _changed(
+        self,
+        id: SubscriptionId,
+        source: OneSource,
+        where: str | Expression | None,
+        values: dict[str, object],
+    ) -> PreparedCondition:
+        """Prepare a condition with another text, or with other values of some parameters."""
+        expression = to_expression(source.where if where is None else where)
+        names = set(parameter_names(expression))
+        if where is None and not names:
+            raise ParameterError(f"subscription {id!r} has no parameters", unknown=list(values))
+        merged = {k: v for k, v in source.params.items() if k in names} | values
+        condition = self._prepare(expression, merged)
+        # A condition whose parameters change is likely to change again: it is kept parsed.
+        kept = expression if where is None else where
+        return condition._replace(source=OneSource(kept, merged))
+
+    def _move(self, dense: int, where: str | Expression, new: Mapping[str, object]) -> bool:
+        """Move bounds where they are, if the engine can and new parameters do nothing else."""
+        assert self._updatable is not None
         moves = self._moves.of(where, new, lambda: self._book.template(dense)[1])
         if not moves or not self._updatable.move(dense, moves):
             return False
@@ -236,10 +335,12 @@ class Matcher:
 
     def _resettle(self) -> None:
         """Let what was changed in place be as if it had come so, for the book to be written."""
+        self._make_room(len(self._book.changed))
         for dense in self._book.changed:
-            source = OneSource(*self._book.template(dense))
+            source = self._book.source(dense)
             name, until = self._book.names[dense], self._book.valid_until(dense)
-            self._add_one(name, source, to_expression(source.where), until, replaced=dense)
+            condition = self._prepare(source.where, source.params)
+            self._add_one(name, condition, until, replaced=dense)
 
     def unsubscribe(self, id: SubscriptionId) -> None:
         """Remove a subscription."""
@@ -293,7 +394,12 @@ class Matcher:
         """Learn what events look like; the parts of the index built from now on are laid out so."""
         batch = to_batch(events, self.event_type)
         with self._lock:
-            self._engine.profile(batch)
+            self._profile(batch)
+
+    def _profile(self, batch: EventBatch) -> None:
+        self._engine.profile(batch)
+        if not isinstance(self._engine, Renumberable):
+            self._profiled = batch.sample(_SAMPLE)
 
     def merge(self) -> None:
         """Build the whole index anew, laid out for the events last profiled; returns when done."""
@@ -301,7 +407,12 @@ class Matcher:
             self._expire()
             if self._engine.reader() is None:
                 return self._engine.merge()
-        return self._engine.merge()
+        self._engine.merge()
+        with self._lock:  # segments are new now: a good time to forget what died
+            is_free = isinstance(self._engine, Renumberable) and not self._is_part
+            if is_free and self._book.is_sparse():
+                self._renumber()
+        return None
 
     def explain(
         self, id: SubscriptionId = _WHOLE, event: Mapping[str, object] | None = None
@@ -317,22 +428,22 @@ class Matcher:
                     raise ArgumentError("explain needs an id to say why an event matches it")
                 return self._engine.describe()
             dense = self._dense(id)
-            expression = self._book.expression(dense)
-            if event is not None:
-                return explain_event(
-                    expression, check_event(event, self.event_type), self.event_type
-                )
-            place = self._engine.explain(dense)
+            source = self._book.source(dense)
+            place = self._engine.explain(dense) if event is None else ""
+        expression = bind(*source.template())
+        if event is not None:
+            return explain_event(expression, check_event(event, self.event_type), self.event_type)
         return explain_subscription(id, expression, self.event_type, place)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, grace: float = GRACE) -> None:
         """Write all subscriptions, and the index where the engine can, into a store.
 
         A store that is there already gets a new version, which takes the place of all that was in
-        it, at once: whoever opens it finds the old one or the new one. Any other folder that holds
-        something is refused.
+        it, at once: whoever opens it finds the old one or the new one. Versions before it stay for
+        `grace` seconds, for readers that have their number. Any other folder that holds something
+        is refused.
         """
-        replace_all(to_place(path), self._contents())
+        replace_all(to_place(path), self._contents(), grace)
 
     def _contents(self) -> Contents:
         """Return what is written of the subscriptions as they are now."""
@@ -373,13 +484,17 @@ class Matcher:
         return reading(place, version, read)
 
     def _make(self, change: Change, moment: float) -> None:
-        """Make a change as it was made at a moment, with what had ended by then."""
-        with self._lock:
+        """Make a change as it was made at a moment, with what had ended by then.
+
+        It was accepted then, whatever work it takes.
+        """
+        with self._updating, self._lock:
             clock, self._clock = self._clock, lambda: moment
+            self._is_bounded = False
             try:
                 change.apply(self)
             finally:
-                self._clock = clock
+                self._clock, self._is_bounded = clock, True
 
     @classmethod
     def _of_parts(
@@ -395,11 +510,21 @@ class Matcher:
         return matcher
 
     @classmethod
+    def _part_numbered_from(cls, first: int, *args: Any, **options: Any) -> Matcher:
+        """Return a new matcher whose dense ids start at a number, and stay as they are.
+
+        It is a part of a store, of which other parts have the numbers before and after.
+        """
+        matcher = cls._numbered_from(first, *args, **options)
+        matcher._is_part = True
+        return matcher
+
+    @classmethod
     def _numbered_from(cls, first: int, *args: Any, **options: Any) -> Matcher:
-        """Return a new matcher whose dense ids start at a number."""
+        """Return a new matcher whose dense ids start at a number: tests start near the end."""
         matcher = cls(*args, **options)
         matcher._book = SubscriptionBook(first)
-        matcher._use(engines.make(matcher.engine, matcher._book, matcher._options))
+        matcher._use(engines.make(matcher.engine, matcher._book, matcher._made_with))
         return matcher
 
     def _fill(
@@ -414,7 +539,8 @@ class Matcher:
             for ids, table in load_book(book, self.event_type):
                 self._engine.insert(ids, table)
         if saved.profile is not None:
-            self._engine.profile(saved.profile)
+            with suppress(EventError):  # statistics are only advice: no reason not to open
+                self._profile(saved.profile)
 
     def check(self) -> None:
         """Verify every invariant of the index, and the checksums of what was opened."""

@@ -54,7 +54,8 @@ class Matches(Sequence[list[SubscriptionId]]):
     def to_table(self) -> pa.Table:
         """Return columns `event` (row number) and `subscription` (dictionary of ids).
 
-        Where some ids are strings and some integers, all are written as strings.
+        Ids are integers where all ids of the matcher are, else strings: the tables of all batches
+        that one set of subscriptions matched have the same columns.
         """
         distinct, indices = np.unique(self._dense_ids, return_inverse=True)
         dictionary = self._names.take(distinct)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from decimal import Decimal
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -173,10 +174,15 @@ _PLAIN = frozenset((bool, int, float, str, dt.datetime, type(None)))
 def to_plain(value: Any) -> object:
     """Turn scalars of NumPy and pandas into Python's; NaT and NA are null.
 
-    What has no Python value of a kind we know is returned as it is.
+    A decimal becomes the integer that it equals where 64 bits hold it, else the nearest float; a
+    date its midnight. What has no Python value of a kind we know is returned as it is.
     """
     if type(value) in _PLAIN:
         return value
+    if isinstance(value, Decimal):
+        return _to_number(value)
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
     if type(value).__name__ in ("NaTType", "NAType"):
         return None
     if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
@@ -185,3 +191,17 @@ def to_plain(value: Any) -> object:
             return value if isinstance(moment, int) else moment  # an integer: beyond year 9999
         value = value if value.dtype.kind == "m" else value.item()
     return str.__str__(value) if isinstance(value, str) else value
+
+
+_MAX_DIGITS = 19
+"""No 64-bit integer has more digits."""
+
+
+def _to_number(value: Decimal) -> int | float:
+    if not value.is_finite():
+        return float("nan") if value.is_nan() else float(value)
+    if value.adjusted() < _MAX_DIGITS and value == value.to_integral_value():
+        whole = int(value)
+        if INT64_MIN <= whole <= INT64_MAX:
+            return whole
+    return float(value)

@@ -37,6 +37,7 @@ from tocsin.errors import (
     ArgumentError,
     BadRow,
     ChangedStoreError,
+    DamagedStoreError,
     NoStoreError,
     StoreError,
     SubscriptionError,
@@ -63,14 +64,11 @@ from tocsin.store.changes import (
     read_changes,
     write_change,
 )
-from tocsin.store.folder import Contents, Lineage
+from tocsin.store.folder import GRACE, Contents, Lineage
 from tocsin.store.manifests import Part
 from tocsin.store.matchers import Described, making_sense, open_parts, read_facts, write_facts
 from tocsin.store.pins import Pin
 from tocsin.store.place import to_place
-
-GRACE = 600.0
-"""Seconds that a version is kept for after another took its place, pinned or not."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +108,8 @@ class SubscriptionStore:
         self._clock = clock
         self._lock = threading.RLock()
         self._head: tuple[int, Matcher] | None = None
+        self._follows = ""
+        """The id of the version that the head is at."""
         self._latest = 0.0
         """No change is made at an earlier moment, whatever clocks say."""
         manifests.newest(self.place)
@@ -325,17 +325,21 @@ class SubscriptionStore:
     def _open_head(self) -> tuple[int, Matcher]:
         """Return the newest version, with a matcher of it that only this store changes."""
         with self._lock:
-            newest = self.newest()
-            if self._head is not None and self._head[0] < newest:
-                version, matcher = self._head
-                self._head = None
-                if self.advance(matcher, version, newest):
-                    self._head = newest, matcher
-            if self._head is None:
-                self._head = newest, self.matcher(newest, clock=self._clock, merges=False)
-            last = manifests.read(self.place, newest)
-            self._latest = max(self._latest, last.facts.get("at", 0.0))
-            return self._head
+            return folder.steady(self.place, self._find_head)
+
+    def _find_head(self) -> tuple[int, Matcher]:
+        newest = self.newest()
+        if self._head is not None and self._head[0] < newest:
+            version, matcher = self._head
+            self._head = None
+            if self.advance(matcher, version, newest):
+                self._head = newest, matcher
+        if self._head is None:
+            self._head = newest, self.matcher(newest, clock=self._clock, merges=False)
+        last = manifests.read(self.place, newest)
+        self._follows = last.id
+        self._latest = max(self._latest, last.facts.get("at", 0.0))
+        return self._head
 
     def _try(self, change: Change, version: int, matcher: Matcher) -> int | None:
         """Make a change the version after another; None where somebody else was faster."""
@@ -354,7 +358,10 @@ class SubscriptionStore:
             contents = Contents({}, {"changes": lambda: write_change(change)}, {})
             written = folder.write_part(self.place, contents).files["changes"]
             try:
-                folder.commit(self.place, version, "changes", facts, changes=written)
+                follows = self._follows
+                folder.commit(
+                    self.place, version, "changes", facts, follows=follows, changes=written
+                )
             except FileExistsError:
                 self.place.remove(written.name)
                 return None
@@ -395,7 +402,16 @@ class SubscriptionStore:
 
         Nothing slips in afterwards: who commits after `newest` takes the number of the base.
         """
-        between = [manifests.read(self.place, n) for n in range(covered + 1, newest + 1)]
+        try:
+            self._try_beside(parts, range(covered + 1, newest + 1))
+        except DamagedStoreError as error:
+            if set(range(covered + 1, newest + 1)) <= set(manifests.numbers(self.place)):
+                raise
+            reason = "another base took the place of what was changed while this one was made"
+            raise ChangedStoreError(str(self.place), reason) from error
+
+    def _try_beside(self, parts: Sequence[Part], since: range) -> None:
+        between = [manifests.read(self.place, number) for number in since]
         for manifest in between:
             if manifest.kind == "base":
                 reason = f"version {manifest.number} replaced the store while this one was made"
@@ -411,10 +427,9 @@ class SubscriptionStore:
 
     def compact(self, *, grace: float = GRACE) -> int:
         """Make one index of base and changes, and `vacuum`; return the new version."""
-        with self.place.alone():
-            version = self.rebuild()
-            folder.tidy(self.place, grace)
-            return version
+        version = self.rebuild()
+        self.vacuum(grace=grace)
+        return version
 
     def rebuild(self, prepare: Callable[[Matcher], object] = lambda _: None) -> int:
         """Make one index of base and changes after some preparation; return the new version.
@@ -437,7 +452,7 @@ class SubscriptionStore:
         A version that was the newest less than `grace` seconds ago stays as well: a reader that
         has its number may not have opened it yet.
         """
-        with self.place.alone():
+        with folder.writing(self.place), self.place.alone():
             return folder.tidy(self.place, grace)
 
     def pin(
@@ -452,7 +467,8 @@ class SubscriptionStore:
 
     def unpin(self, name: str, before: int) -> None:
         """Let go of the versions that a stream's batches before one used."""
-        pins.unpin(self.place, name, before)
+        with folder.writing(self.place):
+            pins.unpin(self.place, name, before)
 
 
 def open_or_create(path: str | os.PathLike[str], event_type: EventType | None) -> SubscriptionStore:

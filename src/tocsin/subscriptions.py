@@ -1,8 +1,9 @@
 """The book of subscriptions: who is registered, and where each condition came from.
 
 Enters: ids, one at a time or by the column, with their sources and ends. Leaves: dense ids,
-numbered in order of arrival and never used twice, and back from them the users' ids and bound
-expressions.
+numbered in order of arrival, and back from them the users' ids and bound expressions. A dense id is
+never used twice; before they run out, or when few of those given are live, `renumbered` makes a
+book in which they start again.
 
 What comes by the column stays in its column (`book.blocks`). Single subscriptions gather in a
 growing list, with a dictionary beside it; when it is full it becomes a block like the others, and
@@ -23,14 +24,21 @@ from tocsin.book.directory import Directory, IdTable, octets_of
 from tocsin.book.ends import Ends
 from tocsin.book.ids import FEW, Ids
 from tocsin.book.parts import read_parts, write_parts
+from tocsin.book.renumbering import Renumbering
 from tocsin.book.shelf import Shelf
 from tocsin.book.sources import OneSource, Source, Template
+from tocsin.errors import CapacityError
 from tocsin.language.expression import Expression
 from tocsin.model import INT64_MIN, SubscriptionId
 from tocsin.normalize.bind import bind
 from tocsin.parts import Parts
 
 _SPARE = 1024
+
+MOST_IDS = 2**31 - 1
+"""Dense ids are below this number: engines have 31 bits for them."""
+_WASTE = 8, 1 << 16
+"""A book that gave more than 8 dense ids for each live one, and 65,536, is renumbered."""
 
 
 class SubscriptionBook:
@@ -46,6 +54,10 @@ class SubscriptionBook:
         self._n_gone = 0
         self._changed: dict[int, dict[str, object]] = {}
         self._verify: Callable[[], object] | None = None
+        self._origin = first
+        self._sure_until = first
+        self._n_others = 0
+        """How many dense ids this book began with that are not live, but in use in an index."""
         self._start_growing(first)
 
     def _start_growing(self, first: int) -> None:
@@ -80,6 +92,42 @@ class SubscriptionBook:
             if self._shelf.is_named(dense, name, octets):
                 return dense
         return None
+
+    @property
+    def next_dense(self) -> int:
+        """The dense id that the next subscription gets."""
+        return self._first + len(self._names)
+
+    def has_room(self, n: int) -> bool:
+        """Whether n more dense ids can be given, and not so many were given in vain by now.
+
+        Where not, the book is to be renumbered. It is looked at closely once in some thousand ids.
+        """
+        stop = self._first + len(self._names) + n
+        if stop <= self._sure_until:
+            return True
+        each, spare = _WASTE
+        most = each * len(self) + spare + 2 * self._n_others
+        if stop > MOST_IDS or stop - n - self._origin > most:
+            return False
+        self._sure_until = min(stop + spare // 16, MOST_IDS)
+        return True
+
+    def is_sparse(self) -> bool:
+        """Whether most of the dense ids given are not live, and there are more than a few."""
+        return self.next_dense - self._origin > 2 * len(self) + _SPARE
+
+    def is_full(self, n: int) -> bool:
+        """Whether there are no n more dense ids to give."""
+        return self.next_dense + n > MOST_IDS
+
+    def check_room(self, n: int) -> None:
+        """Refuse n more subscriptions where there are no dense ids for them."""
+        if self.is_full(n):
+            raise CapacityError(
+                f"a matcher, a store or a subject space has at most {MOST_IDS:,} subscriptions: "
+                "divide them among several"
+            )
 
     def find(self, asked: IdTable) -> NDArray[np.int64]:
         """Return the dense id of each id of a column, -1 where there is none or it is repeated."""
@@ -267,16 +315,20 @@ class SubscriptionBook:
         dense = self._ends.due(now)
         return dense[self._are_live(dense)] if len(dense) else dense
 
-    def template(self, dense: int) -> Template:
-        """Return a subscription's condition with its parameters beside it."""
+    def source(self, dense: int) -> OneSource:
+        """Return a subscription's condition as it came, with its parameters; nothing is parsed."""
         self.verify()
         if dense >= self._first:
             source = self._sources[dense - self._first]
             assert source is not None
-            return source.template()
-        expression, params = self._shelf.template(dense)
+            return source
+        source = self._shelf.source(dense)
         changed = self._changed.get(dense)
-        return expression, params if changed is None else {**params, **changed}
+        return source if changed is None else OneSource(source.where, {**source.params, **changed})
+
+    def template(self, dense: int) -> Template:
+        """Return a subscription's condition with its parameters beside it."""
+        return self.source(dense).template()
 
     def expression(self, dense: int) -> Expression:
         """Return a subscription's condition with its parameters bound."""
@@ -287,6 +339,26 @@ class SubscriptionBook:
         parts = [shelved.block.dense_ids()[shelved.kept()] for shelved in self._shelf]
         recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         return np.concatenate([*parts, np.sort(recent)])
+
+    # Renumbering.
+
+    def renumbered(self, kept: NDArray[np.int64]) -> SubscriptionBook:
+        """Return a book of the same subscriptions, in which `kept[i]` has the dense id i.
+
+        `kept` has, in order, all that are live, and perhaps others. This book stays as it is.
+        """
+        self.verify()
+        self._shelve()
+        new_of = Renumbering(kept)
+        book = SubscriptionBook()
+        book._shelf = self._shelf.renumbered(new_of)
+        book._directory = self._directory.renumbered(self._shelf.are_live, new_of)
+        book._ends = Ends(self._ends.renumbered(self._are_live, new_of))
+        book._n_shelved, book._n_ending = self._n_shelved, len(book._ends)
+        book._changed = {int(new_of(np.array([d]))[0]): of for d, of in self._changed.items()}
+        book._start_growing(len(kept))
+        book._n_others = len(kept) - len(self)
+        return book
 
     # Writing and opening.
 
@@ -323,6 +395,8 @@ class SubscriptionBook:
         book._n_ending = len(book._ends)
         book._n_shelved = sum(shelved.n_live for shelved in book._shelf)
         book._start_growing(max(first for *_, first in read))
+        starts = [shelved.block.first for shelved in book._shelf]
+        book._origin = min([*starts, book._first])
         return book
 
     @property

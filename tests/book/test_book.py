@@ -49,8 +49,8 @@ def test_names_stay_as_they_were_when_the_book_changes(n: int) -> None:
     dense = np.array([*bulk, *single])
     assert names.to_list(dense) == expected
     assert names.take(dense[::-1]).to_pylist() == [str(name) for name in reversed(expected)]
-    assert names.take(np.array(single)).to_pylist() == list(range(n))
-    assert names.take(np.array(single)).type == pa.int64()
+    assert names.take(np.array(single)).to_pylist() == [str(i) for i in range(n)]
+    assert names.take(np.array([], np.int64)).type == names.take(dense).type
     if n > FEW:
         with pytest.raises(IndexError):
             book.names[bulk[0]]

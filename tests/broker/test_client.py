@@ -178,3 +178,34 @@ def test_the_command_line_publishes_subscribes_and_looks(broker: Running) -> Non
     found = json.loads(tocsin_command("top", *flags).stdout)
     assert found["subscriptions"] > 0
     assert {"publications", "retained", "transitions_per_second"} <= found.keys()
+
+
+def test_what_a_handler_puts_off_is_not_acknowledged_and_comes_again(broker: Running) -> None:
+    with tocsin.connect(broker.url) as client:
+        client.subscribe("hand", "hand = 1", durable=True)
+        client.publish([{"hand": 1, "n": n} for n in range(2)])
+        seen = []
+        for note in client.notifications("hand"):
+            seen.append((note.event["n"], note.delivery_count))
+            if seen == [(0, None)]:
+                client.refuse("hand", note.id, delay=0.2)
+            if len(seen) == 3:
+                break
+        assert seen == [(0, None), (1, None), (0, 2)]
+
+
+@pytest.mark.slow
+def test_the_command_line_lists_revives_and_purges_dead_letters(broker: Running) -> None:
+    with tocsin.connect(broker.url) as client:
+        client.subscribe("dead-cli", "deadcli = 1", durable=True)
+        receipt = client.publish([{"deadcli": 1, "n": n} for n in range(3)])
+        for number in range(receipt.first, receipt.last + 1):
+            client.refuse("dead-cli", number, reason="no")
+        to = ("dead-cli", "--url", broker.url)
+        listed = tocsin_command("dead", "list", *to).stdout.splitlines()
+        assert [json.loads(line)["event"]["n"] for line in listed] == [0, 1, 2]
+        revived = tocsin_command("dead", "revive", *to, "--json", str(receipt.first))
+        assert json.loads(revived.stdout) == {"revived": 1}
+        assert "2 dead letters purged" in tocsin_command("dead", "purge", *to).stdout
+        shown = client.subscription("dead-cli")
+        assert (shown["dead"], shown["pending"]) == (0, 1)

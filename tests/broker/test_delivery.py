@@ -18,10 +18,10 @@ from tests.broker.servers import RawStomp, Running, read_messages, running, wait
 from websockets.sync.client import connect as connect_websocket
 
 from tocsin.broker import schema
+from tocsin.broker.addresses import check_address
 from tocsin.broker.durable import Consumer
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.storage import Storage
-from tocsin.broker.webhooks import check_address
 from tocsin.errors import ArgumentError, StoreError, UnavailableError
 
 pytestmark = pytest.mark.slow
@@ -228,7 +228,8 @@ def test_what_belongs_to_no_subscription_goes_to_nobody(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "broker.db") as connection:
         connection.execute("DELETE FROM subscriptions")
         connection.execute(
-            "INSERT INTO dead SELECT no, seq, '', 0, kind FROM notifications LIMIT 1"
+            "INSERT INTO dead (no, seq, reason, at, kind) "
+            "SELECT no, seq, '', 0, kind FROM notifications LIMIT 1"
         )
         connection.execute("DELETE FROM notifications WHERE seq IN (SELECT seq FROM dead)")
     with running(tmp_path) as broker, broker.client() as http:
@@ -313,7 +314,7 @@ def test_webhooks_reach_public_addresses_only(address: str) -> None:
 
 def test_a_change_that_fails_fails_alone(tmp_path: Path) -> None:
     def good(connection: sqlite3.Connection) -> int:
-        return connection.execute("UPDATE meta SET value = value").rowcount
+        return connection.execute("UPDATE meta SET value = value WHERE name='reserved'").rowcount
 
     def bad(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO nowhere VALUES (1)")

@@ -330,7 +330,11 @@ def test_settings_come_from_a_file_the_environment_and_flags(tmp_path: Path) -> 
         'http = "127.0.0.1:1"\nwindow = 5\nlog = "debug"\n'
         "[limits]\nmax_events = 7\nmax_body = 8\n[types.Quote]\nfirm = 'string'\n"
     )
-    environment = {"TOCSIN_WINDOW": "6", "TOCSIN_LIMITS_MAX_BODY": "9", "TOCSIN_TOKEN": "x"}
+    environment = {
+        "TOCSIN_BROKER_WINDOW": "6",
+        "TOCSIN_BROKER_LIMITS_MAX_BODY": "9",
+        "TOCSIN_TOKEN": "x",
+    }
     found = load_config(file, environment, {"log": "error", "stomp": None})
     assert (found.http, found.window, found.log) == ("127.0.0.1:1", 6, "error")
     assert (found.limits.max_events, found.limits.max_body) == (7, 9)
@@ -350,6 +354,60 @@ def test_a_wrong_setting_is_an_error(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ArgumentError):
         load_config(file, {}, {})
+
+
+def test_variables_of_others_do_not_stop_a_broker() -> None:
+    platform = {
+        f"{service}_{name}": value
+        for service in ("TOCSIN", "TOCSIN_BROKER", "TOCSIN_BROKER_HTTP")
+        for name, value in {
+            "SERVICE_HOST": "10.0.0.1",
+            "SERVICE_PORT": "8080",
+            "SERVICE_PORT_HTTP": "8080",
+            "PORT": "tcp://10.0.0.1:8080",
+            "PORT_8080_TCP": "tcp://10.0.0.1:8080",
+            "PORT_8080_TCP_PROTO": "tcp",
+            "PORT_8080_TCP_ADDR": "10.0.0.1",
+        }.items()
+    }
+    ours = {"TOCSIN_CACHE": "/var/cache", "TOCSIN_URL": "http://x", "TOCSIN_TOKEN": "x"}
+    warnings: list[str] = []
+    assert load_config(None, {**platform, **ours}, {}, warnings.append) == Config()
+    assert warnings == []
+
+
+def test_settings_under_their_old_names_are_taken_with_a_warning() -> None:
+    warnings: list[str] = []
+    environment = {
+        "TOCSIN_WINDOW": "6",
+        "TOCSIN_LIMITS_MAX_BODY": "9",
+        "TOCSIN_TLS_CERT": "c",
+        "TOCSIN_TLS_KEY": "k",
+        "TOCSIN_LOG": "debug",
+        "TOCSIN_BROKER_LOG": "error",
+        "TOCSIN_BATCH_EVENTS": "tcp://10.0.0.1",
+        "TOCSIN_WINDO": "7",
+    }
+    found = load_config(None, environment, {}, warnings.append)
+    assert (found.window, found.limits.max_body, found.log) == (6, 9, "error")
+    assert (found.tls_cert, found.tls_key) == ("c", "k")
+    assert found.batch_events == Config().batch_events
+    said = "\n".join(warnings)
+    for text in (
+        "TOCSIN_WINDOW is the old name of a setting: call it TOCSIN_BROKER_WINDOW",
+        "TOCSIN_BATCH_EVENTS is not taken as a setting",
+        "TOCSIN_WINDO is no setting",
+    ):
+        assert text in said
+    assert len(warnings) == 6
+
+
+def test_a_misspelt_setting_of_the_environment_is_an_error() -> None:
+    for name in ("TOCSIN_BROKER_WINDO", "TOCSIN_BROKER_LIMITS_MAX", "TOCSIN_BROKER_TYPES"):
+        with pytest.raises(ArgumentError, match="there is no setting"):
+            load_config(None, {name: "5"}, {})
+    with pytest.raises(ArgumentError, match="does not fit"):
+        load_config(None, {"TOCSIN_BROKER_WINDOW": "five"}, {})
 
 
 def test_two_brokers_do_not_share_a_folder(broker: Running) -> None:

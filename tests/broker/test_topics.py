@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tocsin.broker.events import Event
+from tocsin.broker.events import Event, from_stomp
 from tocsin.broker.topics import Topics
+from tocsin.errors import KindClashError
+from tocsin.model import EventType
 
 CONDITIONS = (
     "k = 3", "k < 10 AND p > 0.5", "name = 'a' OR k = 7", "flag", "p IS NULL",
@@ -53,3 +55,87 @@ def test_an_event_that_cannot_be_matched_leaves_the_others_alone() -> None:
     found = topics.match(events)
     assert isinstance(found[50], Exception)
     assert all(each == [1] for at, each in enumerate(found) if at != 50)
+
+
+# Headers that read as numbers.
+
+HEADERS = [f"h{i}" for i in range(12)]
+
+
+def message(values: dict[str, str]) -> Event:
+    event = from_stomp(values, b"", "text/plain", None, None)
+    assert set(event.numbers or {}) == {name for name, text in values.items() if text.isdigit()}
+    return event
+
+
+@pytest.mark.parametrize("n", [1, 4, 12])
+@pytest.mark.parametrize("first", ["numbers", "texts"])
+def test_any_number_of_headers_compares_with_both_numbers_and_texts(n: int, first: str) -> None:
+    topics = Topics({}, time.time)
+    names = HEADERS[:n]
+    numbers = [(f"{name} = {at}", True) for at, name in enumerate(names)]
+    texts = [(f"{name} = '{at}'", True) for at, name in enumerate(names)]
+    every = numbers + texts if first == "numbers" else texts + numbers
+    every += [
+        (" AND ".join(f"{name} >= {at}" for at, name in enumerate(names)), True),
+        (" AND ".join(f"{name} LIKE '{at}'" for at, name in enumerate(names)), True),
+        (" AND ".join(f"h{i} = " + (f"'{i}'" if i % 2 else str(i)) for i in range(n)), True),
+        ("h0 = 0 AND h0 = '0'", True),
+        ("h0 IN (5, '0')", True),
+        ("h0 IN (5, '5')", False),
+        ("h0 NOT IN (5, '5')", True),
+        ("h0 NOT IN (0, '5')", False),
+        ("h0 BETWEEN -1 AND '1'", True),
+        ("NOT h0 BETWEEN -1 AND '1'", False),
+        ("h0 <> '0' OR h0 <> 0", False),
+        ("NOT (h0 = '1') AND h0 IS NOT NULL", True),
+        ("h0 = TRUE OR h0 IS NULL", False),
+    ]
+    for no, (condition, _) in enumerate(every):
+        topics.subscribe(no, None, condition, {}, None)
+    event = message({name: str(at) for at, name in enumerate(names)})
+    expected = [no for no, (_, holds) in enumerate(every) if holds]
+    assert sorted(topics.match([event])[0]) == expected  # type: ignore[arg-type]
+    assert [sorted(each) for each in topics.match([event] * 60)] == [expected] * 60  # type: ignore[arg-type]
+
+
+def test_values_of_json_have_one_kind_whatever_headers_have() -> None:
+    topics = Topics({}, time.time)
+    conditions = ["x = 5", "x = '5'", "x NOT IN (1, '1')", "o.y = 1", "o.y = '1'"]
+    topics.load(None, [(no, condition, None) for no, condition in enumerate(conditions)])
+    events: list[dict[str, Any]] = [
+        {"x": 5},
+        {"x": "5"},
+        {"x": 5.0},
+        {"o": {"y": 1}},
+        {"o": {"y": "1"}},
+        {},
+    ]
+    found = topics.match([Event(None, event, b"") for event in events])
+    assert found == [[0], [1], [0], [3], [4], []]
+    assert topics.match([message({"x": "5"})]) != found[:1]
+
+
+def test_a_condition_keeps_its_faces_through_updates_and_removal() -> None:
+    topics = Topics({}, time.time)
+    topics.subscribe(1, None, "x = 5", {}, None)
+    topics.subscribe(2, None, "x = :p", {"p": "5"}, None)
+    event = message({"x": "5"})
+    assert sorted(topics.match([event])[0]) == [1, 2]  # type: ignore[arg-type]
+    topics.update(2, None, None, {"p": "6"}, ("x = :p", {"p": "6"}))
+    assert topics.match([event])[0] == [1]
+    topics.update(2, None, None, {"p": 5}, ("x = :p", {"p": 5}))
+    assert sorted(topics.match([event])[0]) == [1, 2]  # type: ignore[arg-type]
+    topics.update(2, None, "x LIKE '_'", None, ("x LIKE '_'", {}))
+    assert sorted(topics.match([event])[0]) == [1, 2]  # type: ignore[arg-type]
+    topics.update(2, None, "x > 5", None, ("x > 5", {}))
+    assert topics.match([event])[0] == [1]
+    topics.unsubscribe(None, [1, 2, 3])
+    assert topics.match([event])[0] == []
+
+
+def test_a_declared_attribute_has_one_face() -> None:
+    topics = Topics({"T": EventType("T", x=int)}, time.time)
+    topics.subscribe(1, "T", "x = 5", {}, None)
+    with pytest.raises(KindClashError):
+        topics.subscribe(2, "T", "x = '5'", {}, None)

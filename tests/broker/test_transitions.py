@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import websockets
+from tests.broker.formats import to_second_format
 from tests.broker.servers import RawStomp, Running, read_messages, running, wait_for
 
 import tocsin
@@ -426,6 +427,7 @@ def test_a_database_of_the_first_format_is_changed(tmp_path: Path) -> None:
         client.publish({"x": 1})
     with sqlite3.connect(tmp_path / "broker.db") as connection:
         connection.executescript(
+            f"{to_second_format()}"
             "ALTER TABLE notifications DROP COLUMN kind; ALTER TABLE dead DROP COLUMN kind;"
             "DROP TABLE publications; DROP TABLE retained; PRAGMA user_version = 1;"
         )

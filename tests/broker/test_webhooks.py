@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import time
 from pathlib import Path
@@ -28,6 +30,47 @@ def test_a_content_type_that_no_header_can_have_stops_no_webhook(tmp_path: Path)
                 client.call("SEND", {"destination": "/events", "content-type": kind}, b"x")
         wait_for(lambda: len(hook.got) == 2)
     assert [headers["content-type"] for headers, _ in hook.got] == ["text/%C3%A9", "text/plain"]
+
+
+def check_signed(headers: dict[str, str], body: bytes, key: bytes) -> None:
+    """Verify both signatures as docs/operations.md says."""
+    id, at = headers["webhook-id"], headers["webhook-timestamp"]
+    given = dict(each.split(",") for each in headers["webhook-signature"].split(" "))
+    names = headers["webhook-signed-headers"]
+    lines = "".join(f"{name}:{headers[name]}\n" for name in names.split(";"))
+    texts = {"v1": f"{id}.{at}.", "v1h": f"{id}.{at}.{names}\n{lines}\n"}
+    for version, text in texts.items():
+        mac = hmac.digest(key, text.encode() + body, "sha256")
+        assert hmac.compare_digest(base64.b64decode(given[version]), mac), version
+
+
+def test_a_signature_covers_id_time_body_and_headers(tmp_path: Path) -> None:
+    key = b"0123456789abcdef01234567"
+    secrets = {"plain": "a secret", "standard": "whsec_" + base64.b64encode(key).decode()}
+    with hooked() as hook, running(tmp_path, **_LOCAL) as broker, broker.client() as http:
+        for id, secret in secrets.items():
+            webhook = {"url": hook.url, "secret": secret}
+            wanted = {"id": id, "where": "a > 0", "webhook": webhook, "transitions": True}
+            http.post("/subscriptions", json=wanted).raise_for_status()
+        http.post("/events?key=k", json={"a": 1}).raise_for_status()
+        wait_for(lambda: len(hook.got) == 2)
+    for headers, body in hook.got:
+        used = key if headers["tocsin-subscription"] == "standard" else b"a secret"
+        check_signed(headers, body, used)
+        assert abs(int(headers["webhook-timestamp"]) - time.time()) < 300
+        signed = headers["webhook-signed-headers"].split(";")
+        assert {"ce-id", "content-type", "tocsin-key", "tocsin-transition"} <= set(signed)
+        for name, value in (("tocsin-transition", "LEAVE"), ("webhook-timestamp", "1")):
+            with pytest.raises(AssertionError):
+                check_signed({**headers, name: value}, body, used)
+        with pytest.raises(AssertionError):
+            check_signed(headers, body + b" ", used)
+    assert len({headers["webhook-id"] for headers, _ in hook.got}) == 2
+
+
+def test_a_secret_that_is_no_base64_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="base64"):
+        check_webhook({"url": "http://example.org/", "secret": "whsec_?"}, Config(data=tmp_path))
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from tests.property.strategies import FLOATS, INTEGERS, STRINGS, TIMESTAMPS
 
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import to_batch
+from tocsin.errors import EventError
 from tocsin.language import parse
 from tocsin.language.expression import (
     Between,
@@ -372,3 +375,38 @@ def test_order_is_kept(bounds: list[int], step: int) -> None:
     )
     cells = cells_of(space, values)
     assert cells == sorted(cells)
+
+
+def memory_of(space: CellSpace) -> int:
+    """Return what the values that a space remembers take at least."""
+    return sum(sys.getsizeof(value) for _, _, known in space._memory.attributes for value in known)
+
+
+def test_long_values_are_not_remembered() -> None:
+    space = CellSpace(table_of([parse("x > 'm'"), parse("x = 'zebra'")]))
+    cells = [space.encode_event({"x": f"{i}" + "x" * 100_000}) for i in range(300)]
+    assert cells == [space.encode_event({"x": f"{i}"}) for i in range(300)]
+    assert memory_of(space) < 100_000
+
+
+def test_the_values_of_many_attributes_are_remembered_within_a_bound() -> None:
+    names = [f"a{i}" for i in range(400)]
+    space = CellSpace(table_of([parse(f"{name} > 5") for name in names]))
+    for step in range(800):
+        space.encode_event({name: f"{step} {at}" for at, name in enumerate(names)})
+    n_values = sum(len(known) for _, _, known in space._memory.attributes)
+    assert memory_of(space) + 100 * n_values < 32 << 20
+    assert 0 < n_values < 400 * 800
+
+
+def test_what_was_remembered_does_not_change_what_is_refused() -> None:
+    space = CellSpace(table_of([parse("x > 5"), parse("x = 'a'"), parse("x")]))
+    values = [2.0**63, 1, 1.0, True, False, 0, -0.0, 0.0, "a", Decimal(1), Decimal("0.5"), 0.5]
+    fresh = [CellSpace(table_of([parse("x > 5"), parse("x = 'a'"), parse("x")])) for _ in values]
+    alone = [one.encode_event({"x": value}) for one, value in zip(fresh, values, strict=True)]
+    for _ in range(2):
+        assert [space.encode_event({"x": value}) for value in values] == alone
+        for too_large in (2**63, -(2**63) - 1):
+            with pytest.raises(EventError):
+                space.encode_event({"x": too_large})
+    assert space.encode_event({"x": -(2**63)}) == space.encode_event({"x": -(2.0**63)})

@@ -371,7 +371,7 @@ def test_floats_of_every_width_are_floats(kind: pa.DataType) -> None:
     [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(38, 2), pa.decimal256(76, 2)],
     ids=str,
 )
-def test_decimals_are_the_nearest_floats(kind: pa.DataType) -> None:
+def test_decimals_of_every_width_are_taken(kind: pa.DataType) -> None:
     column = pa.array([Decimal("1.10"), None, Decimal("2.00")], kind)
     assert column_satisfies("x = 1.1", column) == [True, False, False]
     assert column_satisfies("x >= 2", column) == [False, False, True]
@@ -706,7 +706,7 @@ TYPED = EventType("T", {"x": int, "f": float, "s": str, "b": bool, "t": dt.datet
         ("b", "true"),
         ("t", "2026-07-01"),
         ("t", 5),
-        ("t", dt.date(2026, 7, 1)),
+        ("t", dt.time(12, 30)),
     ],
     ids=repr,
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import gzip
+import itertools
 import json
 import math
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -231,6 +234,76 @@ def test_random_csv_is_read_alike_however_it_is_cut(tmp_path: Path, chunk_bytes:
         assert rows_of(cut) == rows_of(whole)
         assert cut.bad == whole.bad
         assert places_of(cut) == places_of(whole)
+
+
+PIECES = ['"', '"', '""', ",", ",", "\n", "\r\n", "a", "bc", "é", " ", ',"', '",', '"\n', '\n"']
+
+
+def python_records(text: str) -> tuple[list[tuple[int, list[str]]], list[tuple[int, str]]]:
+    """Read a CSV text whole with Python's reader: rows of two fields, and what is wrong."""
+    lines = text.split("\n")
+    lines = [line + "\n" for line in lines[:-1]] + lines[-1:] * bool(lines[-1])
+    ended = False
+
+    def feed() -> Iterator[str]:
+        nonlocal ended
+        yield from lines
+        ended = True
+
+    reader, good, bad, line = csv.reader(feed()), [], [], 1
+    for record in reader:
+        if ended:
+            bad.append((line, "a quote is not closed"))
+        elif record and len(record) != 2:
+            bad.append((line, f"{len(record)} fields where the header names 2"))
+        elif record:
+            good.append((line, record))
+        line = reader.line_num + 1
+    return good, bad
+
+
+def test_csv_is_read_as_pythons_reader_reads_it_wherever_blocks_end(tmp_path: Path) -> None:
+    event_type = EventType("E", p=str, q=str)
+    choose = random.Random(4)
+    n_good = n_bad = 0
+    for _ in range(150):
+        rows = ["".join(choose.choices(PIECES, k=choose.randint(1, 12))) for _ in range(6)]
+        rows += ['5" pipe,ok', 'x,"a\nb"', '"q""r",s'] * choose.randint(0, 1)
+        choose.shuffle(rows)
+        text = "p,q\n" + "\n".join(rows) + choose.choice(["", "\n"])
+        good, bad = python_records(text)
+        n_good, n_bad = n_good + len(good), n_bad + len(bad)
+        path = write(tmp_path, "e.csv", text)
+        for chunk_bytes in (choose.randint(1, 40), choose.randint(1, 40), 1 << 20):
+            file = read_back(path, event_type, chunk_bytes=chunk_bytes)
+            found = [list(row.values()) for row in rows_of(file)]
+            assert found == [[field or None for field in record] for _, record in good[1:]], text
+            assert [line for _, line in places_of(read_back(path, event_type))] == [
+                line for line, _ in good[1:]
+            ]
+            assert sorted((each.line, each.reason) for each in file.bad) == bad, text
+    assert n_good > 500
+    assert n_bad > 100
+
+
+@pytest.mark.parametrize("first", ["1 pipe,ok\n", '5" pipe,ok\n', 'a" "b,"c" d\n'])
+def test_a_quoted_line_break_at_the_end_of_a_block_does_not_cut_its_record(
+    tmp_path: Path, first: str
+) -> None:
+    text = "name,note\n" + first + 'last,"x\nfake,row"\nafter,ok\n'
+    path = write(tmp_path, "e.csv", text)
+    expected = [[field or None for field in record] for _, record in python_records(text)[0][1:]]
+    for chunk_bytes in range(1, len(text) + 1):
+        file = read_events(path, chunk_bytes=chunk_bytes)
+        assert [list(row.values()) for row in rows_of(file)] == expected
+
+
+def test_a_quote_that_is_not_closed_is_refused_with_its_line(tmp_path: Path) -> None:
+    lines = ("steel pipe,1", '5" pipe,1', '"5"" pipe",1', '5"" pipe,"1"')
+    for first, rest in itertools.product(lines, ("", "y,2\n")):
+        path = write(tmp_path, "e.csv", f'a,b\n{first}\nx,"unclosed\n{rest}')
+        with pytest.raises(FileFormatError, match=r"e\.csv:3: a quote is not closed"):
+            list(read_events(path))
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,22 @@ from tests.engines.ways import (
 import tocsin
 from tocsin.encode.events import to_batch
 from tocsin.engines.auto import layout as layouts
+from tocsin.engines.auto import member_kernels
 from tocsin.engines.auto import pairs as found_pairs
 from tocsin.engines.auto import plan as plans
 from tocsin.engines.auto import segment as segments
-from tocsin.engines.auto.arrays import IS_OPEN, OPEN_AT_ENDS, OPEN_AT_ENDS2, GroupCosts
+from tocsin.engines.auto.arrays import (
+    IS_OPEN,
+    OPEN_AT_ENDS,
+    OPEN_AT_ENDS2,
+    Coding,
+    GroupCosts,
+    Keys,
+)
 from tocsin.engines.auto.plan import Costs
 from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.rooms import Rooms
+from tocsin.jit import LANES
 
 NO_BITMAPS = Costs(word=1e9)
 ALL_BITMAPS = Costs(word=0.0, band=0.0)
@@ -555,3 +564,76 @@ def test_more_attributes_than_fit_beside_a_form_or_into_an_entry(n: int) -> None
     assert m.match(rows[1]) == ["one"]
     m.merge()
     assert [sorted(m.match(row)) for row in rows] == [[], ["one"], ["all"], [], []]
+
+
+@pytest.mark.parametrize("n_attributes", [0xFFFE, 0xFFFF, 0x10000, 0x10001, 0x10000 + 100])
+def test_presence_bits_of_more_attributes_than_sixteen_bits_count(n_attributes: int) -> None:
+    """One event's bits say nothing of the next one's, and the last attributes are like others."""
+    random = np.random.default_rng(n_attributes)
+    edge = np.arange(n_attributes - 130, n_attributes)
+    used = np.concatenate([np.arange(70), edge])
+    member = np.sort(used)
+    n = len(member)
+    asked = used[used <= 0xFFFF]  # what an entry has bits for
+    pairs = random.choice(asked, (n, 2))
+    words = pairs.astype(np.uint64)
+    entries = np.stack(
+        [
+            words[:, 0] | np.uint64(2 << 16) | words[:, 1] << np.uint64(48),
+            np.uint64(2) | np.arange(n, dtype=np.uint64) << np.uint64(32),
+        ],
+        axis=1,
+    )
+    first = np.arange(n_attributes + 1, dtype=np.int64) * 3
+    coding = Coding(
+        np.full(n_attributes, 3),
+        np.ones(n_attributes, np.bool_),
+        np.ones(n_attributes, np.bool_),
+        np.zeros(n_attributes, np.int64),
+        first,
+        np.tile(np.array([-1, -1, 0], np.int32), n_attributes),
+        np.ones(n_attributes, np.int64),
+    )
+    none, zero = np.empty(0, np.int64), np.zeros(1, np.int64)
+    keys = Keys(
+        np.zeros(2, np.int64),
+        none,
+        np.array([0, n]),
+        member,
+        np.arange(n),
+        first[member],
+        zero,
+        np.array([n]),
+        np.arange(n + 1, dtype=np.uint32),
+    )
+    events = [set(random.choice(used, 60, replace=False).tolist()) for _ in range(40)]
+    events[4:8] = [set(edge.tolist()), set(used[:70].tolist())] * 2
+    is_there = np.zeros((n_attributes, len(events)), np.bool_)
+    for e, event in enumerate(events):
+        is_there[list(event), e] = True
+    event_of = np.nonzero(is_there)[1].astype(np.int32)
+    lookup = np.zeros(n + LANES, np.uint32)
+    member_kernels.find_asked(entries, n_attributes, lookup)
+    found = np.empty(9_000, np.int32), np.empty(9_000, np.uint32)
+    n_found = member_kernels.match_members(
+        coding,
+        keys,
+        entries,
+        lookup,
+        0,
+        np.concatenate([zero, np.cumsum(is_there.sum(axis=1))]),
+        event_of,
+        np.full(len(event_of), 2, np.int32),
+        len(events),
+        4,
+        *found,
+    )
+    expected = {
+        (e, i)
+        for e, event in enumerate(events)
+        for i, (a, b) in enumerate(pairs.tolist())
+        if {int(member[i]), a, b} <= event
+    }
+    written = list(zip(found[0][:n_found].tolist(), found[1][:n_found].tolist(), strict=True))
+    assert set(written) == expected
+    assert len(written) == len(expected) > 100

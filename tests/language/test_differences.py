@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from tocsin.engines.evaluate import evaluate
 from tocsin.errors import ConditionSyntaxError, KindClashError
 from tocsin.language import parse
-from tocsin.model import EventType
+from tocsin.model import EventType, to_plain
 from tocsin.normalize import normalize
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "language.md"
@@ -44,6 +45,9 @@ CASES = [
     Case("float against integer", "f < 9007199254740993", {"f": 2.0**53}, False, True),
     Case("a number with a point", "i = 9007199254740993.0", {"i": 2**53 + 1}, True, False),
     Case("a number with a point", "i = 9007199254740993.0", {"i": 2**53}, False, True),
+    Case(
+        "a decimal beyond 17 digits", "d = 0.1", {"d": Decimal("0.1" + "0" * 17 + "1")}, False, True
+    ),
     Case("a string against a number", "s = 5", {"s": "5"}, True, False),
     Case("a string against a number", "s = 5", {"s": "abc"}, ERROR, False),
     Case("a timestamp against a string", "t > '2026-06-30'", {"t": JULY}, True, False),
@@ -101,7 +105,7 @@ def ask_duckdb(case: Case) -> bool | str:
     try:
         connection.execute(
             "CREATE TABLE events (i BIGINT, f DOUBLE, s VARCHAR, b BOOLEAN, t TIMESTAMP, "
-            "a STRUCT(b INTEGER))"
+            "a STRUCT(b INTEGER), d DECIMAL(30, 20))"
         )
         columns = ", ".join(case.event)
         connection.execute(
@@ -119,6 +123,7 @@ def ask_duckdb(case: Case) -> bool | str:
 
 def ask_us(case: Case) -> bool | str:
     event = {"a.b": case.event["a"]["b"]} if "a" in case.event else case.event
+    event = {name: to_plain(value) for name, value in event.items()}
     try:
         expression = parse(case.condition)
         form = normalize(expression, EventType("T", case.declared))
@@ -149,6 +154,9 @@ def test_the_specification_lists_the_differences_that_are_tested() -> None:
     ("condition", "event", "expected"),
     [
         ("f = -0.0", {"f": 0.0}, True),
+        ("d = 0.35", {"d": Decimal("0.35")}, True),
+        ("d <= 0.35 AND d >= 0.35", {"d": Decimal("0.35")}, True),
+        ("d > 0.35 OR d < 0.35", {"d": Decimal("0.35")}, False),
         ("s LIKE 'a\\%'", {"s": "a\\b"}, True),
         ("s LIKE 'a\\%'", {"s": "a%"}, False),
         ("s = 'a\\nb'", {"s": "a\\nb"}, True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,18 +14,24 @@ import pytest
 import tocsin
 from tocsin import errors
 from tocsin.engines import names
+from tocsin.engines.auto import AutoEngine
+from tocsin.engines.auto.segment import Segment
 from tocsin.errors import (
     ArgumentError,
     BadRow,
     BadRowsError,
     BrokerError,
+    CapacityError,
     ChangedStoreError,
+    ConditionCostError,
     ConditionSyntaxError,
     ConfigError,
     DamagedStoreError,
+    DiskFullError,
     DuplicateSubscriptionError,
     EventError,
     FileFormatError,
+    IdempotencyError,
     InvalidIdError,
     KindClashError,
     LimitError,
@@ -42,6 +49,7 @@ from tocsin.errors import (
     TooManyConjunctionsError,
     UnavailableError,
     UnknownEngineError,
+    UnknownOutcomeError,
     UnknownPublicationError,
     UnknownSubscriptionError,
     UnsupportedSyntaxError,
@@ -244,6 +252,13 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
         {"limit": 4096},
         "the condition's normal form has more than 4096 conjunctions",
     ),
+    "ConditionCostError": (
+        ConditionCostError("steps", 1_000_000),
+        {"limit": "steps", "most": 1_000_000},
+        "the condition takes more than 1,000,000 steps to bring into normal form; write it with "
+        "fewer ORs within ANDs, or as several subscriptions",
+    ),
+    "CapacityError": (CapacityError("the index is full"), {}, "the index is full"),
     "DuplicateSubscriptionError": (
         DuplicateSubscriptionError("a"),
         {"subscription": "a"},
@@ -287,7 +302,8 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
     "UnknownEngineError": (
         UnknownEngineError("warp", ["auto", "oracle"]),
         {"name": "warp", "known": ("auto", "oracle")},
-        "there is no engine 'warp'; choose one of auto, oracle",
+        "there is no engine 'warp'; choose one of auto, oracle; "
+        "the published ones come with tocsin-lab",
     ),
     "BrokerError": (BrokerError("does not fit"), {}, "does not fit"),
     "ProtocolError": (ProtocolError("does not fit"), {}, "does not fit"),
@@ -302,6 +318,13 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
         "too fast (limit rate)",
     ),
     "UnavailableError": (UnavailableError("stopping"), {}, "stopping"),
+    "DiskFullError": (DiskFullError("no room"), {}, "no room"),
+    "UnknownOutcomeError": (UnknownOutcomeError("who knows"), {}, "who knows"),
+    "IdempotencyError": (
+        IdempotencyError("k"),
+        {"key": "k"},
+        "the idempotency key 'k' was used for another publish; take a new key for each",
+    ),
     "RefusedError": (
         RefusedError(404, "unknown-id", "there is none"),
         {"status": 404, "code": "unknown-id", "message": "there is none"},
@@ -359,3 +382,127 @@ def test_many_bad_rows_are_counted_rather_than_shown() -> None:
     error = BadRowsError([BadRow(i, i, "too odd", "syntax") for i in range(9)])
     assert str(error).startswith("9 bad row(s)")
     assert str(error).endswith("… and 4 more")
+
+
+# What an engine cannot take in.
+
+
+def failing_builds(patch: pytest.MonkeyPatch) -> None:
+    """Let no segment be built."""
+
+    def fail(*args: object, **options: object) -> Segment:
+        raise MemoryError("no room for a segment")
+
+    patch.setattr(Segment, "build", fail)
+    patch.setattr(Segment, "build_beside", fail)
+
+
+def watched(n: int = 50) -> Matcher:
+    """Return a matcher that events were matched by, so that changes are indexed at once."""
+    matcher = Matcher()
+    matcher.subscribe_many({"id": range(n), "v": [i % 5 for i in range(n)]}, where="x = :v")
+    matcher.match({"x": 1})
+    return matcher
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.subscribe("new", "x = 1 AND y = 2"),
+        lambda m: m.subscribe_many({"id": ["new", "newer"], "where": ["x = 1", "z = 1"]}),
+        lambda m: m.update(6, where="x = 1 AND y = 2"),
+        lambda m: m.update(6, params={"v": 3}),
+    ],
+    ids=["subscribe", "subscribe_many", "update", "update params"],
+)
+def test_a_change_that_cannot_be_indexed_fails_and_leaves_all_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Matcher], object]
+) -> None:
+    matcher = watched()
+    expected = list(range(1, 50, 5))
+    with monkeypatch.context() as patch:
+        failing_builds(patch)
+        with pytest.raises(MemoryError, match="no room"):
+            change(matcher)
+        assert len(matcher) == 50
+        assert "new" not in matcher
+        assert sorted(map(int, matcher.match({"x": 1, "y": 2}))) == expected
+        assert [sorted(map(int, ids)) for ids in matcher.match_batch([{"x": 1}])] == [expected]
+    matcher.check()
+    assert sorted(map(int, matcher.match({"x": 1, "y": 2}))) == expected
+    change(matcher)
+    matcher.subscribe("other", "x = 4")
+    assert "other" in matcher.match({"x": 4})
+    matcher.check()
+
+
+def test_a_merge_that_fails_does_not_fail_the_change_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matcher = watched(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(AutoEngine, "_merged", lambda *args: 1 / 0)
+        for i in range(3, 9):
+            matcher.subscribe(i, f"x = {i % 5} AND y{i} = 1")
+            assert sorted(map(int, matcher.match({"x": i % 5, f"y{i}": 1})))[-1] == i
+    with pytest.raises(ZeroDivisionError):
+        matcher.check()
+    matcher.merge()
+    matcher.check()
+    assert matcher.match({"x": 3, "y8": 1}) == [8]
+
+
+UNREADABLE: dict[str, object] = {
+    "several columns": pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]),
+    "a large unsigned integer": pa.table({"x": pa.array([2**64 - 1], pa.uint64())}),
+    "a large integer": [{"x": 2**70}],
+    "a late moment": pa.table({"x": pa.array([2**62], pa.timestamp("s"))}),
+}
+
+
+@pytest.mark.parametrize("sample", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("engine", ["auto", "tama", "tree", "static", "dynamic", "counting"])
+def test_a_profile_that_is_refused_changes_nothing(engine: str, sample: object) -> None:
+    matcher = Matcher(engine=engine)
+    matcher.subscribe("a", "x = 1")
+    assert matcher.match({"x": 1}) == ["a"]
+    with pytest.raises(EventError, match="'x'"):
+        matcher.profile(sample)
+    assert matcher.match({"x": 1}) == ["a"]
+    matcher.subscribe("b", "x = 1 AND y = 2")
+    matcher.subscribe("c", "z = 1 OR x = 1")
+    matcher.merge()
+    assert sorted(map(str, matcher.match_batch([{"x": 1, "y": 2}])[0])) == ["a", "b", "c"]
+    matcher.check()
+
+
+@pytest.mark.parametrize("engine", tocsin.engines.names())
+def test_an_attribute_that_a_sample_cannot_say_anything_of_may_be_mentioned_later(
+    engine: str, tmp_path: Path
+) -> None:
+    matcher = Matcher(engine=engine)
+    matcher.subscribe("a", "x = 1")
+    matcher.profile(pa.table({"x": [1, 2], "q": pa.array([2**64 - 1, 3], pa.uint64())}))
+    matcher.save(tmp_path / "store")
+    for one in (matcher, Matcher.open(tmp_path / "store")):
+        one.subscribe("b", "q = 1")
+        one.subscribe("c", "q = 1 AND x = 1")
+        assert sorted(map(str, one.match({"x": 1, "q": 1}))) == ["a", "b", "c"]
+        one.merge()
+        assert sorted(map(str, one.match_batch([{"x": 1, "q": 1}])[0])) == ["a", "b", "c"]
+
+
+def test_a_store_whose_sample_cannot_be_read_any_more_opens(tmp_path: Path) -> None:
+    matcher = Matcher()
+    matcher.profile(pa.table({"x": pa.array([2**64 - 1], pa.uint64())}))
+    matcher.subscribe("a", "x = 1")
+    matcher.save(tmp_path / "store")
+    opened = Matcher.open(tmp_path / "store")
+    opened.subscribe("b", "x = 1 AND y = 1")
+    assert opened.match({"x": 1, "y": 1}) == ["a", "b"]
+
+
+def test_a_batch_with_more_events_than_can_be_numbered_is_refused() -> None:
+    matcher = watched(2)
+    with pytest.raises(EventError, match="take fewer at a time"):
+        matcher.match_batch(pa.table({"x": pa.nulls(2**31)}))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import random
+
+import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.property.strategies import FRAGMENTS, STRINGS, Drawn, pattern
 
 from tocsin.engines.evaluate import like
-from tocsin.errors import ParameterError
-from tocsin.normalize import lines
+from tocsin.errors import ConditionCostError, ParameterError
+from tocsin.normalize import lines, patterns
 from tocsin.normalize.lines import TOP, Line
 from tocsin.normalize.patterns import (
     MANY,
+    MAX_PATTERN,
+    MAX_PIECE,
     ONE,
     Pattern,
     interval_of,
@@ -145,3 +151,79 @@ def test_a_lone_percent_is_every_string() -> None:
 @pytest.mark.parametrize("text", ["%a" * 200 + "%b", "%" * 1_000 + "b", "%a_" * 100 + "b"])
 def test_a_hostile_pattern_takes_no_exponential_time(text: str) -> None:
     assert parse_pattern(text, None).matches("a" * 5_000) is False
+
+
+def hostile_pattern(draw: random.Random) -> str:
+    """Return a pattern of few letters with wildcards in any order, some wider than 64 or 128."""
+    parts = draw.choices(["a", "b", "é", "😀", "_", "%", "a_", "_a", "ab"], k=draw.randrange(1, 12))
+    unit = draw.choice(["", "a_", "_a", "aa", "ab_", "_é"])
+    parts.insert(draw.randrange(len(parts)), unit * draw.choice([0, 1, 30, 33, 64, 70]))
+    return draw.choice(["", "%"]) + "".join(parts) + draw.choice(["", "%", "b%"])
+
+
+def fitting_text(draw: random.Random, pattern: str) -> str:
+    """Return a text that fits a pattern, or that differs from one in a character or two."""
+    filled = "".join(
+        draw.choice("abé😀") if char == "_" else "ab" * draw.randrange(20) if char == "%" else char
+        for char in pattern
+    )
+    for _ in range(draw.randrange(3)):
+        at = draw.randrange(len(filled) + 1)
+        filled = filled[:at] + draw.choice(["", "a", "b", "é"]) + filled[at + 1 :]
+    return draw.choice([filled, "a" * draw.randrange(300), "ab" * draw.randrange(100), ""])
+
+
+@pytest.mark.parametrize("tries", [0, 1, 32])
+def test_hostile_patterns_fit_what_duckdb_says_they_fit(
+    tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no tries the kernel looks for every piece that has `_` among its characters."""
+    monkeypatch.setattr(patterns, "_MAX_TRIES", tries)
+    draw = random.Random(tries)
+    texts = [hostile_pattern(draw) for _ in range(2_000)]
+    values = [fitting_text(draw, text) for text in texts]
+    table = pa.table({"value": values, "pattern": texts})
+    relation = duckdb.connect().from_arrow(table)
+    expected = [row[0] for row in relation.project("value LIKE pattern").fetchall()]
+    assert 200 < sum(expected) < 1_800
+    found = [parse_pattern(text, None).matches(v) for text, v in zip(texts, values, strict=True)]
+    assert found == expected
+
+
+@given(st.data(), st.sampled_from("\\!é"), small_strings | edge_strings)
+def test_the_kernel_agrees_with_the_evaluator(data: st.DataObject, escape: str, value: str) -> None:
+    text = pattern(Drawn(data.draw), escape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patterns, "_MAX_TRIES", 0)
+        assert parse_pattern(text, escape).matches(value) is like(value, text, escape)
+
+
+def test_a_long_pattern_is_found_in_a_long_text() -> None:
+    """Character by character this took seconds."""
+    made = parse_pattern("%" + "a_" * 150 + "b%", None)
+    assert not made.matches("a" * 100_000)
+    assert made.matches("a" * 100_000 + "b")
+    wide = parse_pattern("%" + "a_" * (MAX_PIECE // 2 - 1) + "b%", None)
+    assert not wide.matches("é" + "a" * (1 << 20))
+    assert wide.matches("é" + "a" * (1 << 20) + "b" + "a" * 1_000)
+
+
+def test_a_piece_with_wildcards_that_is_too_wide_is_refused() -> None:
+    widest = "a_" * (MAX_PIECE // 2 - 1) + "ab"
+    assert parse_pattern(f"%{widest}%{widest}%", None)
+    with pytest.raises(ConditionCostError, match="divide it by %") as caught:
+        parse_pattern(f"%{widest}b%", None)
+    assert (caught.value.limit, caught.value.most) == ("piece", MAX_PIECE)
+    assert parse_pattern(f"%{widest}b%", None, is_bounded=False).matches(widest + "b") is True
+
+
+def test_pieces_that_have_their_places_may_be_as_wide_as_the_pattern() -> None:
+    wide = "a_" * MAX_PIECE
+    assert parse_pattern(f"{wide}%{'b' * 2 * MAX_PIECE}%{wide}", None)
+
+
+def test_a_pattern_that_is_too_long_is_refused() -> None:
+    assert parse_pattern("a" * MAX_PATTERN, None)
+    with pytest.raises(ConditionCostError) as caught:
+        parse_pattern("a" * MAX_PATTERN + "%b", None)
+    assert (caught.value.limit, caught.value.most) == ("pattern", MAX_PATTERN)

@@ -8,9 +8,9 @@ from typing import Any
 
 from tocsin.broker.overlay.grades import Grading
 from tocsin.broker.overlay.links import topics_of
-from tocsin.broker.overlay.simulator import Happening, Simulator
 from tocsin.language import parse
 from tocsin.normalize import NormalForm, bind, normalize
+from tocsin_lab.simulator import Happening, Simulator
 
 FIRMS = ["IBM", "SUN", "HP", "DEC"]
 TYPES = ["Quote", "Trade", None]

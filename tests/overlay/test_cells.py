@@ -23,6 +23,7 @@ from tocsin.broker.overlay.cells import (
     grids_to_plain,
     rounded,
 )
+from tocsin.broker.overlay.coding import code_range
 from tocsin.broker.overlay.grades import Grading
 from tocsin.broker.overlay.messages import (
     Cells,
@@ -36,12 +37,11 @@ from tocsin.broker.overlay.messages import (
 )
 from tocsin.broker.overlay.rounding import Rounding
 from tocsin.broker.overlay.router import Router
-from tocsin.broker.overlay.simulator import Simulator
-from tocsin.engines.tama.coding import code_range
 from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize import lines
 from tocsin.normalize.condition import on_line
 from tocsin.normalize.lines import Line
+from tocsin_lab.simulator import Simulator
 
 ODD = [0, 0.5, -0.0, 5e-324, -5e-324, 1e-300, 2**53 + 1, 2**63 - 1, -(2**63), 1e300, -1.5e308]
 NUMBERS = st.one_of(

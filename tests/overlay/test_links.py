@@ -101,20 +101,35 @@ def test_what_was_published_while_a_broker_was_away_comes_when_it_is_back(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_link_needs_a_token_with_all_rights(tmp_path: Path) -> None:
+def test_a_link_needs_a_token_made_for_it(tmp_path: Path) -> None:
     from tocsin.broker import tokens
 
     with running(tmp_path / "a", name="a", auth=True) as a:
         connection = a.broker.storage._writer
-        good = tokens.create(connection, "b", tokens.Rights(("*",), ("*",)))
-        poor = tokens.create(connection, "c", tokens.Rights(("Quote",), ("*",)))
+        good = tokens.create(connection, "b", tokens.Rights(link="b"))
+        poor = tokens.create(connection, "c", tokens.Rights(("*",), ("*",)))
         with running(tmp_path / "b", name="b", links=(a.url,), link_token=good) as b:
             wait_for(lambda: linked(b))
-        for token in (poor, ""):
+        for token in (poor, good, ""):  # one for no link, one for another broker, none
             with running(tmp_path / "c", name="c", links=(a.url,), link_token=token) as c:
                 with a.client(headers={"authorization": f"Bearer {poor}"}) as http:
                     assert http.get("/overlay").status_code == 403
                 assert linked(c) == []
+        hub = a.server.hub
+        assert hub is not None
+        assert set(hub.neighbours) == {"b"}
+
+
+@pytest.mark.slow
+def test_a_link_to_a_named_broker_is_to_no_other(tmp_path: Path) -> None:
+    with running(tmp_path / "a", name="a") as a:
+        for name, is_linked in (("other", False), ("a", True)):
+            with running(tmp_path / "b", name="b", links=(f"{name}={a.url}",)) as b:
+                if is_linked:
+                    wait_for(lambda b=b: linked(b))  # type: ignore[misc]
+                else:
+                    with pytest.raises(AssertionError, match="never came true"):
+                        wait_for(lambda b=b: linked(b), 0.7)  # type: ignore[misc]
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def broker(net: Machines, name: str, folder: Path, *links: str) -> Iterator[str]
     command += ["--name", name, "--no-auth", "--insecure"]
     for link in links:
         command += ["--link", f"http://{net.address(link)}:8080"]
-    beats = {"TOCSIN_HEART_BEAT_MS": "500"}
+    beats = {"TOCSIN_BROKER_HEART_BEAT_MS": "500"}
     with (folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **beats}

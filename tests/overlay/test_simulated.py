@@ -20,7 +20,7 @@ from tests.overlay.networks import (
 )
 
 from tocsin.broker.overlay.grades import GRADES, Grading
-from tocsin.broker.overlay.simulator import Simulator
+from tocsin_lab.simulator import Simulator
 
 MANY = int(os.environ.get("TOCSIN_OVERLAY_EXAMPLES", "15"))
 SEEDS = st.integers(0, 1 << 30)

@@ -125,7 +125,7 @@ POOLS: Mapping[Kind, Sequence[Any]] = {
 KINDS = tuple(Kind)
 ANY = None
 """In a world: values of every kind, and values of no kind."""
-OF_NO_KIND: tuple[Any, ...] = ([], [1, 2], {1}, b"a", 1j, dt.date(2026, 7, 1))
+OF_NO_KIND: tuple[Any, ...] = ([], [1, 2], {1}, b"a", 1j, dt.time(12, 30))
 
 
 # Worlds.

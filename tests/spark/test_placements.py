@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tocsin.bench import placements
-from tocsin.bench.placements import PlacementSetting
-from tocsin.bench.steps import Steps
+from tocsin_lab.bench import placements
+from tocsin_lab.bench.placements import PlacementSetting
+from tocsin_lab.bench.steps import Steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

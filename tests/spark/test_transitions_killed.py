@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import tocsin
-from tocsin.bench.killing import descendants, kill, wait_gone
 from tocsin.subscription_store import SubscriptionStore
+from tocsin_lab.bench.killing import descendants, kill, wait_gone
 
 FILES, ROWS, VEHICLES = 12, 400, 60
 SCRIPT = Path(__file__).parent / "transitions_run.py"

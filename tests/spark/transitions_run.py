@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tocsin import spark as ts
-from tocsin.bench.transitions import SETTINGS
+from tocsin_lab.bench.transitions import SETTINGS
 
 
 def main(folder: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_crash_at_any_point_leaves_the_old_store_or_the_new(
             answers.append(match(path))
             assert answers[-1] in ([0, 1], [2, 3])
             grow_old(path)
-            new.save(path)  # and what was left over does no harm, and goes
+            new.save(path, grace=0)  # and what was left over does no harm, and goes
         else:
             break
         assert match(path) == [2, 3]
@@ -132,7 +132,7 @@ def test_what_a_folder_holds_besides_is_left_alone(tmp_path: Path) -> None:
     matcher_of("x = 1").save(path)
     (path / "notes.txt").write_text("mine")
     (path / "segment-of-mine.tocsin").write_text("mine")
-    matcher_of("x = 1", "x = 1").save(path)
+    matcher_of("x = 1", "x = 1").save(path, grace=0)
     assert match(path) == [0, 1]
     assert (path / "notes.txt").read_text() == "mine"
     assert (path / "segment-of-mine.tocsin").exists()
@@ -212,7 +212,7 @@ def test_a_store_can_be_opened_while_it_is_replaced(tmp_path: Path) -> None:
 
     def write(matcher: Matcher) -> None:
         while not stopped.is_set():
-            matcher.save(path)
+            matcher.save(path, grace=0)
 
     writers = [threading.Thread(target=write, args=(matcher,)) for matcher in matchers]
     for writer in writers:

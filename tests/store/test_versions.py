@@ -6,6 +6,7 @@ import datetime as dt
 import multiprocessing
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from tocsin.errors import (
     StoreError,
     UnknownSubscriptionError,
 )
+from tocsin.store import manifests
 from tocsin.store.changes import Update
+from tocsin.store.place import to_place
 from tocsin.subscription_store import SubscriptionStore
 
 
@@ -321,7 +324,7 @@ def test_a_store_behind_a_url_is_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("fsspec")
-    monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path))
+    monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path / "cache"))
     url = "memory://tests/versions/store"
     store = SubscriptionStore.create(url)
     store.add(pa.table({"id": [1, 2, 3], "where": ["x = 1", "x > 0", "y = 2"]}))
@@ -383,9 +386,9 @@ def test_a_compaction_beside_an_update_of_what_ends_meanwhile_is_made_anew(
 def test_a_commit_that_is_interrupted_at_its_end_leaves_a_store_that_opens(
     store: SubscriptionStore, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tocsin.store import place
+    from tocsin import disk
 
-    sync, calls = place._sync, []
+    sync, calls = disk.sync_folder, []
 
     def interrupted(path: Path) -> None:
         calls.append(path)
@@ -400,7 +403,7 @@ def test_a_commit_that_is_interrupted_at_its_end_leaves_a_store_that_opens(
         "subscribe": lambda: store.subscribe("a", "x = 1"),
         "save": lambda: matcher.save(path),
     }
-    monkeypatch.setattr(place, "_sync", interrupted)
+    monkeypatch.setattr(disk, "sync_folder", interrupted)
     with pytest.raises(KeyboardInterrupt):
         does[what]()
     monkeypatch.undo()
@@ -427,3 +430,18 @@ def test_tables_come_in_whatever_holds_their_ids(store: SubscriptionStore) -> No
     assert sorted(ids(store, {"x": 1})) == ["a", "b", "c", "d"]
     with pytest.raises(ArgumentError, match="id"):
         store.add(pa.table({"where": ["x = 1"]}))
+
+
+def test_versions_go_on_beyond_eight_digits(tmp_path: Path) -> None:
+    matcher = tocsin.Matcher()
+    matcher.subscribe("a", "x = 1")
+    matcher.save(tmp_path)
+    place = to_place(tmp_path)
+    first = manifests.read(place, 1)
+    manifests.create(place, replace(first, number=99_999_999, covers=99_999_998))
+    store = SubscriptionStore(tmp_path)
+    store.subscribe("b", "x = 1")
+    store.subscribe("c", "x = 1")
+    assert manifests.newest(place) == 100_000_001
+    assert tocsin.Matcher.open(tmp_path).match({"x": 1}) == ["a", "b", "c"]
+    assert tocsin.Matcher.open(tmp_path, version=100_000_000).match({"x": 1}) == ["a", "b"]

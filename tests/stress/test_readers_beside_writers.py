@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -126,10 +127,51 @@ class Reader(threading.Thread):
             self.failure = f"{seen}: never so between changes {first} and {last}"
 
 
-def stress(seed: int, n_steps: int) -> int:
+class Meddler(threading.Thread):
+    """Does all the time what changes no answer: profiles, merges, explains, and saves.
+
+    What it saves must be the truth at some moment of the call too.
+    """
+
+    def __init__(self, matcher: Matcher, log: Log, is_over: threading.Event, path: Path) -> None:
+        super().__init__()
+        self.matcher, self.log, self.is_over, self.path = matcher, log, is_over, path
+        self.failure: str | None = None
+        self.n_reads = 0
+
+    def run(self) -> None:
+        try:
+            while not self.is_over.is_set() and self.failure is None:
+                self.matcher.profile(EVENTS[self.n_reads % 7 :: 3])
+                self.matcher.explain()
+                if self.n_reads % 4 == 3:
+                    self.matcher.merge()
+                self.save()
+                self.n_reads += 1
+        except Exception as error:
+            self.failure = repr(error)
+
+    def save(self) -> None:
+        first = self.log.done
+        self.matcher.save(self.path)
+        last = self.log.begun
+        saved = tocsin.Matcher.open(self.path)
+        seen = {
+            str(name): event["at"]
+            for event, found in zip(EVENTS, saved.match_batch(EVENTS), strict=True)
+            for name in found
+        }
+        if seen not in self.log.states[first : last + 1]:
+            self.failure = f"saved {seen}: never so between changes {first} and {last}"
+
+
+def stress(seed: int, n_steps: int, path: Path) -> int:
     matcher = tocsin.Matcher()
     writer, is_over = Writer(matcher, seed), threading.Event()
-    readers = [Reader(matcher, writer.log, is_over, single) for single in (False, True, False)]
+    readers: list[Reader | Meddler] = [
+        *(Reader(matcher, writer.log, is_over, single) for single in (False, True, False)),
+        Meddler(matcher, writer.log, is_over, path / "store"),
+    ]
     for reader in readers:
         reader.start()
     try:
@@ -149,16 +191,16 @@ def stress(seed: int, n_steps: int) -> int:
     found = matcher.match_batch(EVENTS)
     for event, ids in zip(EVENTS, found, strict=True):
         assert ids == [event["name"]] * (state.get(event["name"]) == event["at"])
-    return min(reader.n_reads for reader in readers)
+    return min(reader.n_reads for reader in readers[:3])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_answer_was_true_at_some_moment_of_its_call(
-    monkeypatch: pytest.MonkeyPatch, seed: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
     monkeypatch.setattr(auto, "_SOON", 50)  # nearly all merges are made by the thread
-    assert stress(seed, 400) > 3
+    assert stress(seed, 400, tmp_path) > 3
 
 
 def both(matcher: Matcher) -> list[list[Any]]:

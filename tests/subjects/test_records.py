@@ -136,7 +136,7 @@ def test_a_sync_of_the_old_file_does_not_count_for_the_new_one(
     ticket = log.append(Record({"op": 0}, bytes(1000)))
     waiter = threading.Thread(target=log.wait, args=[ticket])
     is_syncing, may_end = threading.Event(), threading.Event()
-    synced, sync, unlink = [], os.fsync, Path.unlink
+    synced, sync, unlink = [], os.fsync, os.unlink
 
     def held_sync(file: int) -> None:
         sync(file)
@@ -145,13 +145,13 @@ def test_a_sync_of_the_old_file_does_not_count_for_the_new_one(
             is_syncing.set()
             assert may_end.wait(60)
 
-    def late_unlink(path: Path, missing_ok: bool = False) -> None:
+    def late_unlink(path: Path) -> None:
         may_end.set()
         waiter.join()
-        unlink(path, missing_ok)
+        unlink(path)
 
     monkeypatch.setattr(os, "fsync", held_sync)
-    monkeypatch.setattr(Path, "unlink", late_unlink)
+    monkeypatch.setattr(os, "unlink", late_unlink)
     waiter.start()
     assert is_syncing.wait(60)
     log.start([HEAD])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.subjects import worlds
 from tests.subjects.brute import Brute, difference
 
+from tocsin import subscriptions
 from tocsin.errors import EventError
 from tocsin.model import EventType
 from tocsin.subjects import Range, SubjectSpace, interests, objects, state
@@ -149,6 +150,21 @@ def test_long_lives_stay_exact(seed: int) -> None:
             both.step(r)
             if at % 50 == 49:
                 both.check_queries()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_relations_stay_exact_when_subscriptions_are_renumbered_all_the_time(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(subscriptions, "_WASTE", (1, 3))
+    monkeypatch.setattr(interests, "RECENT", seed)
+    r, both = Random(seed), Both()
+    for at in range(120):
+        both.step(r)
+        if at % 40 == 39:
+            both.check_queries()
+    book = both.space._subscribing.book
+    assert book.next_dense <= 2 * len(book) + 8
 
 
 Ends = tuple[int, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pytest
 
 import tocsin
+from tocsin import subscriptions
 from tocsin.errors import (
     ArgumentError,
     BadRowsError,
+    CapacityError,
     DuplicateSubscriptionError,
     EventError,
     ParameterError,
@@ -266,6 +269,48 @@ def test_changed_subscriptions_give_the_difference_too() -> None:
     assert rows == [("ENTER", 0, 4), ("ENTER", 1, 4), ("ENTER", 2, 4), ("LEAVE", 1, 3)]
 
 
+def test_ids_of_both_kinds_keep_their_kind_between_matchers() -> None:
+    def matcher(where: str) -> tocsin.Matcher:
+        m = tocsin.Matcher()
+        m.subscribe(1, where)
+        m.subscribe("1", "x = 2")
+        m.subscribe("a", "x = 1")
+        return m
+
+    batch = pa.table({"x": [1]})
+    same = transitions.of_subscriptions(matcher("x = 1"), matcher("x = 1"), batch)
+    assert same.to_table().num_rows == 0
+    changed = transitions.of_subscriptions(matcher("x = 1"), matcher("x = 2"), batch)
+    assert changed.to_table().to_pylist() == [{"kind": "LEAVE", "row": 0, "subscription": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.array([2**53 + 1, None]), pa.array([1.5, 2.0])),
+        (pa.array([1.5, 2.0]), pa.array([2**53 + 1, None])),
+        (pa.array([2**53 + 1, 7]), pa.array(["a", "b"])),
+        (pa.array(["a", "b"], pa.string_view()), pa.array(["b", None], pa.string())),
+        (pa.array([2**63 - 1, 1], pa.uint64()), pa.array([-1, 1], pa.int64())),
+        (pa.array([Decimal("0.35"), None]), pa.array([0.35, 7.0])),
+        (pa.array([{"y": 1}, None]), pa.array([7, 2**53 + 1])),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_column_of_two_types_keeps_its_values_in_each(old: pa.Array, new: pa.Array) -> None:
+    m = tocsin.Matcher()
+    texts = [f"x = {2**53 + 1}", f"x = {2.0**53}", "x = 'a'", "x > 1", "x = 0.35", "x = 7"]
+    texts += ["x.y = 1", "x IS NULL", f"x = {2**63 - 1}", "x = -1"]
+    m.subscribe_many({"id": range(len(texts)), "where": texts})
+    tables = pa.table({"x": old}), pa.table({"x": new, "other": [1, 2]})
+    before, after = (list(map(set, m.match_batch(table))) for table in tables)
+    found = transitions.of_batches(m, *tables).to_table().to_pylist()
+    for row in range(2):
+        for kind, ids in (("LEAVE", before[row] - after[row]), ("ENTER", after[row] - before[row])):
+            own = {t["subscription"] for t in found if (t["kind"], t["row"]) == (kind, row)}
+            assert own == ids
+
+
 # On disk, in one process; `test_durability` has what happens when one is killed.
 
 
@@ -305,3 +350,28 @@ def state_of(space: SubjectSpace) -> Any:
     ids = sorted(space._subscribing.book.names.to_list(space._subscribing.book.live()), key=repr)
     relation = {id: sorted(space.publications_of(id), key=repr) for id in ids}
     return [space.sequence, [(key, space.get(key)) for key in keys], relation]
+
+
+def test_a_space_gives_dense_ids_again_and_forgets_what_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "MOST_IDS", 40)
+    with SubjectSpace.open(tmp_path / "a", POSITION) as space:
+        zones = {"inner": InterestRegion("x < 10"), "outer": InterestRegion("zone LIKE '%b'")}
+        space.subscribe("ring", Subscription(zones, "inner AND NOT outer"), notify="enter")
+        space.publish("k", {"x": 5.0, "n": 7})
+        for i in range(200):
+            space.subscribe(i, f"n = {i % 10}")
+            assert space.subscriptions_of("k") == ["ring"] + [i] * (i % 10 == 7)
+            space.unsubscribe(i)
+        assert space._subscribing.book.next_dense <= 40
+        assert len(space._state.interests.subs.state) <= 64
+        space.subscribe_many({"id": range(30), "where": [f"n = {i}" for i in range(30)]})
+        before = state_of(space)
+        with pytest.raises(CapacityError, match="at most 40"):
+            space.subscribe_many({"id": range(100, 110), "where": ["n = 1"] * 10})
+        assert state_of(space) == before
+    with SubjectSpace.open(tmp_path / "a") as again:
+        assert state_of(again) == before
+        changed = sorted(told(again.update("k", n=8, zone="b")))
+        assert changed == [("ENTER", "k", 8), ("LEAVE", "k", 7)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,9 @@ NEVER = INT64_MAX
 
 SINGLES = 1024
 """How many single subscriptions are kept together at most."""
+
+MOST_BYTES = 2**31 - 1
+"""More bytes than these have no place in an Arrow column of type `string`: offsets have 31 bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +117,8 @@ def texts_block(parts: Sequence[tuple[Block, NDArray[np.int64]]]) -> Block | Non
     types = {source.texts.type for source in texts}
     if len(texts) < len(parts) or len(types) > 1 or any(s.params is not None for s in texts):
         return None
+    if sum(source.texts.nbytes for source in texts) > MOST_BYTES:
+        return None
     ids = Ids.joined([block.ids.take(places) for block, places in parts])
     if ids is None:
         return None
@@ -142,7 +148,7 @@ class Names:
     the view's dense ids reach is read.
     """
 
-    __slots__ = ("_blocks", "_first", "_growing", "_starts")
+    __slots__ = ("_blocks", "_first", "_growing", "_n_growing", "_starts")
 
     def __init__(
         self,
@@ -154,7 +160,18 @@ class Names:
         self._blocks = blocks
         self._starts = starts
         self._growing = growing
+        self._n_growing = len(growing)
         self._first = first
+
+    @property
+    def has_strings(self) -> bool:
+        """Whether an id of this view is a string, or there is no id at all."""
+        if any(block.ids.texts is not None for block in self._blocks):
+            return True
+        singles = islice(self._growing, self._n_growing)
+        return any(isinstance(name, str) for name in singles) or not (
+            self._blocks or self._n_growing
+        )
 
     def __getitem__(self, dense: int) -> SubscriptionId:
         if dense >= self._first:
@@ -177,16 +194,21 @@ class Names:
         return names
 
     def take(self, dense: NDArray[np.integer]) -> pa.Array:
-        """Return the ids of many dense ids: integers if all are, else strings."""
+        """Return the ids of many dense ids: integers if all of this view are, else strings.
+
+        So the type does not depend on which ids are taken, or whether any are.
+        """
         parts = list(self._parts(dense))
-        if parts and all(ids.texts is None for ids, _ in parts):
+        if not self.has_strings:
             numbers = np.empty(len(dense), np.int64)
             for ids, order in parts:
                 assert ids.numbers is not None
                 numbers[order] = ids.numbers
             return pa.array(numbers)
         texts = pa.chunked_array([ids.to_texts() for ids, _ in parts], pa.large_string())
-        texts = to_array(texts).cast(pa.string())
+        texts = to_array(texts)
+        if texts.nbytes <= MOST_BYTES:
+            texts = texts.cast(pa.string())
         if len(parts) > 1:
             texts = texts.take(pa.array(np.argsort(np.concatenate([o for _, o in parts]))))
         return texts

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tocsin.book import directory_kernels as kernels
 from tocsin.book.ids import FEW, Ids, hash_number, hash_text, read_only, to_octets
+from tocsin.book.renumbering import Renumbering
 from tocsin.model import SubscriptionId
 
 _EMPTY = int(kernels.EMPTY)
@@ -152,11 +153,21 @@ class Directory:
 
     def rebuild(self, is_live: IsLive) -> None:
         """Make the tables anew, without the entries of subscriptions that are gone."""
-        entries = np.concatenate([t.slots[t.slots != kernels.EMPTY] for t in self._tables])
-        entries = entries[is_live((entries & _LOW).astype(np.int64))]
-        table = _Table(_new_slots(len(entries)), len(entries))
-        kernels.pour(read_only(entries), table.slots)
-        self._tables = [table]
+        self._tables = [_filled(self._live(is_live))]
+
+    def renumbered(self, is_live: IsLive, new_of: Renumbering) -> Directory:
+        """Return a directory of what is live, with new dense ids."""
+        entries = self._live(is_live)
+        numbers = new_of((entries & _LOW).astype(np.int64)).astype(np.uint64)
+        directory = Directory()
+        directory._tables = [_filled(entries & ~_LOW | numbers)] if len(entries) else []
+        return directory
+
+    def _live(self, is_live: IsLive) -> NDArray[np.uint64]:
+        """Return the entries of subscriptions that are live, in no order."""
+        none = np.empty(0, np.uint64)
+        entries = np.concatenate([none, *(t.slots[t.slots != kernels.EMPTY] for t in self._tables)])
+        return entries[is_live((entries & _LOW).astype(np.int64))]
 
     def joined(self) -> NDArray[np.uint64]:
         """Return the slots of all entries in one table, which no later entry changes."""
@@ -177,6 +188,13 @@ class Directory:
         left = [table for table in self._tables if table not in joined]
         self._tables = [*left, _join(joined, n_more)]
         return self._tables[-1]
+
+
+def _filled(entries: NDArray[np.uint64]) -> _Table:
+    """Return a new table of some entries."""
+    table = _Table(_new_slots(len(entries)), len(entries))
+    kernels.pour(read_only(entries), table.slots)
+    return table
 
 
 def _join(tables: list[_Table], n_more: int) -> _Table:

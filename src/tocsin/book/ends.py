@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.book.blocks import NEVER
+from tocsin.book.renumbering import Renumbering
 
 _MOST_RUNS = 8
 _Run: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -71,6 +72,11 @@ class Ends:
         """Return the ends of what is live, by moment."""
         self.keep(is_live)
         return self._runs[0] if self._runs else _sorted(*_columns([]))
+
+    def renumbered(self, is_live: IsLive, new_of: Renumbering) -> _Run:
+        """Return the ends of what is live, by moment, with new dense ids."""
+        moments, dense = self.joined(is_live)
+        return moments, new_of(dense)
 
     def _join(self, is_live: IsLive | None) -> None:
         parts = [*self._runs, _columns(self._heap)]

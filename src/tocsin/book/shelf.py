@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.book.blocks import NEVER, SINGLES, Block, Names, singles_block, split, texts_block
 from tocsin.book.ids import Ids
-from tocsin.book.sources import SinglesSource, Template, TextSource
+from tocsin.book.renumbering import Renumbering
+from tocsin.book.sources import OneSource, SinglesSource, Template, TextSource
 from tocsin.language.expression import Expression
 from tocsin.model import SubscriptionId
 
@@ -120,6 +122,11 @@ class Shelf:
         block, place = self._at(dense)
         return block.source.template(block.row(place))
 
+    def source(self, dense: int) -> OneSource:
+        """Return a subscription's condition as it came, with its parameters."""
+        block, place = self._at(dense)
+        return block.source.one(block.row(place))
+
     def where(self, dense: int) -> str | Expression:
         """Return a subscription's condition without its parameters."""
         block, place = self._at(dense)
@@ -181,6 +188,10 @@ class Shelf:
             self._tidy(at)
         return block.until is not None and bool(block.until[place] != NEVER)
 
+    def renumbered(self, new_of: Renumbering) -> Shelf:
+        """Return a shelf of what is live, with new dense ids."""
+        return Shelf([Shelved(_renumbered(s, new_of)) for s in self._held if s.n_live])
+
     def _split(
         self, dense: NDArray[np.int64]
     ) -> Iterator[tuple[Shelved, NDArray[np.int64], NDArray[np.int64]]]:
@@ -223,6 +234,27 @@ class Shelf:
         self._held[start:stop] = [Shelved(block) for block in made]
         self._starts[start:stop] = [block.first for block in made]
         self._shown = None
+
+
+def _renumbered(shelved: Shelved, new_of: Renumbering) -> Block:
+    """Return a block of what is live, with new dense ids.
+
+    Its conditions are copied only where much of them is gone, or some were left out before: a file
+    that they lie in stays mapped, and what is held stays in proportion to what is live.
+    """
+    block, kept = shelved.block, shelved.kept()
+    if len(kept) < len(block):
+        if block.rows is None and 2 * len(kept) >= len(block) and not shelved.is_small:
+            until = None if block.until is None else block.until[kept]
+            ids, dense = block.ids.take(kept), block.dense_ids()[kept]
+            block = replace(block, ids=ids, rows=kept, until=until, dense=dense)
+        else:
+            block = block.only(kept)
+    dense = new_of(block.dense_ids())
+    first, stop = int(dense[0]), int(dense[-1]) + 1
+    return replace(
+        block, first=first, stop=stop, dense=None if stop - first == len(dense) else dense
+    )
 
 
 def _live(shelved: Shelved, places: NDArray[np.int64]) -> NDArray[np.bool_]:

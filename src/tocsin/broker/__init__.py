@@ -11,10 +11,12 @@ One event's way::
     http/, stomp  a request or a frame → `Event`s            rights and limits are checked here
     core          events of all connections → micro-batches → matches → fan-out
     past, topics  a batch meets the matchers of its types; publications bring about transitions
+    idempotency   a publish that is repeated under its key → the receipt of the first
     fan_out       matches and transitions → outboxes and rows
     storage       what durable subscribers must get → SQLite, group commit
     sessions      bounded outboxes, one for each connection
-    durable       unacknowledged notifications → the one session that reads them
+    durable       unacknowledged notifications → the one session that reads them, once or again
+    backlogs      acknowledgements, dead letters
     webhooks      the same, pushed by HTTP requests
 
 **Batches.** A publish joins a queue. One task takes all that waits (at most `batch_events`), has it
@@ -25,7 +27,8 @@ publishers wait: an HTTP request is answered later, a STOMP connection is read n
 **Guarantees.** A subscription is transient or durable. A transient one gets a notification at most
 once, while somebody listens. A durable one gets it at least once: the event and one row for each
 durable match are on disk, synchronised, before the publisher's acknowledgement; a row goes when the
-subscriber acknowledges it. What may have been delivered before is marked `redelivered`.
+subscriber acknowledges it. What may have been delivered before is marked `redelivered`. What is
+refused, or sent too often, becomes a dead letter, which may be revived under a new number.
 Notifications of a subscription come in the order of their ids, which are event numbers that never
 come again, not even after a crash.
 

@@ -1,8 +1,9 @@
 """A Python client: `tocsin.connect(url)`, and `tocsin.connect_async(url)` for coroutines.
 
 Enters: calls. Leaves: requests to a broker, and notifications as they come. A call that the broker
-certainly did not take (nothing listens, or it says 503) is tried again for `retry_seconds`; one
-that it may have taken is not, so that nothing is published twice behind the caller's back. A stream
+certainly did not take (nothing listens, or it says 503) is tried again for `retry_seconds`. So is a
+publish whose outcome is not known: each has an idempotency key, under which the broker takes it
+once. Other calls that the broker may have taken are not tried again. A stream
 that breaks is opened again. Of a durable subscription, a notification is acknowledged when the next
 one is asked for; what comes again although it was handled is left out.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -43,7 +45,8 @@ class Notification:
     """An event that a subscription matches; or the publication that began or ceased to.
 
     `transition` is ENTER or LEAVE, or None for a plain match; `key` is the publication's. `gone` is
-    `retracted` or `expired` where that is why it ceased to match.
+    `retracted` or `expired` where that is why it ceased to match. `delivery_count` says which
+    delivery this is, where the subscription counts them (`ack_seconds`, `max_deliveries`).
     """
 
     subscription: str
@@ -56,28 +59,36 @@ class Notification:
     transition: str | None = None
     key: str | None = None
     gone: str | None = None
+    delivery_count: int | None = None
 
 
 class _Call(NamedTuple):
     method: str
     path: str
     body: object = None
-    query: Mapping[str, str] | None = None
+    query: Mapping[str, str | list[str]] | None = None
+    key: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that go with the body and the idempotency key."""
+        kind = {} if self.body is None else {"content-type": "application/json"}
+        return kind if self.key is None else {**kind, "idempotency-key": self.key}
 
 
-def _publish(events: object, terms: Mapping[str, object]) -> _Call:
+def _publish(events: object, terms: Mapping[str, object], key: str | None) -> _Call:
     several = list(events) if isinstance(events, Sequence) else [events]
     given = {name: value for name, value in terms.items() if value is not None}
     query = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in given.items()
     }
-    return _Call("POST", "/events", several, query)
+    return _Call("POST", "/events", several, query, key or secrets.token_hex(16))
 
 
 def _kept(key: str | int, type: str | None, method: str = "GET") -> _Call:
     place = f"/publications/{quote(str(key), safe='')}"
-    return _Call(method, place, None, {} if type is None else {"type": type})
+    once = secrets.token_hex(16) if method == "DELETE" else None
+    return _Call(method, place, None, {} if type is None else {"type": type}, once)
 
 
 def _check_unknown(error: RefusedError) -> None:
@@ -98,6 +109,28 @@ def _subscribe(id: str | None, where: str, options: Mapping[str, object]) -> _Ca
 def _update(id: str, where: str | None, params: Mapping[str, object] | None) -> _Call:
     change = {"where": where, "params": params}
     return _Call("PATCH", _one(id), {k: v for k, v in change.items() if v is not None})
+
+
+def _dead_page(id: str, after: int) -> _Call:
+    return _Call("GET", _one(id, "/dead"), None, {"after": str(after)})
+
+
+def _revive(id: str, letters: Sequence[int] | None) -> _Call:
+    body = None if letters is None else {"ids": list(letters)}
+    return _Call("POST", _one(id, "/revive"), body)
+
+
+def _purge(id: str, letters: Sequence[int] | None) -> _Call:
+    query = None if letters is None else {"id": [str(each) for each in letters]}
+    return _Call("DELETE", _one(id, "/dead"), None, query)
+
+
+def _refuse(
+    id: str, notifications: Sequence[int], delay: float | None, reason: str | None
+) -> _Call:
+    terms = {"delay": delay, "reason": reason}
+    named = {name: value for name, value in terms.items() if value is not None}
+    return _Call("POST", _one(id, "/nack"), {"ids": list(notifications), **named})
 
 
 def _acknowledge(id: str, notifications: list[int]) -> _Call:
@@ -129,8 +162,17 @@ class _Tries:
     """How often and how long a call or a stream is tried again."""
 
     def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._end = time.monotonic() + seconds
         self._pause = 0.05
+        self._is_in_doubt = False
+
+    def pause_in_doubt(self, error: Exception) -> float:
+        """Do as `pause` where an answer never came, for which a long time may have gone by."""
+        if not self._is_in_doubt:
+            self._is_in_doubt = True
+            self._end = time.monotonic() + self._seconds
+        return self.pause(error)
 
     def pause(self, error: Exception) -> float:
         """Return how long to wait before the next try, or give up."""
@@ -202,11 +244,12 @@ class Client:
     ) -> None:
         self._http = httpx.Client(**_options(url, token, timeout, verify))
         self._retry = retry_seconds
+        self._handling: set[tuple[str, int]] = set()
 
     def _do(self, call: _Call) -> Any:
         tries = _Tries(self._retry)
         body = None if call.body is None else json_text.write(call.body)
-        headers = {"content-type": "application/json"} if body is not None else {}
+        headers = call.headers()
         while True:
             try:
                 response = self._http.request(
@@ -218,7 +261,9 @@ class Client:
             except _LOST as error:
                 time.sleep(tries.pause(error))
             except httpx.HTTPError as error:
-                raise UnavailableError(f"the broker did not answer: {error!r}") from None
+                if call.key is None:
+                    raise UnavailableError(f"the broker did not answer: {error!r}") from None
+                time.sleep(tries.pause_in_doubt(error))
 
     def publish(
         self,
@@ -231,18 +276,23 @@ class Client:
         key_of: str | None = None,
         merge: bool = False,
         retain: float | None = None,
+        idempotency_key: str | None = None,
     ) -> Receipt:
         """Publish one event or several (all or none); durable notifications are then on disk.
 
         With `key` the event is a publication that stays until it is retracted or its time is over;
         of several, `key_of` names the attribute that has the key. `merge` changes only what is
         named. `retain` keeps an event so many seconds for subscriptions to come.
+
+        A publish that got no answer is tried again under its idempotency key, so that it is taken
+        once. An application that may itself repeat a publish, for instance after a crash, gives a
+        key of its own.
         """
         terms = {
             "type": type, "valid_until": valid_until, "ttl": ttl, "key": key, "key_of": key_of,
             "merge": merge or None, "retain": retain,
         }  # fmt: skip
-        return _to_receipt(self._do(_publish(events, terms)))
+        return _to_receipt(self._do(_publish(events, terms, idempotency_key)))
 
     def retract(self, key: str | int, *, type: str | None = None) -> bool:
         """Take a publication back; whether there was one."""
@@ -265,7 +315,8 @@ class Client:
     def subscribe(self, id: str | None, where: str, **options: object) -> str:
         """Make a subscription and return its id.
 
-        Options: `params`, `type`, `durable`, `valid_until`, `overflow`, `window`, `webhook`;
+        Options: `params`, `type`, `durable`, `valid_until`, `overflow`, `window`, `webhook`,
+        `ack_seconds`, `max_deliveries`;
         `transitions=True` (or `["ENTER"]`, `["LEAVE"]`) asks to be told when a publication begins
         or ceases to match, and of nothing else.
         """
@@ -295,6 +346,34 @@ class Client:
         """Acknowledge one notification of a durable subscription."""
         self._do(_acknowledge(id, [notification]))
 
+    def refuse(
+        self,
+        id: str,
+        notification: int,
+        *,
+        delay: float | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Refuse a notification: it becomes a dead letter, or comes again after `delay` seconds."""
+        self._handling.discard((id, notification))  # it is not acknowledged as handled
+        self._do(_refuse(id, [notification], delay, reason))
+
+    def dead_letters(self, id: str) -> Iterator[dict[str, Any]]:
+        """Yield the dead letters of a subscription, oldest first."""
+        after: int | None = 0
+        while after is not None:
+            page = self._do(_dead_page(id, after))
+            yield from page["dead"]
+            after = page.get("next")
+
+    def revive(self, id: str, letters: Sequence[int] | None = None) -> int:
+        """Have dead letters delivered again, all or those named; return how many."""
+        return int((self._do(_revive(id, letters)))["revived"])
+
+    def purge(self, id: str, letters: Sequence[int] | None = None) -> int:
+        """Remove dead letters, all or those named; return how many."""
+        return int((self._do(_purge(id, letters)))["purged"])
+
     def notifications(self, id: str) -> Iterator[Notification]:
         """Yield the notifications of a subscription for ever, across reconnections."""
         durable = self.subscription(id)["durable"]
@@ -311,7 +390,11 @@ class Client:
                         if durable and stream.again:
                             self._do(_acknowledge(id, stream.again))
                         for note in found:
+                            self._handling.add((id, note.id))
                             yield note
+                            if (id, note.id) not in self._handling:  # refused
+                                continue
+                            self._handling.discard((id, note.id))
                             stream.handle(note)
                             if durable:
                                 self.acknowledge(id, note.id)
@@ -350,11 +433,12 @@ class AsyncClient:
     ) -> None:
         self._http = httpx.AsyncClient(**_options(url, token, timeout, verify))
         self._retry = retry_seconds
+        self._handling: set[tuple[str, int]] = set()
 
     async def _do(self, call: _Call) -> Any:
         tries = _Tries(self._retry)
         body = None if call.body is None else json_text.write(call.body)
-        headers = {"content-type": "application/json"} if body is not None else {}
+        headers = call.headers()
         while True:
             try:
                 response = await self._http.request(
@@ -366,7 +450,9 @@ class AsyncClient:
             except _LOST as error:
                 await asyncio.sleep(tries.pause(error))
             except httpx.HTTPError as error:
-                raise UnavailableError(f"the broker did not answer: {error!r}") from None
+                if call.key is None:
+                    raise UnavailableError(f"the broker did not answer: {error!r}") from None
+                await asyncio.sleep(tries.pause_in_doubt(error))
 
     async def publish(
         self,
@@ -379,13 +465,14 @@ class AsyncClient:
         key_of: str | None = None,
         merge: bool = False,
         retain: float | None = None,
+        idempotency_key: str | None = None,
     ) -> Receipt:
         """Publish one event or several (all or none); as `Client.publish`."""
         terms = {
             "type": type, "valid_until": valid_until, "ttl": ttl, "key": key, "key_of": key_of,
             "merge": merge or None, "retain": retain,
         }  # fmt: skip
-        return _to_receipt(await self._do(_publish(events, terms)))
+        return _to_receipt(await self._do(_publish(events, terms, idempotency_key)))
 
     async def retract(self, key: str | int, *, type: str | None = None) -> bool:
         """Take a publication back; whether there was one."""
@@ -430,6 +517,35 @@ class AsyncClient:
         """Acknowledge one notification of a durable subscription."""
         await self._do(_acknowledge(id, [notification]))
 
+    async def refuse(
+        self,
+        id: str,
+        notification: int,
+        *,
+        delay: float | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Refuse a notification: it becomes a dead letter, or comes again after `delay` seconds."""
+        self._handling.discard((id, notification))  # it is not acknowledged as handled
+        await self._do(_refuse(id, [notification], delay, reason))
+
+    async def dead_letters(self, id: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the dead letters of a subscription, oldest first."""
+        after: int | None = 0
+        while after is not None:
+            page = await self._do(_dead_page(id, after))
+            for letter in page["dead"]:
+                yield letter
+            after = page.get("next")
+
+    async def revive(self, id: str, letters: Sequence[int] | None = None) -> int:
+        """Have dead letters delivered again, all or those named; return how many."""
+        return int((await self._do(_revive(id, letters)))["revived"])
+
+    async def purge(self, id: str, letters: Sequence[int] | None = None) -> int:
+        """Remove dead letters, all or those named; return how many."""
+        return int((await self._do(_purge(id, letters)))["purged"])
+
     async def notifications(self, id: str) -> AsyncIterator[Notification]:
         """Yield the notifications of a subscription for ever, across reconnections."""
         durable = (await self.subscription(id))["durable"]
@@ -448,7 +564,11 @@ class AsyncClient:
                         if durable and stream.again:
                             await self._do(_acknowledge(id, stream.again))
                         for note in found:
+                            self._handling.add((id, note.id))
                             yield note
+                            if (id, note.id) not in self._handling:  # refused
+                                continue
+                            self._handling.discard((id, note.id))
                             stream.handle(note)
                             if durable:
                                 await self.acknowledge(id, note.id)

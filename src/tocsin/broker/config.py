@@ -1,20 +1,36 @@
 """Settings of a broker: defaults, a TOML file, the environment, flags; later ones win.
 
-Enters: a file, `TOCSIN_…` variables, flags. Leaves: one frozen `Config`. A setting that nobody
-knows is an error: a misspelt limit must not be a missing limit.
+Enters: a file, `TOCSIN_BROKER_…` variables, flags. Leaves: one frozen `Config`. An unknown setting
+is an error: a misspelt limit must not be a missing limit.
+
+Other variables that begin with `TOCSIN_` never stop a broker. Container platforms make such names
+(`TOCSIN_PORT` for a service called tocsin, `TOCSIN_BROKER_PORT` for one called tocsin-broker), and
+other parts of Tocsin have some. Settings without the `BROKER_` are still taken, with a warning.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tocsin.errors import ArgumentError
 from tocsin.model import EventType
+
+PREFIX = "TOCSIN_BROKER_"
+_OLD_PREFIX = "TOCSIN_"
+_NOT_SETTINGS = {"TOCSIN_TOKEN", "TOCSIN_URL", "TOCSIN_CACHE"}
+_OF_PLATFORM = re.compile(
+    r"(?:^|_)(?:service_host|service_port(?:_\w+)?|port(?:_\d+_(?:tcp|udp|sctp)(?:_\w+)?)?)$"
+).search
+"""Finds the names that Kubernetes, after Docker, gives to variables about a service."""
+log = logging.getLogger("tocsin.config")
 
 
 @dataclass(frozen=True)
@@ -27,13 +43,23 @@ class Limits:
     max_headers: int = 128
     max_condition: int = 16_384
     max_conjunctions: int = 256
+    max_attributes: int = 256
     max_match_share: float = 1.0
     max_subscriptions: int = 100_000
     max_publications: int = 100_000
     max_publication_bytes: int = 256 << 20
     max_connections: int = 5_000
+    max_token_connections: int = 2_000
+    max_unauthenticated: int = 1_000
+    max_unauthenticated_per_address: int = 500
     max_transaction: int = 10_000
     max_transaction_bytes: int = 16 << 20
+    max_all_transaction_bytes: int = 256 << 20
+    max_subscription_bytes: int = 65_536
+    max_durable_bytes: int = 8 << 30
+    max_acknowledged: int = 100_000
+    max_page_bytes: int = 4 << 20
+    requests_per_second: float = 1_000.0
     events_per_second: float = 0.0
     connect_seconds: float = 10.0
     request_seconds: float = 30.0
@@ -51,6 +77,7 @@ class Config:
     auth: bool | None = None
     insecure: bool = False
     synchronous: str = "full"
+    check_seconds: float = 5.0
     batch_events: int = 2_000
     queue_events: int = 20_000
     outbox_messages: int = 20_000
@@ -58,6 +85,15 @@ class Config:
     slow_consumer: str = "drop"
     window: int = 1_000
     max_backlog: int = 100_000
+    max_backlog_bytes: int = 1 << 30
+    min_free_bytes: int = 128 << 20
+    ack_seconds: float = 0.0
+    max_deliveries: int = 0
+    max_dead: int = 10_000
+    max_dead_bytes: int = 64 << 20
+    dead_seconds: float = 30 * 86_400.0
+    idempotency_seconds: float = 600.0
+    idempotency_keys: int = 50_000
     recent_events: int = 1_000
     retain_seconds: float = 0.0
     retain_events: int = 100_000
@@ -65,12 +101,18 @@ class Config:
     heart_beat_ms: int = 10_000
     drain_seconds: float = 10.0
     webhook_allow: tuple[str, ...] = ()
+    webhook_deny: tuple[str, ...] = ()
+    webhook_slots: int = 64
+    webhook_owner_slots: int = 16
     webhook_attempts: int = 8
     webhook_seconds: float = 10.0
     webhook_back_off: float = 1.0
     name: str = ""
     links: tuple[str, ...] = ()
     link_token: str = ""
+    link_ca: str = ""
+    link_cert: str = ""
+    link_key: str = ""
     link_grade: str = "lub"
     link_bound: int = 64
     link_pieces: int = 1
@@ -80,6 +122,9 @@ class Config:
     telemetry: bool = False
     log: str = "info"
     log_json: bool = False
+    audit: bool = True
+    audit_bytes: int = 16 << 20
+    audit_files: int = 5
     limits: Limits = field(default_factory=Limits)
     types: Mapping[str, EventType] = field(default_factory=dict)
 
@@ -90,13 +135,19 @@ class Config:
             raise ArgumentError(f"synchronous is full or normal, not {self.synchronous!r}")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ArgumentError("tls_cert and tls_key go together")
-        for network in self.webhook_allow:
-            try:
-                ipaddress.ip_network(network)
-            except ValueError as error:
-                raise ArgumentError(f"webhook_allow: {error}") from None
+        for name in ("webhook_allow", "webhook_deny"):
+            for network in getattr(self, name):
+                try:
+                    ipaddress.ip_network(network)
+                except ValueError as error:
+                    raise ArgumentError(f"{name}: {error}") from None
+        for name in ("webhook_slots", "webhook_owner_slots"):
+            if not getattr(self, name):
+                raise ArgumentError(f"{name} is at least 1")
         if len(self.name) > 100 or not self.name.isprintable():
             raise ArgumentError("a broker's name is a text of at most 100 printable characters")
+        if self.link_key and not self.link_cert:
+            raise ArgumentError("link_key goes with link_cert")
         if self.is_networked and not self.http:
             raise ArgumentError("a broker with links needs an HTTP listener")
         for listener in (self.http, self.stomp):
@@ -120,8 +171,20 @@ class Config:
         return all(is_loopback(host) for host in hosts)
 
     def check_safety(self) -> None:
-        """Refuse to listen to the world without tokens or without TLS, unless told to."""
-        if self.is_local or self.insecure:
+        """Refuse to send tokens over the network, or to take events from it, without TLS.
+
+        Nor may anybody beyond this machine come without a token. `insecure` allows all of it.
+        """
+        if self.insecure:
+            return
+        for link in self.links if self.link_token else ():
+            url = urlsplit(link.partition("=")[2] if "=" in link.partition("/")[0] else link)
+            if url.scheme in ("http", "ws") and not is_loopback(url.hostname or ""):
+                raise ArgumentError(
+                    "link_token would cross the network in the clear: "
+                    f"link to https://{url.netloc} (or say insecure)"
+                )
+        if self.is_local:
             return
         if not self.needs_tokens:
             raise ArgumentError("auth = false is for loopback only (or say insecure)")
@@ -151,27 +214,75 @@ def is_loopback(host: str) -> bool:
 
 
 def load_config(
-    path: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]
+    path: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, object],
+    warn: Callable[[str], object] = log.warning,
 ) -> Config:
-    """Return the settings of a file, changed by the environment and by flags that are not None."""
+    """Return the settings of a file, changed by the environment and by flags that are not None.
+
+    `warn` gets a text for each variable of the environment that looks like a setting and is not
+    taken, or is taken under its old name.
+    """
     settings: dict[str, Any] = {}
     if path is not None:
         settings = _read_file(path)
     types = _to_types(settings.pop("types", {}))
     limits = _fill(Limits(), settings.pop("limits", {}), "limits.")
     config = _fill(Config(types=types), settings, "")
-    from_environment = {
-        name[7:].lower(): value for name, value in environment.items() if name[:7] == "TOCSIN_"
-    }
-    inner = {k[7:]: v for k, v in from_environment.items() if k.startswith("limits_")}
-    outer = {k: v for k, v in from_environment.items() if not k.startswith("limits_")}
-    outer.pop("token", None)  # the clients' variables
-    outer.pop("url", None)
+    named = _from_environment(environment, warn)
+    inner = {k[7:]: v for k, v in named.items() if k.startswith("limits_")}
+    outer = {k: v for k, v in named.items() if not k.startswith("limits_")}
     limits = _fill(limits, inner, "limits.")
     config = _fill(config, outer, "")
     config = _fill(config, {k: v for k, v in flags.items() if v is not None}, "")
     whole: Config = replace(config, limits=limits)
     return whole
+
+
+def _from_environment(
+    environment: Mapping[str, str], warn: Callable[[str], object]
+) -> dict[str, str]:
+    """Return the settings in the environment; those with the whole prefix come last and win."""
+    old: dict[str, str] = {}
+    new: dict[str, str] = {}
+    known = {each.name for each in fields(Config)} - {"limits", "types"}
+    known |= {f"limits_{each.name}" for each in fields(Limits)}
+    for variable, value in environment.items():
+        if variable.startswith(PREFIX):
+            name = variable[len(PREFIX) :].lower()
+            if name in known or not _OF_PLATFORM(name):
+                new[name] = value
+        elif variable.startswith(_OLD_PREFIX) and variable not in _NOT_SETTINGS:
+            name = variable[len(_OLD_PREFIX) :].lower()
+            if name in known:
+                old[name] = value
+            elif not _OF_PLATFORM(name):
+                warn(f"{variable} is no setting of a broker; those begin with {PREFIX}")
+    return {**_take_old(old, new, warn), **new}
+
+
+def _take_old(
+    old: Mapping[str, str], new: Mapping[str, str], warn: Callable[[str], object]
+) -> dict[str, str]:
+    """Return settings under their old names, but for values that are another program's."""
+    taken = {}
+    for name, value in old.items():
+        variable, instead = _OLD_PREFIX + name.upper(), PREFIX + name.upper()
+        if name in new:
+            continue
+        try:
+            if name.startswith("limits_"):
+                _fill(Limits(), {name[7:]: value}, "limits.")
+            else:
+                _fill(Config(), {name: value}, "")
+        except ArgumentError as error:
+            if "go together" not in str(error):  # tls_cert needs tls_key, which may come too
+                warn(f"{variable} is not taken as a setting: {error}")
+                continue
+        warn(f"{variable} is the old name of a setting: call it {instead}")
+        taken[name] = value
+    return taken
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -5,6 +5,12 @@ never more than a window of them unacknowledged. While the session keeps up, not
 memory as they are committed; when it does not, they are left on disk and read from there, page by
 page, until it has caught up.
 
+With `ack_seconds`, a notification that is not acknowledged in that time is sent again on the open
+connection; with `max_deliveries`, one that was sent so often becomes a dead letter instead. Where a
+subscription has either, deliveries are counted on disk, so that the count survives reconnections
+and restarts; where it has neither, a delivery writes nothing. A reader may also put a notification
+off: it stays in flight, takes its place in the window, and is sent again when it is due.
+
 A second session that asks for the same subscription takes it over: whoever reconnects need not wait
 until the broker has noticed that the old connection is dead.
 """
@@ -12,6 +18,7 @@ until the broker has noticed that the old connection is dead.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +31,26 @@ if TYPE_CHECKING:
     from tocsin.broker.core import Broker
 
 _PAGE = 256
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_FINEST = 0.02  # how close two looks at what is overdue may be, in seconds
+_NEVER = float("inf")
+log = logging.getLogger("tocsin.broker")
+
+
+class Flight:
+    """A notification that was sent and is not acknowledged, where its deliveries are counted.
+
+    `deliveries` are those since it was made or revived, `earlier` those before; `deadline` is when
+    it is sent again, by the loop's clock.
+    """
+
+    __slots__ = ("deadline", "deliveries", "earlier", "is_put_off")
+
+    def __init__(self, deliveries: int, earlier: int, deadline: float, is_put_off: bool = False):
+        self.deliveries = deliveries
+        self.earlier = earlier
+        self.deadline = deadline
+        self.is_put_off = is_put_off
 
 
 class Consumer:
@@ -45,13 +72,23 @@ class Consumer:
         self.on_replaced = on_replaced
         self.window = max(1, window)
         self.auto = auto
-        self.in_flight: dict[int, None] = {}
+        self.in_flight: dict[int, Flight | None] = {}
         self._taken: list[int] = []
         self._cursor = 0
         self._is_live = False
-        self._is_rewound = False
-        self._done: set[int] = set()
         self._pump: asyncio.Task[None] | None = None
+        self._ack_seconds = 0.0
+        self._max_deliveries = 0
+        self._is_counted = False
+        self._uncounted: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._resending: asyncio.Task[None] | None = None
+        self.configure()
+
+    def configure(self) -> None:
+        """Take over the subscription's terms of redelivery, at first and when they change."""
+        self._ack_seconds, self._max_deliveries = self.broker.redelivery(self.subscription)
+        self._is_counted = bool(self._ack_seconds or self._max_deliveries)
 
     def attach(self) -> None:
         """Take the subscription over and begin with the oldest that is not acknowledged."""
@@ -66,8 +103,12 @@ class Consumer:
         """Stop; what is not acknowledged waits for the next session."""
         if self.subscription.consumer is self:
             self.subscription.consumer = None
-        if self._pump is not None:
-            self._pump.cancel()
+        for task in (self._pump, self._resending):
+            if task is not None:
+                task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._store_counts()
 
     @property
     def _may_send(self) -> bool:
@@ -82,6 +123,11 @@ class Consumer:
         else:
             self._is_live = False
 
+    def look(self) -> None:
+        """Read from disk what was put there without being offered, as revived dead letters are."""
+        self._is_live = False
+        self.resume()
+
     def resume(self) -> None:
         """Go on reading from disk where there is room; called after acknowledgements and writes."""
         idle = self._pump is None or self._pump.done()
@@ -89,104 +135,236 @@ class Consumer:
             self._pump = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
+        """Send pages until the session has caught up; try again where the disk cannot be read."""
+        pause = _FIRST_PAUSE
+        while self._may_send and self.subscription.consumer is self:
+            try:
+                if await self._read_page():
+                    return
+                pause = _FIRST_PAUSE
+            except Exception as error:  # whatever it is: the connection is open, and waits
+                self._failed(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _read_page(self) -> bool:
+        """Send a page; whether that is all there is."""
         found = self.subscription
-        while self._may_send and found.consumer is self:
-            most = min(_PAGE, self.window - len(self.in_flight))
-            last = found.last_seq
-            if self._is_rewound:  # what was acknowledged before that is on disk then
-                self._is_rewound = False
-                await self.broker.storage.submit(schema.acknowledge, found.no, [])
-            rows = await self.broker.storage.read(schema.page, found.no, self._cursor, most)
-            if found.consumer is not self:
-                return
-            if self._is_rewound:  # what was read is of the place before
-                continue
-            self._send_page(rows)
-            if not rows and found.last_seq == last:
-                self._is_live = True
-                self._done.clear()
-                return
+        most = min(_PAGE, self.window - len(self.in_flight))
+        last = found.last_seq
+        if self._is_counted and not self._cursor:  # what the session before counted is on disk then
+            await self.broker.storage.submit(schema.acknowledge, found.no, [])
+        rows = await self.broker.storage.read(schema.page, found.no, self._cursor, most)
+        if found.consumer is not self:
+            return True
+        self._send_page(rows)
+        if rows or found.last_seq != last:
+            return False
+        self._is_live = True
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        self.broker.metrics.read_failures += 1
+        log.error("the backlog of %r cannot be read: %r", self.subscription.id, error)
 
     def _send_page(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Send what was read, but for what is in flight, done or over."""
-        found, now = self.subscription, time.time_ns() // 1000
-        for *row, kind in rows:
+        """Send what was read, but for what is in flight, over, put off, or sent too often."""
+        now = time.time_ns() // 1000
+        for *row, kind, deliveries, earlier, due in rows:
             event = Event.restored(*row)
-            is_over = event.valid_until is not None and event.valid_until <= now
-            if event.seq in self.in_flight or event.seq in self._done:
+            if event.seq in self.in_flight:
                 self._cursor = event.seq
-            elif is_over and not kind:  # that a match began or ended is told all the same
-                self._cursor = event.seq
-                self.broker.acknowledge(found, [event.seq])
-            else:
-                self._send(event, kind)
+            elif not self._is_over(event, kind, deliveries, now):
+                if due > now:
+                    self._cursor = event.seq
+                    self._wait_until_due(event.seq, deliveries, earlier, (due - now) / 1e6)
+                else:
+                    self._send(event, kind, deliveries, earlier)
         self.broker.flush()
 
-    def _send(self, event: Event, kind: int) -> None:
-        found = self.subscription
-        again = event.seq <= found.high_sent
-        found.high_sent = max(found.high_sent, event.seq)
-        self._cursor = event.seq
-        message = self.session.render(found, event, kind, again, found.missed)
+    def _is_over(self, event: Event, kind: int, deliveries: int, now: int) -> bool:
+        """Whether a notification is not sent any more; it is acknowledged or buried then."""
+        if event.valid_until is not None and event.valid_until <= now and not kind:
+            # A transition is sent all the same.
+            self.broker.acknowledge(self.subscription, [event.seq])
+        elif self._max_deliveries and deliveries >= self._max_deliveries:
+            self._bury_spent(event.seq, deliveries)
+        else:
+            return False
+        self._cursor = max(self._cursor, event.seq)
+        return True
+
+    def _bury_spent(self, seq: int, deliveries: int) -> None:
+        reason = f"not acknowledged after {deliveries} deliveries"
+        self.broker.bury(self.subscription, seq, reason)
+
+    def _send(self, event: Event, kind: int, deliveries: int = 0, earlier: int = 0) -> None:
+        found, seq = self.subscription, event.seq
+        again = seq <= found.high_sent or deliveries + earlier > 0
+        found.high_sent = max(found.high_sent, seq)
+        self._cursor = max(self._cursor, seq)
+        if self._is_counted or deliveries:  # or it was put off
+            count = earlier + deliveries + 1
+            message = self.session.render(found, event, kind, again, found.missed, count)
+            self._count(seq, deliveries + 1, earlier)
+        else:
+            message = self.session.render(found, event, kind, again, found.missed)
+            self.in_flight[seq] = None
         self.session.outbox.put(message, False)
-        self.in_flight[event.seq] = None
         self.broker.metrics.notifications += 1
         self.broker.metrics.redelivered += again
         self.broker.touch(self.session)
 
-    def _forget(self, seqs: Sequence[int]) -> None:
+    # Counting, and sending again.
+
+    def _count(self, seq: int, deliveries: int, earlier: int) -> None:
+        """Take note of a delivery, in memory now and on disk with others of this round."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._ack_seconds if self._ack_seconds else _NEVER
+        self.in_flight[seq] = Flight(
+            deliveries, earlier, deadline
+        )  # keeps its place, if it has one
+        if not self._uncounted:
+            loop.call_soon(self._store_counts)
+        self._uncounted.append(seq)
+        if self._ack_seconds:
+            self._remind(deadline)
+
+    def _store_counts(self) -> None:
+        seqs, self._uncounted = self._uncounted, []
+        if seqs:
+            self.broker.storage.forget(schema.count_deliveries, self.subscription.no, seqs)
+
+    def _wait_until_due(self, seq: int, deliveries: int, earlier: int, seconds: float) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        self.in_flight[seq] = Flight(deliveries, earlier, deadline, is_put_off=True)
+        self._remind(deadline)
+
+    def _remind(self, deadline: float) -> None:
+        """Look at what is overdue at a time, or before."""
+        timer = self._timer
+        if timer is not None and timer.when() <= deadline:
+            return
+        if timer is not None:
+            timer.cancel()
+        loop = asyncio.get_running_loop()
+        at = max(deadline, loop.time() + _FINEST)
+        self._timer = loop.call_at(at, self._look_overdue)
+
+    def _look_overdue(self) -> None:
+        """Send again what is overdue, unless the session has yet to write what it got."""
+        self._timer = None
+        if self.subscription.consumer is not self:
+            return
+        now = asyncio.get_running_loop().time()
+        is_behind = len(self.session.outbox) > 0
+        overdue: list[int] = []
+        next_deadline = _NEVER
+        for seq, flight in self.in_flight.items():
+            if flight is None or flight.deadline == _NEVER:
+                continue
+            if flight.deadline > now or (is_behind and not flight.is_put_off):
+                next_deadline = min(next_deadline, max(flight.deadline, now + 1.0 * is_behind))
+            elif len(overdue) < _PAGE:
+                overdue.append(seq)
+            else:
+                next_deadline = now
+        if overdue and (self._resending is None or self._resending.done()):
+            self._resending = asyncio.create_task(self._resend(overdue))
+        elif overdue:
+            next_deadline = min(next_deadline, now + 0.1)
+        if next_deadline < _NEVER:
+            self._remind(next_deadline)
+
+    async def _resend(self, seqs: Sequence[int]) -> None:
+        """Send notifications again, or bury what was sent often enough."""
+        found = self.subscription
+        try:
+            rows = await self.broker.storage.read(schema.chosen, found.no, seqs)
+        except Exception as error:
+            self._failed(error)
+            self._remind(asyncio.get_running_loop().time() + 1.0)
+            return
+        if found.consumer is not self:
+            return
+        now, left = time.time_ns() // 1000, set(seqs)
+        for *row, kind, _, _, _ in rows:
+            event = Event.restored(*row)
+            left.discard(event.seq)
+            flight = self.in_flight.get(event.seq)
+            if flight is None:  # acknowledged meanwhile
+                continue
+            if self._is_over(event, kind, flight.deliveries, now):
+                del self.in_flight[event.seq]
+            else:
+                self._send(event, kind, flight.deliveries, flight.earlier)
+        self.forget(left)  # what is on disk no more
+        self.broker.flush()
+
+    def put_off(self, seqs: Sequence[int], seconds: float) -> None:
+        """Have notifications in flight sent again later; bury what was sent often enough."""
         for seq in seqs:
-            del self.in_flight[seq]
-            if seq > self._cursor:  # rewound: it may be read before the disk has forgotten it
-                self._done.add(seq)
+            if seq not in self.in_flight:
+                continue
+            flight = self.in_flight[seq] or Flight(1, 0, _NEVER)
+            if self._max_deliveries and flight.deliveries >= self._max_deliveries:
+                del self.in_flight[seq]
+                self._bury_spent(seq, flight.deliveries)
+            else:
+                self._wait_until_due(seq, flight.deliveries, flight.earlier, seconds)
+        self.resume()
+
+    # What the subscriber is done with.
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Forget what was acknowledged without this session, as far as it is in flight."""
-        self._forget([seq for seq in seqs if seq in self.in_flight])
+        for seq in seqs:
+            self.in_flight.pop(seq, None)
         self.resume()
 
-    def acknowledge(self, seq: int) -> bool:
-        """Acknowledge one notification; whether it was in flight."""
-        if seq not in self.in_flight:
-            return False
-        self._forget([seq])
-        self.broker.acknowledge(self.subscription, [seq])
-        self.resume()
-        return True
+    def forget_upto(self, seq: int) -> None:
+        """Forget what was acknowledged up to a number, but for what was put off."""
+        self.forget([each for each in self.in_flight if each <= seq and not self._is_put_off(each)])
+
+    def _is_put_off(self, seq: int) -> bool:
+        flight = self.in_flight[seq]
+        return flight is not None and flight.is_put_off
+
+    def covered(self, seq: int, upto: bool) -> list[int]:
+        """Return what an acknowledgement of a notification covers, of what is in flight.
+
+        With `upto` that is all that was sent before, too, but for what was put off. Where it is not
+        in flight, its number says how far.
+        """
+        if not upto:
+            return [seq] if seq in self.in_flight else []
+        sent = list(self.in_flight)  # in the order in which they were sent first
+        if seq in self.in_flight:
+            sent = sent[: sent.index(seq) + 1]
+        else:
+            sent = [each for each in sent if each <= seq]
+        return [each for each in sent if each == seq or not self._is_put_off(each)]
+
+    def acknowledge(self, seqs: Sequence[int]) -> asyncio.Future[int]:
+        """Acknowledge notifications in flight; the future is done when that is on disk."""
+        future = self.broker.acknowledge(self.subscription, seqs)
+        self.forget(seqs)
+        return future
 
     def acknowledge_upto(self, seq: int) -> list[int]:
-        """Acknowledge one in flight and all that were sent before it; return which they were.
-
-        Where it is not in flight, its number says how far.
-        """
-        gone = list(self.in_flight)  # in the order in which they were sent
-        if seq in self.in_flight:
-            gone = gone[: gone.index(seq) + 1]
-        else:
-            gone = [each for each in gone if each <= seq]
-        self._forget(gone)
+        """Acknowledge one in flight and all that were sent before it; return which they were."""
+        gone = self.covered(seq, upto=True)
         if gone:
-            self.broker.acknowledge(self.subscription, gone)
-            self.resume()
+            self.acknowledge(gone)
         return gone
 
-    def bury(self, seq: int, reason: str) -> bool:
+    def bury(self, seq: int, reason: str) -> asyncio.Future[tuple[int, int]] | None:
         """Refuse one notification for good: it becomes a dead letter."""
         if seq not in self.in_flight:
-            return False
-        self._forget([seq])
-        self.broker.bury(self.subscription, seq, reason)
-        self.resume()
-        return True
-
-    def rewind(self) -> None:
-        """Begin again with the oldest, as after dead letters were revived.
-
-        What is in flight is not sent again; a page that is being read is read anew.
-        """
-        self._cursor, self._is_live, self._is_rewound = 0, False, True
-        self._done.clear()
-        self.resume()
+            return None
+        future = self.broker.bury(self.subscription, seq, reason)
+        self.forget([seq])
+        return future
 
     def taken(self) -> None:
         """The session has taken its outbox, just now, and begins to write what was in it."""
@@ -194,9 +372,9 @@ class Consumer:
 
     def written(self) -> None:
         """The session has written what it took; where nobody acknowledges, that is it."""
-        gone = [seq for seq in self._taken if seq in self.in_flight]
+        gone = [seq for seq in self._taken if seq in self.in_flight and not self._is_put_off(seq)]
         self._taken = []
-        self._forget(gone)
         if gone:
-            self.broker.acknowledge(self.subscription, gone)
-        self.resume()
+            self.acknowledge(gone)
+        else:
+            self.resume()

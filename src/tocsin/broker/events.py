@@ -16,6 +16,7 @@ from typing import Any
 
 from tocsin.broker.protocol import json_text
 from tocsin.broker.protocol.cloudevents import CloudEvent, is_json
+from tocsin.broker.protocol.text import has_controls
 from tocsin.encode.events import check_event, lookup
 from tocsin.errors import EventError
 from tocsin.model import EventType, Kind, from_microseconds, is_unicode
@@ -23,6 +24,14 @@ from tocsin.model import EventType, Kind, from_microseconds, is_unicode
 JSON = "application/json"
 _NUMBER = re.compile(r"[+-]?(\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?)", re.ASCII).fullmatch
 MAX_TYPE = 200
+OWN_HEADERS = frozenset(
+    "destination content-type content-length receipt transaction valid-until message-id "
+    "subscription ack redelivered delivery-count missed key ttl merge retract retain transition "
+    "gone".split()
+)
+"""Headers of STOMP frames that are no attributes of an event."""
+UNADDRESSABLE = (".", "..")
+"""Keys and ids that would be taken for steps of a path, percent-encoded or not."""
 
 
 class Event:
@@ -118,7 +127,7 @@ class Publication(Event):
     that are told of transitions.
     """
 
-    __slots__ = ("gone", "is_past", "key", "merges", "moves")
+    __slots__ = ("_patch", "gone", "is_past", "key", "merges", "moves")
 
     def __init__(self, source: Event, key: str, *, merges: bool = False, gone: str | None = None):
         super().__init__(
@@ -138,6 +147,16 @@ class Publication(Event):
         self.gone = gone
         self.is_past = False
         self.moves: Sequence[tuple[int, int]] = ()
+        self._patch: tuple[Any, ...] | None = None
+
+    def begin_merge(self) -> None:
+        """Say only what was published, as at the first time: a batch that fails is run again."""
+        if self._patch is None:
+            self._patch = (
+                self.text, self.headers, self.body, self.content_type, self.valid_until
+            )  # fmt: skip
+        else:
+            self.text, self.headers, self.body, self.content_type, self.valid_until = self._patch
 
     @property
     def place(self) -> tuple[str | None, str]:
@@ -321,11 +340,15 @@ def from_stomp(
         if isinstance(found, dict):
             fields = found
             if not headers:
+                if content_type:
+                    _check_headers({}, content_type)
                 event = from_json(found, type, event_type, raw=body, valid_until=valid_until)
                 event.content_type = content_type or JSON
                 return event
     attributes: dict[str, Any] = {}
     numbers: dict[str, int | float] = {}
+    if headers or content_type:
+        _check_headers(headers, content_type)
     for name, value in headers.items():
         if name in fields:
             continue
@@ -355,6 +378,15 @@ def from_stomp(
         numbers=numbers or None,
         valid_until=valid_until,
     )
+
+
+def _check_headers(headers: Mapping[str, str], content_type: str) -> None:
+    """Refuse what other protocols could not carry in their headers."""
+    for name, value in headers.items():
+        if has_controls(name) or has_controls(value):
+            raise EventError("a header has no control characters or line breaks", attribute=name)
+    if has_controls(content_type):
+        raise EventError("a content type has no control characters or line breaks")
 
 
 def numbers_of(headers: Mapping[str, Any], event_type: EventType | None) -> dict[str, Any] | None:

@@ -16,8 +16,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tocsin.broker.events import JSON, Event, Publication, to_declared, to_end, to_seconds
+from tocsin.broker.events import (
+    JSON,
+    UNADDRESSABLE,
+    Event,
+    Publication,
+    to_declared,
+    to_end,
+    to_seconds,
+)
 from tocsin.broker.protocol import json_text
+from tocsin.broker.protocol.text import has_controls
 from tocsin.encode.events import lookup
 from tocsin.errors import ArgumentError, EventError, LimitError
 from tocsin.model import EventType, is_unicode
@@ -34,6 +43,10 @@ def check_key(key: object, row: int | None = None) -> str:
         return str(key)
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not is_unicode(key):
         raise EventError(f"a key is a text of 1 to {MAX_KEY} characters, or an integer", row=row)
+    if has_controls(key):
+        raise EventError("a key has no control characters or line breaks", row=row)
+    if key in UNADDRESSABLE:
+        raise EventError(f"a key is not {key!r}, which no path can name", row=row)
     return key
 
 
@@ -80,6 +93,9 @@ def to_flag(value: object, name: str) -> bool:
 def to_terms(asked: Mapping[str, Any]) -> Terms | None:
     """Return the terms that the parameters of a request name; None where there are none."""
     given = {name: asked[name] for name in _TERMS if asked.get(name) not in (None, "")}
+    for name in ("key", "key_of"):
+        if asked.get(name) == "":
+            raise EventError(f"{name} is empty: leave it out for an event without a key")
     if not given:
         return None
     now = time.time_ns() // 1000

@@ -27,6 +27,9 @@ _COUNTERS = {
     "webhook_sent": "Webhook requests answered with success.",
     "webhook_failed": "Webhook requests that failed.",
     "dead": "Notifications moved to dead letters.",
+    "dead_dropped": "Dead letters that were too many or too old.",
+    "read_failures": "Reads of backlogs that failed and were tried again.",
+    "replayed": "Publishes that were repeated with an idempotency key.",
 }
 
 
@@ -60,14 +63,24 @@ class Metrics:
         self.transitions = 0
         self.acknowledged = self.dropped = self.overflowed = self.refused = 0
         self.batches = self.webhook_sent = self.webhook_failed = self.dead = 0
+        self.dead_dropped = self.read_failures = self.replayed = 0
         self.to_notify = Histogram()
         self.to_acknowledge = Histogram()
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self.families: dict[str, tuple[str, str, dict[str, int]]] = {}
+
+    def family(self, name: str, text: str, label: str) -> dict[str, int]:
+        """Return the counters of a name, one for each value of a label; made where there are none.
+
+        Values of labels are ours, never a client's: each one lives as long as the broker.
+        """
+        return self.families.setdefault(name, (text, label, {}))[2]
 
     def snapshot(self) -> dict[str, Any]:
         """Return all figures; rates are differences of two snapshots."""
         figures: dict[str, Any] = {name: getattr(self, name) for name in _COUNTERS}
         figures |= {name: ask() for name, (_, ask) in self.gauges.items()}
+        figures |= {name: dict(counts) for name, (_, _, counts) in self.families.items()}
         figures |= {
             "at": time.time(),
             "started": self.started,
@@ -84,6 +97,12 @@ class Metrics:
             full = f"tocsin_{name}_total"
             lines += [f"# HELP {full} {text}", f"# TYPE {full} counter"]
             lines.append(f"{full} {getattr(self, name)}")
+        for name, (text, label, counts) in self.families.items():
+            full = f"tocsin_{name}_total"
+            lines += [f"# HELP {full} {text}", f"# TYPE {full} counter"]
+            for value, n in counts.items():
+                shown = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+                lines.append(f'{full}{{{label}="{shown}"}} {n}')
         for name, (text, ask) in self.gauges.items():
             full = f"tocsin_{name}"
             lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge", f"{full} {ask()}"]

@@ -1,8 +1,10 @@
 """The bounded outbox of a connection.
 
 Enters: messages. Leaves: all that waits, when the connection can take it. `put` drops the oldest
-that may be dropped when the bound is passed, and counts it; durable notifications and answers are
-never dropped, but durable ones are only put where there is room.
+that may be dropped when the bound is passed, and counts it. Durable notifications and answers are
+never dropped: durable ones are only put where there is room, and whoever reads requests stops
+reading while `is_full_of_answers`. So the outbox holds at most its bound of notifications, its
+bound of answers, and one message more of each.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ class Outbox:
         self.max_bytes = max_bytes
         self.n_bytes = 0
         self.n_dropped = 0
+        self._n_answers = self._n_answer_bytes = 0
         self._items: deque[bytes] = deque()
         self._n_gone = 0  # how many have left the front of the items
         self._fixed: deque[int] = deque()  # where messages are that are never dropped
@@ -29,7 +32,18 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether a durable notification may be put."""
-        return len(self._items) < self.max_messages and self.n_bytes < self.max_bytes
+        return len(self) < self.max_messages and self.n_bytes < self.max_bytes
+
+    @property
+    def is_full_of_answers(self) -> bool:
+        """Whether no more requests should be read until the client takes its answers."""
+        return self._n_answers >= self.max_messages or self._n_answer_bytes >= self.max_bytes
+
+    def answer(self, message: bytes) -> None:
+        """Add an answer, a receipt or an error, which is never dropped."""
+        self._n_answers += 1
+        self._n_answer_bytes += len(message)
+        self.put(message, False)
 
     def put(self, message: bytes, droppable: bool) -> int:
         """Add a message; return how many others were dropped for it."""
@@ -63,6 +77,7 @@ class Outbox:
         messages = [*self._kept, *self._items] if self._kept else list(self._items)
         self._items.clear()
         self._n_gone = self.n_bytes = 0
+        self._n_answers = self._n_answer_bytes = 0
         if self._fixed or self._kept:
             self._fixed.clear()
             self._kept = []

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tocsin.broker import keyed
@@ -27,11 +29,13 @@ from tocsin.broker.schema import PublicationRow
 from tocsin.broker.subscription import Wanted
 from tocsin.broker.topics import Topics
 from tocsin.errors import LimitError, TocsinError
+from tocsin.loading import PreparedCondition
 
 Place = tuple[str | None, str]
 Found = list[int] | TocsinError
 Group = Sequence[Event]
 _CHUNK = 4_096
+log = logging.getLogger("tocsin.broker")
 _MORE_ENDS = 1_000
 
 
@@ -131,6 +135,7 @@ class Past:
         if self.n_bytes > limits.max_publication_bytes:
             raise LimitError("the publications are too large", "max_publication_bytes")
         if event.merges:
+            event.begin_merge()
             event_type = self._topics.event_type(event.type)
             keyed.merge(event, before, event_type, limits.max_body)
         staged[place] = event
@@ -187,6 +192,11 @@ class Past:
         return ended
 
     @property
+    def n_ends(self) -> int:
+        """How many publications may end with the next batch, at most."""
+        return len(self.by_place)
+
+    @property
     def next_end(self) -> int | None:
         """When the next publication ends, at the earliest."""
         first = self._ends[:1]  # in one step: another thread may take it away
@@ -208,14 +218,21 @@ class Past:
         """Whether a subscription must have its place among the publishes."""
         return bool(wanted.wants) or self.is_retaining
 
-    def find(self, asked: Sequence[tuple[int, Wanted]]) -> list[tuple[int, Event]]:
-        """Return numbers of subscriptions, and what there is for each: in the order of events."""
+    def find(
+        self,
+        asked: Sequence[tuple[int, Wanted]],
+        prepared: Mapping[int, PreparedCondition] = MappingProxyType({}),
+    ) -> list[tuple[int, Event]]:
+        """Return numbers of subscriptions, and what there is for each: in the order of events.
+
+        Conditions that are prepared, by number, are not brought into normal form again.
+        """
         found: list[tuple[int, Event]] = []
         for is_watching in (False, True):
             chosen = [(no, each) for no, each in asked if bool(each.wants) is is_watching]
             for type in {each.type for _, each in chosen}:
                 of_type = [(no, each) for no, each in chosen if each.type == type]
-                found += self._find(type, of_type, self._candidates(is_watching, type))
+                found += self._find(type, of_type, self._candidates(is_watching, type), prepared)
         return found
 
     def _candidates(self, is_watching: bool, type: str | None) -> list[Event]:
@@ -230,14 +247,17 @@ class Past:
         ]
 
     def _find(
-        self, type: str | None, asked: Sequence[tuple[int, Wanted]], events: Sequence[Event]
+        self,
+        type: str | None,
+        asked: Sequence[tuple[int, Wanted]],
+        events: Sequence[Event],
+        prepared: Mapping[int, PreparedCondition],
     ) -> Iterator[tuple[int, Event]]:
         if not events:
             return
         trial = self._topics.trial(type)
         for no, wanted in asked:
-            trial.matcher.subscribe(no, wanted.where, wanted.params or None)
-            trial.compared.learn(wanted.where, wanted.params)
+            trial.subscribe(no, wanted.where, wanted.params, prepared=prepared.get(no))
         for first in range(0, len(events), _CHUNK):
             chunk = events[first : first + _CHUNK]
             for event, nos in zip(chunk, trial.match_each(chunk), strict=True):
@@ -283,17 +303,29 @@ class Past:
                 row.seq, type, row.text, row.extra, row.valid_until, row.published
             )
             assert isinstance(event, Publication)
-            event.attributes = keyed.attributes_of(event, self._topics.event_type(type))
+            event.attributes = self._attributes(event)
             self._put(event.place, event)
         for *kept, until in retained:
             event = Event.restored(*kept)
             event_type = self._topics.event_type(event.type)
-            event.attributes = keyed.attributes_of(event, event_type)
+            event.attributes = self._attributes(event)
             event.numbers = numbers_of(event.headers or {}, event_type)
             event.retain_until = until
             self.retained.append(event)
             self.n_retained_bytes += len(event.text)
             self.is_retaining = True
+
+    def _attributes(self, event: Event) -> dict[str, Any]:
+        """Return what conditions see of a stored event.
+
+        One that contradicts a type that was declared since is kept, and matches no condition.
+        """
+        try:
+            return keyed.attributes_of(event, self._topics.event_type(event.type))
+        except TocsinError as error:
+            name = f"publication {event.key!r}" if event.key is not None else f"event {event.seq}"
+            log.error("%s of type %r matches nothing: %s", name, event.type, error)
+            return keyed.attributes_of(event, None)
 
 
 def _become(event: Publication, before: Publication) -> None:

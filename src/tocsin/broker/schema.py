@@ -2,8 +2,10 @@
 
 Enters: a connection and rows. Leaves: changes within the caller's transaction. An event is stored
 once; `refs` counts what needs it (notifications, dead letters, being retained), and the last one
-takes it away. A notification has a kind: 0 for a match, 1 for ENTER, -1 for LEAVE. A publication is
-stored under its type (empty where it has none) and key, apart from the events.
+takes it away. A notification has a kind: 0 for a match, 1 for ENTER, -1 for LEAVE. Where its
+subscription counts deliveries, `deliveries` has those since it was made or revived, `earlier` those
+before that; `due` is when one comes again that its reader has put off (0: it was not put off). A
+publication is stored under its type (empty where it has none) and key, apart from the events.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tocsin.errors import StoreError
 
-VERSION = 2
+VERSION = 3
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -76,11 +78,36 @@ CREATE TABLE publications (
 );
 CREATE TABLE retained (seq INTEGER PRIMARY KEY, until INTEGER NOT NULL);
 """
+_DELIVERIES = """
+ALTER TABLE notifications ADD COLUMN deliveries INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE notifications ADD COLUMN earlier INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE notifications ADD COLUMN due INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE dead ADD COLUMN deliveries INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE dead ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX dead_by_time ON dead (at);
+CREATE TABLE idempotency (
+  owner TEXT NOT NULL,
+  key TEXT NOT NULL,
+  digest BLOB NOT NULL,
+  first INTEGER NOT NULL,
+  last INTEGER NOT NULL,
+  matches INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (owner, key)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_by_time ON idempotency (at);
+"""
+_DEAD_BYTES = """
+UPDATE dead SET bytes = (
+  SELECT length(text) + coalesce(length(extra), 0) FROM events e WHERE e.seq = dead.seq
+) WHERE seq IN (SELECT seq FROM events);
+"""
 _UPGRADES = {
     1: f"""
 ALTER TABLE notifications ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE dead ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
-{_PAST}"""
+{_PAST}""",
+    2: _DELIVERIES + _DEAD_BYTES,
 }
 """What makes the next format of one."""
 
@@ -129,6 +156,26 @@ Note = tuple[int, int, int]
 """A notification: the number of its subscription, that of its event, its kind."""
 
 
+class Letter(NamedTuple):
+    """A notification that becomes a dead letter: its number, why, and how often it was sent."""
+
+    seq: int
+    reason: str
+    deliveries: int = 0
+
+
+class KeyRow(NamedTuple):
+    """An idempotency key as it is stored: whose, of what content, with the answer it got."""
+
+    owner: str
+    key: str
+    digest: bytes
+    first: int
+    last: int
+    matches: int
+    at: int
+
+
 class Kept(NamedTuple):
     """What becomes of publications, and which events are retained until when."""
 
@@ -137,13 +184,24 @@ class Kept(NamedTuple):
     retained: Sequence[tuple[int, int]] = ()
 
 
-def prepare(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables where there are none, change old ones; refuse a newer format."""
+def is_current(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether a database has the format of this version; refuse a newer one."""
+    return check_version(connection, path) == VERSION
+
+
+def check_version(connection: sqlite3.Connection, path: str) -> int:
+    """Return the format of a database; refuse a newer one."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
         raise StoreError(path, f"format {version} was written by a newer version of Tocsin")
+    return int(version)
+
+
+def prepare(connection: sqlite3.Connection, path: str) -> None:
+    """Make the tables where there are none, change old ones; refuse a newer format."""
+    version = check_version(connection, path)
     if version == 0:
-        script = f"BEGIN;{_TABLES}{_PAST}PRAGMA user_version = {VERSION};COMMIT;"
+        script = f"BEGIN;{_TABLES}{_PAST}{_DELIVERIES}PRAGMA user_version = {VERSION};COMMIT;"
         connection.executescript(script)
         return
     for old in range(version, VERSION):
@@ -151,15 +209,48 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
         connection.executescript(script)
 
 
+def read_meta(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return the numbers that the database keeps about itself, by name."""
+    return dict(connection.execute("SELECT name, value FROM meta").fetchall())
+
+
+def write_meta(connection: sqlite3.Connection, **values: int) -> None:
+    """Store numbers that the database keeps about itself."""
+    connection.executemany("REPLACE INTO meta VALUES (?, ?)", values.items())
+
+
+def stamp(connection: sqlite3.Connection, number: int) -> None:
+    """Store the number of a transaction within it."""
+    connection.execute("REPLACE INTO meta VALUES ('commit', ?)", (number,))
+
+
+def last_stamp(connection: sqlite3.Connection) -> int:
+    """Return the number of the last transaction."""
+    row = connection.execute("SELECT value FROM meta WHERE name='commit'").fetchone()
+    return int(row[0]) if row else 0
+
+
 def reserve(connection: sqlite3.Connection, upto: int) -> None:
     """Promise that all event numbers in use are below one."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('reserved', ?)", (upto,))
+    write_meta(connection, reserved=upto)
 
 
 def first_free(connection: sqlite3.Connection) -> int:
-    """Return the first event number that was never used."""
-    found = connection.execute("SELECT value FROM meta WHERE name = 'reserved'").fetchone()
-    return int(found[0]) if found else 1
+    """Return the first event number that was never used.
+
+    It is beyond the reserved ones, and beyond any that a row has all the same.
+    """
+    (last,) = connection.execute(
+        "SELECT max(coalesce((SELECT max(seq) FROM events), 0), "
+        "coalesce((SELECT max(seq) FROM publications), 0))"
+    ).fetchone()
+    return max(read_meta(connection).get("reserved", 1), int(last) + 1)
+
+
+def renew_instance(connection: sqlite3.Connection, instance: str) -> None:
+    """Give the broker another instance id, where it has been in a network."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name='network'").fetchone():
+        connection.execute("UPDATE network SET instance=?", (instance,))
 
 
 def add_events(
@@ -170,7 +261,7 @@ def add_events(
 ) -> None:
     """Store events, the notifications that need them, and what becomes of publications."""
     connection.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?)", events)
-    connection.executemany("INSERT INTO notifications VALUES (?,?,?)", notes)
+    connection.executemany("INSERT INTO notifications (no, seq, kind) VALUES (?,?,?)", notes)
     if kept is not None:
         connection.executemany("DELETE FROM publications WHERE type=? AND key=?", kept.gone)
         connection.executemany("REPLACE INTO publications VALUES (?,?,?,?,?,?,?)", kept.put)
@@ -242,9 +333,12 @@ def acknowledge(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) ->
 
 
 def acknowledge_upto(connection: sqlite3.Connection, no: int, seq: int) -> int:
-    """Forget the notifications of a subscription up to one; return how many they were."""
+    """Forget the notifications of a subscription up to one; return how many they were.
+
+    One that its reader has put off stays: it has said that it is not done with it.
+    """
     gone = connection.execute(
-        "DELETE FROM notifications WHERE no=? AND seq<=? RETURNING seq", (no, seq)
+        "DELETE FROM notifications WHERE no=? AND seq<=? AND due=0 RETURNING seq", (no, seq)
     ).fetchall()
     _release(connection, gone)
     return len(gone)
@@ -262,23 +356,159 @@ def drop_oldest(connection: sqlite3.Connection, no: int, n: int) -> int:
     return len(gone)
 
 
-def bury(connection: sqlite3.Connection, no: int, seq: int, reason: str, at: int) -> int:
-    """Move a notification to the dead letters; its event stays."""
+def bury(connection: sqlite3.Connection, no: int, letter: Letter, at: int) -> tuple[int, int]:
+    """Move a notification to the dead letters; return how many that were, and of how many bytes.
+
+    Its event stays.
+    """
     gone = connection.execute(
-        "DELETE FROM notifications WHERE no=? AND seq=? RETURNING kind", (no, seq)
+        "DELETE FROM notifications WHERE no=? AND seq=? RETURNING kind, deliveries + earlier",
+        (no, letter.seq),
     ).fetchall()
-    for (kind,) in gone:
-        row = (no, seq, reason[:500], at, kind)
-        connection.execute("INSERT INTO dead (no, seq, reason, at, kind) VALUES (?,?,?,?,?)", row)
-    return len(gone)
+    n_bytes = 0
+    for kind, n_counted in gone:
+        (n_bytes,) = connection.execute(
+            "SELECT length(text) + coalesce(length(extra), 0) FROM events WHERE seq=?",
+            (letter.seq,),
+        ).fetchone()
+        n_deliveries = max(1, n_counted, letter.deliveries)
+        connection.execute(
+            "INSERT INTO dead (no, seq, reason, at, kind, deliveries, bytes) "
+            "VALUES (?,?,?,?,?,?,?)",
+            (no, letter.seq, letter.reason[:500], at, kind, n_deliveries, n_bytes),
+        )
+    return len(gone), n_bytes
 
 
-def revive(connection: sqlite3.Connection, no: int) -> int:
-    """Move the dead letters of a subscription back; return how many they were."""
-    gone = connection.execute("DELETE FROM dead WHERE no=? RETURNING no, seq, kind", (no,))
-    notes = gone.fetchall()
-    connection.executemany("INSERT INTO notifications VALUES (?,?,?)", notes)
-    return len(notes)
+def dead_numbers(connection: sqlite3.Connection, no: int, seqs: Sequence[int] | None) -> list[int]:
+    """Return the numbers of the dead letters of a subscription, of all or of those named."""
+    rows = connection.execute("SELECT seq FROM dead WHERE no=? ORDER BY seq", (no,)).fetchall()
+    chosen = None if seqs is None else set(seqs)
+    return [seq for (seq,) in rows if chosen is None or seq in chosen]
+
+
+def revive(
+    connection: sqlite3.Connection, no: int, numbers: Sequence[tuple[int, int]]
+) -> tuple[int, int]:
+    """Make notifications of dead letters, under new numbers; return how many, of how many bytes.
+
+    A reader that acknowledges up to a number has not seen what was revived since: so it must come
+    after all that was sent before.
+    """
+    n = n_bytes = 0
+    for old, new in numbers:
+        gone = connection.execute(
+            "DELETE FROM dead WHERE no=? AND seq=? RETURNING kind, deliveries, bytes", (no, old)
+        ).fetchall()
+        for kind, n_deliveries, size in gone:
+            connection.execute(
+                "INSERT INTO events (seq, type, text, extra, valid_until, published, refs) "
+                "SELECT ?, type, text, extra, valid_until, published, 1 FROM events WHERE seq=?",
+                (new, old),
+            )
+            connection.execute(
+                "INSERT INTO notifications (no, seq, kind, earlier) VALUES (?,?,?,?)",
+                (no, new, kind, n_deliveries),
+            )
+            _release(connection, [(old,)])
+            n, n_bytes = n + 1, n_bytes + size
+    return n, n_bytes
+
+
+def purge(connection: sqlite3.Connection, no: int, seqs: Sequence[int] | None) -> tuple[int, int]:
+    """Forget dead letters, all or those named; return how many they were, and of how many bytes."""
+    if seqs is None:
+        gone = connection.execute("DELETE FROM dead WHERE no=? RETURNING seq, bytes", (no,))
+        return _forget_dead(connection, gone.fetchall())
+    rows: list[tuple[int, int]] = []
+    for seq in seqs:
+        rows += connection.execute(
+            "DELETE FROM dead WHERE no=? AND seq=? RETURNING seq, bytes", (no, seq)
+        ).fetchall()
+    return _forget_dead(connection, rows)
+
+
+def drop_dead(
+    connection: sqlite3.Connection, no: int, n_surplus: int, surplus_bytes: int
+) -> tuple[int, int]:
+    """Forget the oldest dead letters until a number of them and of their bytes is gone."""
+    rows: list[tuple[int, int]] = []
+    left, left_bytes = n_surplus, surplus_bytes
+    for seq, size in connection.execute(
+        "SELECT seq, bytes FROM dead WHERE no=? ORDER BY seq", (no,)
+    ):
+        if left <= 0 and left_bytes <= 0:
+            break
+        rows.append((seq, size))
+        left, left_bytes = left - 1, left_bytes - size
+    connection.executemany("DELETE FROM dead WHERE no=? AND seq=?", [(no, seq) for seq, _ in rows])
+    return _forget_dead(connection, rows)
+
+
+def expire_dead(
+    connection: sqlite3.Connection, before: int, limit: int
+) -> list[tuple[int, int, int]]:
+    """Forget dead letters of before a moment; return their subscriptions, numbers and bytes."""
+    gone = connection.execute(
+        "DELETE FROM dead WHERE (no, seq) IN "
+        "(SELECT no, seq FROM dead WHERE at<? ORDER BY at LIMIT ?) RETURNING no, seq, bytes",
+        (before, limit),
+    ).fetchall()
+    _release(connection, [(seq,) for _, seq, _ in gone])
+    return gone
+
+
+def _forget_dead(
+    connection: sqlite3.Connection, rows: Sequence[tuple[int, int]]
+) -> tuple[int, int]:
+    _release(connection, [(seq,) for seq, _ in rows])
+    return len(rows), sum(size for _, size in rows)
+
+
+def count_deliveries(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) -> None:
+    """Count one more delivery of notifications; they are put off no longer."""
+    connection.executemany(
+        "UPDATE notifications SET deliveries=deliveries+1, due=0 WHERE no=? AND seq=?",
+        [(no, seq) for seq in seqs],
+    )
+
+
+def put_off(connection: sqlite3.Connection, no: int, seqs: Sequence[int], due: int) -> int:
+    """Have notifications wait until a moment; return how many there were."""
+    return sum(
+        connection.execute(
+            "UPDATE notifications SET due=?, deliveries=max(deliveries, 1) WHERE no=? AND seq=?",
+            (due, no, seq),
+        ).rowcount
+        for seq in seqs
+    )
+
+
+def add_keys(connection: sqlite3.Connection, rows: Sequence[KeyRow]) -> None:
+    """Store the idempotency keys of publishes."""
+    connection.executemany("REPLACE INTO idempotency VALUES (?,?,?,?,?,?,?)", rows)
+
+
+def find_key(connection: sqlite3.Connection, owner: str, key: str) -> KeyRow | None:
+    """Return an idempotency key, or None where it is not known."""
+    row = connection.execute(
+        "SELECT * FROM idempotency WHERE owner=? AND key=?", (owner, key)
+    ).fetchone()
+    return None if row is None else KeyRow(*row)
+
+
+def keys(connection: sqlite3.Connection, since: int) -> list[KeyRow]:
+    """Return the idempotency keys since a moment, in the order of their moments."""
+    rows = connection.execute("SELECT * FROM idempotency WHERE at>=? ORDER BY at", (since,))
+    return [KeyRow(*row) for row in rows.fetchall()]
+
+
+def forget_keys(
+    connection: sqlite3.Connection, before: int, named: Sequence[tuple[str, str, int]]
+) -> None:
+    """Forget idempotency keys of before a moment, and some more by owner, name and moment."""
+    connection.execute("DELETE FROM idempotency WHERE at<?", (before,))
+    connection.executemany("DELETE FROM idempotency WHERE owner=? AND key=? AND at=?", named)
 
 
 def _release(connection: sqlite3.Connection, seqs: Sequence[tuple[int]]) -> None:
@@ -289,22 +519,58 @@ def _release(connection: sqlite3.Connection, seqs: Sequence[tuple[int]]) -> None
 _EVENT = "e.seq, e.type, e.text, e.extra, e.valid_until, e.published"
 
 
+_NOTE = f"{_EVENT}, n.kind, n.deliveries, n.earlier, n.due"
+
+
 def page(connection: sqlite3.Connection, no: int, after: int, limit: int) -> list[tuple[Any, ...]]:
-    """Return the events that a subscription has not acknowledged, in order, and their kinds."""
+    """Return the events that a subscription has not acknowledged, in order.
+
+    With each comes its kind, its deliveries and earlier ones, and when it is due if it was put off.
+    """
     return connection.execute(
-        f"SELECT {_EVENT}, n.kind FROM notifications n JOIN events e ON e.seq = n.seq "
+        f"SELECT {_NOTE} FROM notifications n JOIN events e ON e.seq = n.seq "
         "WHERE n.no=? AND n.seq>? ORDER BY n.seq LIMIT ?",
         (no, after, limit),
     ).fetchall()
 
 
-def dead_letters(connection: sqlite3.Connection, no: int, limit: int) -> list[tuple[Any, ...]]:
-    """Return events that could not be delivered, with kinds, reasons, moments."""
-    return connection.execute(
-        f"SELECT {_EVENT}, d.kind, d.reason, d.at FROM dead d JOIN events e ON e.seq = d.seq "
-        "WHERE d.no=? ORDER BY d.seq LIMIT ?",
-        (no, limit),
-    ).fetchall()
+def chosen(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Return some notifications as `page` does, as far as they are not acknowledged."""
+    rows: list[tuple[Any, ...]] = []
+    for seq in seqs:
+        rows += connection.execute(
+            f"SELECT {_NOTE} FROM notifications n JOIN events e ON e.seq = n.seq "
+            "WHERE n.no=? AND n.seq=?",
+            (no, seq),
+        ).fetchall()
+    return rows
+
+
+def dead_letters(
+    connection: sqlite3.Connection, no: int, after: int, limit: int, max_bytes: int
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return a page of events that could not be delivered, and whether there are more.
+
+    With each comes its kind, the reason, the moment and the number of deliveries. A page has at
+    least one letter and ends where its texts come to more than `max_bytes`.
+    """
+    rows: list[tuple[Any, ...]] = []
+    n_bytes = 0
+    for row in connection.execute(
+        f"SELECT {_EVENT}, d.kind, d.reason, d.at, d.deliveries "
+        "FROM dead d JOIN events e ON e.seq = d.seq WHERE d.no=? AND d.seq>? ORDER BY d.seq",
+        (no, after),
+    ):
+        n_bytes += len(row[2])
+        if len(rows) >= limit or (rows and n_bytes > max_bytes):
+            return rows, True
+        rows.append(row)
+    return rows, False
+
+
+def dead_totals(connection: sqlite3.Connection) -> list[tuple[int, int, int]]:
+    """Return for each subscription with dead letters how many, and of how many bytes."""
+    return connection.execute("SELECT no, count(*), sum(bytes) FROM dead GROUP BY no").fetchall()
 
 
 def backlogs(connection: sqlite3.Connection) -> list[tuple[int, int, int]]:

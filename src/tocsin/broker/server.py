@@ -21,22 +21,24 @@ from pathlib import Path
 
 import uvicorn
 
+from tocsin.broker.admission import fit_to_descriptors
 from tocsin.broker.config import Config, split_address
-from tocsin.broker.core import Broker
+from tocsin.broker.core import Broker, Closable
+from tocsin.broker.handshake import TlsListener
 from tocsin.broker.http.app import build_app
-from tocsin.broker.http.guarded import guarded
+from tocsin.broker.http.guarded import Guards, guarded
 from tocsin.broker.overlay.dialing import Dialer
 from tocsin.broker.overlay.hub import Hub
+from tocsin.broker.ownership import Ownership
 from tocsin.broker.registry import Registry
 from tocsin.broker.stomp import StompServer
 from tocsin.broker.storage import connect
 from tocsin.broker.tokens import Tokens
 from tocsin.broker.webhooks import Webhooks
-from tocsin.errors import ArgumentError, UnavailableError
+from tocsin.errors import ArgumentError, StoreError, UnavailableError
 from tocsin.warm import warm_up
 
 log = logging.getLogger("tocsin.server")
-_CHECK = 0.5
 
 
 class _JsonLines(logging.Formatter):
@@ -74,17 +76,25 @@ class _Http(uvicorn.Server):
         """Capture nothing."""
         yield
 
+    def new_protocol(self) -> asyncio.Protocol:
+        """Return a protocol for a connection that another listener has accepted."""
+        return self.config.http_protocol_class(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )  # type: ignore[call-arg]
+
 
 class Server:
     """A broker and its listeners within one event loop."""
 
     def __init__(self, config: Config, console: Path | None = None) -> None:
         config.check_safety()
-        self.config = config
+        self.config = config = fit_to_descriptors(config)
         self.broker = Broker(config)
         opened = (lambda: connect(self.broker.storage.path)) if config.needs_tokens else None
         self.tokens = Tokens(opened, config.limits.events_per_second)
+        self.tokens.on_refused = self.broker.audit.refuse
         self.webhooks = Webhooks(self.broker)
+        self.ownership = Ownership(self.broker, self.tokens, self.webhooks, self._connections)
         self.hub: Hub | None = None
         self._dialers: list[Dialer] = []
         if config.is_networked:
@@ -93,7 +103,7 @@ class Server:
         self.console = console
         self.http_port = self.stomp_port = 0
         self._http: _Http | None = None
-        self._checking: asyncio.Task[None] | None = None
+        self._tls_listener: TlsListener | None = None
         self._serving: asyncio.Task[None] | None = None
         self._stomp: StompServer | None = None
 
@@ -105,6 +115,7 @@ class Server:
             log.info("compiling kernels; the first time this takes a minute")
             await asyncio.get_running_loop().run_in_executor(None, warm_up)
         await self.broker.start()
+        await self.ownership.check()  # before anything is sent
         if self.hub is not None:
             self.hub.start()
         self.webhooks.start()
@@ -116,23 +127,24 @@ class Server:
             host, port = split_address(self.config.http)
             listening = _bind(host, port)
             self.http_port = listening.getsockname()[1]
-            await self._serve_http(listening)
-        if self.tokens.are_needed:
-            self._checking = asyncio.create_task(self._check_tokens())
-        for dialer in self._dialers:
+            await self._serve_http(listening, context)
+        self.broker.supervisor.keep("tokens", self.ownership.watch)
+        for at, dialer in enumerate(self._dialers, 1):
             dialer.start()
+            self.broker.supervisor.check(f"link {at}", dialer.find_problem)
         log.info("listening: http port %d, stomp port %d", self.http_port, self.stomp_port)
 
-    async def _check_tokens(self) -> None:
-        """End the connections of whoever has been revoked since."""
-        while True:
-            await asyncio.sleep(_CHECK)
-            stomp = self._stomp.connections if self._stomp is not None else ()
-            for each in [*self.broker.streams, *stomp]:
-                who = each.principal
-                if who is not None and not each.is_revoked and not self.tokens.is_valid(who):
-                    log.info("a connection of %s is closed: its token counts no more", who.name)
-                    each.revoke()
+    def _connections(self) -> list[Closable]:
+        stomp = self._stomp.connections if self._stomp is not None else ()
+        return [*self.broker.streams, *stomp]
+
+    async def run_until(self, stopping: asyncio.Event) -> bool:
+        """Serve until an event is set; whether the HTTP listener ended by itself before that."""
+        waiting = asyncio.create_task(stopping.wait())
+        serving = () if self._serving is None else (self._serving,)
+        await asyncio.wait([waiting, *serving], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        return not stopping.is_set()
 
     def _tls(self) -> ssl.SSLContext | None:
         if not self.config.tls_cert:
@@ -145,12 +157,20 @@ class Server:
             raise ArgumentError(f"tls_cert and tls_key cannot be used: {error}") from None
         return context
 
-    async def _serve_http(self, listening: socket.socket) -> None:
-        limits = self.config.limits
+    async def _serve_http(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        limits, admission = self.config.limits, self.broker.admission
+        http, websocket = guarded(
+            Guards(
+                4 * limits.max_header_bytes,
+                limits.connect_seconds,
+                limits.request_seconds,
+                admission,
+            )
+        )
         settings = uvicorn.Config(
             build_app(self.broker, self.tokens, self.console),
-            http=guarded(4 * limits.max_header_bytes, limits.connect_seconds),
-            ws="websockets-sansio",
+            http=http,
+            ws=websocket,
             ws_max_size=limits.max_body,
             lifespan="off",
             log_config=None,
@@ -159,17 +179,20 @@ class Server:
             server_header=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=2,
-            limit_concurrency=limits.max_connections + 1000,
-            ssl_certfile=self.config.tls_cert or None,
-            ssl_keyfile=self.config.tls_key or None,
+            limit_concurrency=limits.max_connections + limits.max_unauthenticated + 1000,
         )
         self._http = _Http(settings)
-        self._serving = asyncio.create_task(self._http.serve([listening]))
+        self._serving = asyncio.create_task(self._http.serve([listening] if tls is None else []))
         while not self._http.started:
             if self._serving.done():
                 self._serving.result()
                 raise UnavailableError("the HTTP listener did not start")
             await asyncio.sleep(0.01)
+        if tls is not None:
+            self._tls_listener = TlsListener(
+                listening, tls, limits.connect_seconds, admission, self._http.new_protocol
+            )
+            self._tls_listener.start()
 
     async def stop(self) -> None:
         """Drain and end."""
@@ -180,16 +203,20 @@ class Server:
             await dialer.stop()
         for stream in list(self.broker.streams):
             stream.close("stopping")
+        if self.hub is not None:
+            await self.hub.stop()
         await self.webhooks.stop()
         if self._stomp is not None:
             await self._stomp.stop()
+        if self._tls_listener is not None:
+            await self._tls_listener.stop()
         if self._http is not None and self._serving is not None:
             self._http.should_exit = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.config.drain_seconds):
                     await self._serving
-        if self._checking is not None:
-            self._checking.cancel()
+            for connection in list(self._http.server_state.connections):
+                connection.transport.abort()  # whoever takes nothing of what is left
         await self.broker.stop()
         self.tokens.close()
         log.info("stopped after %.1f s", time.monotonic() - began)
@@ -230,12 +257,18 @@ async def _run(config: Config, console: Path | None, on_ready: Callable[[Server]
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    server.broker.storage.on_fatal = lambda _: stopping.set()
     await server.start()
     spare_collector(server.broker.registry)
     on_ready(server)
-    await stopping.wait()
+    has_failed = await server.run_until(stopping)
     log.info("draining")
     await server.stop()
+    fatal = server.broker.storage.fatal
+    if fatal is not None:
+        raise StoreError(str(server.broker.storage.path), fatal)
+    if has_failed:
+        raise UnavailableError("the HTTP listener stopped by itself")
 
 
 def serve(

@@ -31,8 +31,10 @@ def _tail(event: Event) -> bytes:
     return b'%s,"published":%d,"event":%s}' % (kind, event.published, event.text)
 
 
-def _marks(redelivered: bool, missed: int) -> bytes:
+def _marks(redelivered: bool, missed: int, delivery_count: int) -> bytes:
     again = b',"redelivered":true' if redelivered else b""
+    if delivery_count:
+        again += b',"delivery_count":%d' % delivery_count
     return again + (b',"missed":%d' % missed if missed else b"")
 
 
@@ -72,12 +74,19 @@ class StreamSession:
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
+        self._room = asyncio.Event()
 
     def render(
-        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
+        self,
+        subscription: Subscription,
+        event: Event,
+        kind: int,
+        redelivered: bool,
+        missed: int,
+        delivery_count: int = 0,
     ) -> bytes:
         """Return a notification as an SSE message or as JSON."""
-        if self._as_sse and not (kind or redelivered or missed):
+        if self._as_sse and not (kind or redelivered or missed or delivery_count):
             ends = event.sse
             if ends is None:
                 ends = event.sse = _ends(event)
@@ -85,7 +94,9 @@ class StreamSession:
         tail = event.json
         if tail is None:
             tail = event.json = _tail(event)
-        marks = _marks(redelivered, missed) if redelivered or missed else b""
+        marks = b""
+        if redelivered or missed or delivery_count:
+            marks = _marks(redelivered, missed, delivery_count)
         if kind:
             marks = b',"transition":"%s"%s' % (NAMES[kind].encode(), marks)
         if self._as_sse:
@@ -110,6 +121,22 @@ class StreamSession:
             self._since = time.monotonic()
             line.write(b"".join(self.outbox.take()))
 
+    async def room(self, seconds: float) -> bool:
+        """Wait until answers may be added; whether the client takes any within the time."""
+        while self.closed is None and self.outbox.is_full_of_answers:
+            before = self._n_unread()
+            self._room.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._room.wait()
+            except TimeoutError:
+                if self._n_unread() == before:
+                    return False
+        return True
+
+    def _n_unread(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
     def _wake(self) -> None:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
@@ -123,6 +150,7 @@ class StreamSession:
         """End the stream once what waits is taken."""
         if self.closed is None:
             self.closed = reason
+        self._room.set()
         self._wake()
 
     @property
@@ -149,6 +177,7 @@ class StreamSession:
             self._waiter = None
         if self._line is not None and self.closed is None:
             return []
+        self._room.set()
         return self.outbox.take()
 
     def _remind(self, wait: float) -> None:

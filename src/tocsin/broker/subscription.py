@@ -6,7 +6,7 @@ where it is transient, its one reader where it is durable. Used within the event
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from tocsin.broker.keyed import from_wants
 from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import json_text
 from tocsin.errors import ArgumentError
+from tocsin.normalize import NormalForm
 
 
 class Session(Protocol):
@@ -25,9 +26,18 @@ class Session(Protocol):
     is_dirty: bool
 
     def render(
-        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
+        self,
+        subscription: Subscription,
+        event: Event,
+        kind: int,
+        redelivered: bool,
+        missed: int,
+        delivery_count: int = 0,
     ) -> bytes:
-        """Return a notification as bytes for this connection; a kind is 0, or a transition's."""
+        """Return a notification as bytes for this connection.
+
+        A kind is 0, or a transition's; a delivery count is 0 where deliveries are not counted.
+        """
 
     def flush(self) -> None:
         """Let waiting messages go as far as the connection takes them."""
@@ -39,7 +49,6 @@ class Session(Protocol):
 class Reader(Protocol):
     """What the core needs of whoever reads a durable subscription (`durable.Consumer`)."""
 
-    in_flight: dict[int, None]
     on_replaced: Callable[[], None]
 
     def offer(self, event: Event, kind: int) -> None:
@@ -48,11 +57,20 @@ class Reader(Protocol):
     def resume(self) -> None:
         """Go on reading where there is room."""
 
-    def rewind(self) -> None:
-        """Begin again with the oldest."""
+    def look(self) -> None:
+        """Read from disk what was put there without being offered."""
+
+    def configure(self) -> None:
+        """Take over terms of redelivery that have changed."""
+
+    def put_off(self, seqs: Sequence[int], seconds: float) -> None:
+        """Have notifications in flight sent again later."""
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Forget what was acknowledged without it."""
+
+    def forget_upto(self, seq: int) -> None:
+        """Forget what was acknowledged without it, up to a number."""
 
     def detach(self) -> None:
         """Stop."""
@@ -77,14 +95,25 @@ class Wanted:
         """Which transitions are asked for: 1 ENTER, 2 LEAVE, 3 both; 0 for a plain one."""
         return int(self.options.get("transitions", 0))
 
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes the parameters and the options take as JSON."""
+        if not self.params and not self.options:
+            return 0
+        return len(json_text.write(_to_json(self.params))) + len(json_text.write(self.options))
+
 
 class Subscription:
-    """A subscription that is live."""
+    """A subscription that is live.
+
+    `n_deferred` counts notifications that wait for the disk, and `quarantine` says why a stored
+    condition could not be loaded: the subscription then matches nothing until it is changed.
+    """
 
     __slots__ = (
-        "consumer", "created", "durable", "high_sent", "id", "json_id", "last_seq", "listeners",
-        "missed", "n_matched", "no", "pending", "stomp_head", "wanted",
-        "wants",
+        "consumer", "created", "dead", "dead_bytes", "durable", "form", "high_sent", "id",
+        "is_suspended", "is_trimming", "json_id", "last_seq", "listeners", "mean_bytes", "missed",
+        "n_deferred", "n_matched", "no", "pending", "quarantine", "stomp_head", "wanted", "wants",
     )  # fmt: skip
 
     def __init__(self, no: int, wanted: Wanted, created: int) -> None:
@@ -92,17 +121,30 @@ class Subscription:
         self.wanted = wanted
         self.id = wanted.id
         self.durable = wanted.durable
+        self.is_suspended = False
         self.wants = wanted.wants
         self.json_id = json_text.write(wanted.id)
         self.created = created
         self.listeners: list[Session] = []
         self.consumer: Reader | None = None
         self.pending = 0
+        self.mean_bytes = 0.0
         self.last_seq = 0
         self.high_sent = 0
         self.missed = 0
+        self.dead = self.dead_bytes = 0
+        self.is_trimming = False
         self.n_matched = 0
+        self.n_deferred = 0
+        self.quarantine: str | None = None
         self.stomp_head = b""
+        self.form: NormalForm | None = None
+        """The normal form of a new condition, until the network has taken note of it."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """About how many bytes the notifications take that are not acknowledged."""
+        return int(self.pending * self.mean_bytes)
 
     def row(self) -> schema.SubscriptionRow:
         """Return the subscription as it is stored."""
@@ -127,6 +169,10 @@ class Subscription:
         shown = {k: v for k, v in wanted.options.items() if k != "secret"}
         if self.wants:
             shown["transitions"] = from_wants(self.wants)
+        if self.is_suspended:
+            shown["suspended"] = True
+        if self.quarantine is not None:
+            shown["quarantined"] = self.quarantine
         return {
             "id": self.id,
             "type": wanted.type,
@@ -139,6 +185,8 @@ class Subscription:
             "matched": self.n_matched,
             "pending": self.pending,
             "missed": self.missed,
+            "dead": self.dead,
+            "dead_bytes": self.dead_bytes,
             "listeners": len(self.listeners) + (self.consumer is not None),
             **shown,
         }
@@ -163,3 +211,31 @@ def to_params(found: object) -> dict[str, object]:
         else value
         for name, value in found.items()
     }
+
+
+def to_redelivery(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return when a notification is delivered again and how often, checked; 0 is off."""
+    options: dict[str, Any] = {}
+    if "ack_seconds" in found:
+        seconds = found["ack_seconds"]
+        if type(seconds) not in (int, float) or not (seconds == 0 or 0.1 <= seconds <= 604_800):
+            raise ArgumentError("ack_seconds is a number from 0.1 to 604800 (a week), or 0")
+        options["ack_seconds"] = seconds
+    if "max_deliveries" in found:
+        if type(found["max_deliveries"]) is not int or not 0 <= found["max_deliveries"] <= 10_000:
+            raise ArgumentError("max_deliveries is a number from 0 to 10000")
+        options["max_deliveries"] = found["max_deliveries"]
+    return options
+
+
+def to_delay(value: object) -> float | None:
+    """Return the number of seconds that a notification is put off for; None for none."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value) if isinstance(value, str | int | float) else -1.0
+    except ValueError:
+        seconds = -1.0
+    if isinstance(value, bool) or not 0 <= seconds <= 604_800:
+        raise ArgumentError("delay is a number of seconds from 0 to 604800 (a week)")
+    return seconds

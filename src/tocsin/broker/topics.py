@@ -6,10 +6,11 @@ about. An event meets the matcher of its type and that of the subscriptions with
 subscriptions that ask for transitions have matchers of their own, which events without a key do not
 meet.
 
-A number in a STOMP header compares as a number with numbers and as a text with texts. A matcher
-wants one kind of value, so what conditions compare an attribute with is remembered: where it is
-only one of the two, the header is that; where it is both, the event is matched in either form and
-the answers are united (`MAX_FORMS` forms at most; then numbers win).
+A number in a STOMP header compares as a number with numbers and as a text with texts, but a value
+in a matcher is one of the two. So an attribute that conditions compare with both has two *faces*:
+its own name stands for what it was compared with first, a second attribute of the matcher for the
+other, and each predicate reads the face that its literal compares with. Other values have the same
+value in both.
 """
 
 from __future__ import annotations
@@ -17,64 +18,128 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from tocsin.broker.events import Event
+from tocsin.encode.events import lookup
 from tocsin.errors import BadRowsError, TocsinError
 from tocsin.language import parse
-from tocsin.language.expression import Literal, operands, predicates
+from tocsin.language.expression import (
+    And,
+    Between,
+    Comparison,
+    Expression,
+    In,
+    Like,
+    Literal,
+    Not,
+    Operand,
+    Or,
+    Predicate,
+    conjoin,
+    disjoin,
+    operands,
+)
+from tocsin.loading import PreparedCondition
 from tocsin.matcher import Matcher
 from tocsin.matches import Matches
-from tocsin.model import EventType, Kind
-from tocsin.normalize import bind
+from tocsin.model import EventType, Kind, kind_of, to_plain
 
-MAX_FORMS = 8
 _FEW = 8
 _MANY = 50
 _Moves = list[tuple[int, int]]
 _LITERAL = re.compile(r"'(?:[^']|'')*'|(?<![\w.])[+-]?\d[\w.]*")
 
 
-class Compared:
-    """Which attributes are compared with numbers, and which with texts."""
+_FACES = {Kind.INTEGER: "number", Kind.FLOAT: "number", Kind.STRING: "text"}
 
-    def __init__(self) -> None:
-        self.numbers: set[str] = set()
-        self.texts: set[str] = set()
-        self._shapes: set[str] = set()
 
-    def learn(self, where: str, params: Mapping[str, object]) -> None:
-        """Take note of a condition."""
+class Faces:
+    """Which attributes are compared with numbers, which with texts, and which with both.
+
+    Attributes that the event type declares have one kind, and one face.
+    """
+
+    def __init__(self, event_type: EventType | None) -> None:
+        self._event_type = event_type
+        self._first: dict[str, str] = {}
+        self._second: dict[str, str] = {}
+        self._shapes: dict[str, bool] = {}
+
+    def read(self, where: str, params: Mapping[str, object]) -> Expression | None:
+        """Take note of a condition; return it with the faces that it reads.
+
+        None where every attribute in it goes by its own name.
+        """
+        shape = None
         if not params:
             shape = _LITERAL.sub(lambda found: (found.group()[0] == "'" and "'") or "0", where)
-            if shape in self._shapes:
-                return
-            if len(self._shapes) < 10_000:
-                self._shapes.add(shape)
-        for predicate in predicates(bind(parse(where), params)):
-            for operand in operands(predicate):
-                if isinstance(operand, Literal):
-                    text = operand.kind is Kind.STRING
-                    (self.texts if text else self.numbers).add(predicate.attribute)
+            if self._shapes.get(shape) is False:
+                return None
+        expression = parse(where)
+        faced = self._faced(expression, params)
+        is_faced = faced != expression
+        if shape is not None and len(self._shapes) < 10_000:
+            self._shapes[shape] = is_faced
+        return faced if is_faced else None
 
-    def forms(self, event: Event) -> list[dict[str, Any]]:
-        """Return the events to match in place of one whose headers may be numbers."""
-        assert event.numbers is not None
-        mixed = []
-        base = dict(event.attributes)
-        for name, number in event.numbers.items():
-            if name in self.numbers:
-                base[name] = number
-                if name in self.texts:
-                    mixed.append(name)
-        if not mixed or 2 ** len(mixed) > MAX_FORMS:
-            return [base]
-        choices = itertools.product(
-            *(((name, base[name]), (name, event.attributes[name])) for name in mixed)
+    def _faced(self, expression: Expression, params: Mapping[str, object]) -> Expression:
+        if isinstance(expression, And | Or):
+            return type(expression)(tuple(self._faced(e, params) for e in expression.operands))
+        if isinstance(expression, Not):
+            return Not(self._faced(expression.operand, params))
+        if not isinstance(expression, Comparison | Between | In | Like):
+            return expression
+        names = [self._name(expression, each, params) for each in operands(expression)]
+        if len(set(names)) == 1:
+            return replace(expression, attribute=names[0])
+        return _divided(expression, names)
+
+    def _name(self, predicate: Predicate, operand: Operand, params: Mapping[str, object]) -> str:
+        """Return the name under which an operand's predicate finds its attribute."""
+        name = predicate.attribute
+        kind = (
+            operand.kind
+            if isinstance(operand, Literal)
+            else kind_of(to_plain(params.get(str(operand.name))))
         )
-        return [{**base, **dict(choice)} for choice in choices]
+        face = None if kind is None else _FACES.get(kind)
+        if face is None or (self._event_type and self._event_type.kind_of(name) is not None):
+            return name
+        if self._first.setdefault(name, face) == face:
+            return name
+        return self._second.setdefault(name, f"\0{face}\0{name}")
+
+    def row(self, event: Event) -> dict[str, Any]:
+        """Return the attributes of an event, with every face that it has."""
+        numbers: Mapping[str, Any] = event.numbers or {}
+        if not numbers and not self._second:
+            return event.attributes
+        first = self._first
+        row = event.attributes | {n: v for n, v in numbers.items() if first.get(n) == "number"}
+        for name, second in tuple(self._second.items()):
+            if name in numbers and first[name] == "text":
+                row[second] = numbers[name]
+            else:
+                row[second] = lookup(event.attributes, name)
+        return row
+
+
+def _divided(predicate: Predicate, names: Sequence[str]) -> Expression:
+    """Return a predicate whose operands find their attribute under different names."""
+    if isinstance(predicate, Between):
+        low = Comparison(names[0], ">=", predicate.low)
+        both = conjoin([low, Comparison(names[1], "<=", predicate.high)])
+        return Not(both) if predicate.negated else both
+    assert isinstance(predicate, In)
+    parts: list[Expression] = []
+    for name in dict.fromkeys(names):
+        own = [o for o, of in zip(predicate.operands, names, strict=True) if of == name]
+        parts.append(In(name, tuple(own), predicate.negated))
+    return conjoin(parts) if predicate.negated else disjoin(parts)
 
 
 class Topic:
@@ -82,7 +147,72 @@ class Topic:
 
     def __init__(self, event_type: EventType | None, clock: Callable[[], float]) -> None:
         self.matcher = Matcher(event_type, clock=clock)
-        self.compared = Compared()
+        self.faces = Faces(event_type)
+        self._faced: set[int] = set()
+
+    def subscribe(
+        self,
+        no: int,
+        where: str,
+        params: Mapping[str, object],
+        valid_until: int | None = None,
+        prepared: PreparedCondition | None = None,
+    ) -> None:
+        """Register a condition under a number; where it was prepared, in its normal form."""
+        faced = self.faces.read(where, params)
+        if faced is not None:
+            self.matcher.subscribe(no, faced, params or None, valid_until)
+            self._faced.add(no)
+        elif prepared is not None:
+            self.matcher._subscribe(no, prepared, valid_until)
+        else:
+            self.matcher.subscribe(no, where, params or None, valid_until)
+
+    def load(self, rows: Sequence[tuple[int, str, int | None]]) -> None:
+        """Register many conditions without parameters."""
+        alike: list[tuple[int, str, int | None]] = []
+        faced: list[tuple[int, str, int | None]] = []
+        for row in rows:
+            try:
+                is_faced = self.faces.read(row[1], {}) is not None
+            except TocsinError:  # the load says which rows are bad
+                is_faced = False
+            (faced if is_faced else alike).append(row)
+        for no, text, end in faced:
+            self.subscribe(no, text, {}, end)
+        if not alike:
+            return
+        nos, texts, ends = zip(*alike, strict=True)
+        table = {"id": pa.array(nos, pa.int64()), "where": pa.array(texts)}
+        if any(end is not None for end in ends):
+            table["valid_until"] = pa.array(ends, pa.timestamp("us", "UTC"))
+        self.matcher.subscribe_many(pa.table(table))
+
+    def update(
+        self,
+        no: int,
+        where: str | None,
+        params: Mapping[str, object] | None,
+        whole: tuple[str, Mapping[str, object]],
+        prepared: PreparedCondition | None = None,
+    ) -> None:
+        """Change a condition or its parameters; `whole` is what comes of it, perhaps prepared."""
+        faced = self.faces.read(*whole)
+        if faced is None and prepared is not None:
+            self.matcher._replace(no, prepared)
+            self._faced.discard(no)
+            return
+        if faced is None and no not in self._faced:
+            self.matcher.update(no, where=where, params=params)
+            return
+        self.matcher.update(no, where=whole[0] if faced is None else faced, params=whole[1])
+        (self._faced.discard if faced is None else self._faced.add)(no)
+
+    def unsubscribe(self, nos: Iterable[int]) -> None:
+        """Remove subscriptions; those that are gone already do not matter."""
+        nos = list(nos)
+        self.matcher.unsubscribe_many([no for no in nos if no in self.matcher])
+        self._faced.difference_update(nos)
 
     def match_each(self, events: Sequence[Event]) -> list[list[int] | TocsinError]:
         """Return the numbers that each event matches, or why it cannot be matched."""
@@ -94,11 +224,7 @@ class Topic:
         found: list[list[int] | TocsinError] = []
         for event in events:
             try:
-                found.append(
-                    self.matcher.match(event.attributes)  # type: ignore[arg-type]
-                    if event.numbers is None
-                    else self.match([event])[0]
-                )
+                found.append(self.matcher.match(self.faces.row(event)))  # type: ignore[arg-type]
             except TocsinError as error:
                 found.append(error)
         return found
@@ -107,18 +233,7 @@ class Topic:
         """Return the numbers that each event matches."""
         if not len(self.matcher):
             return [[] for _ in events]
-        if all(event.numbers is None for event in events):
-            return self._match_rows([event.attributes for event in events])
-        rows: list[Mapping[str, object]] = []
-        of: list[int] = []
-        for at, event in enumerate(events):
-            forms = [event.attributes] if event.numbers is None else self.compared.forms(event)
-            rows += forms
-            of += [at] * len(forms)
-        answers: list[list[int]] = [[] for _ in events]
-        for at, ids in zip(of, self.matcher.match_batch(rows), strict=True):
-            answers[at] = list({*answers[at], *map(int, ids)})
-        return answers
+        return self._match_rows([self.faces.row(event) for event in events])
 
     def _match_rows(self, rows: list[dict[str, Any]]) -> list[list[int]]:
         found = self.matcher.match_batch(rows)
@@ -169,11 +284,13 @@ class Topics:
         params: Mapping[str, object],
         valid_until: int | None,
         watching: bool = False,
+        prepared: PreparedCondition | None = None,
     ) -> None:
-        """Register a condition under a number; `watching` asks for transitions."""
-        topic = self.topic(type, watching)
-        topic.matcher.subscribe(no, where, params or None, valid_until)
-        topic.compared.learn(where, params)
+        """Register a condition under a number; `watching` asks for transitions.
+
+        Where the condition was prepared for its type, its normal form is not made again.
+        """
+        self.topic(type, watching).subscribe(no, where, params, valid_until, prepared)
 
     def load(
         self,
@@ -182,14 +299,7 @@ class Topics:
         watching: bool = False,
     ) -> None:
         """Register many conditions without parameters."""
-        topic = self.topic(type, watching)
-        nos, texts, ends = zip(*rows, strict=True)
-        table = {"id": pa.array(nos, pa.int64()), "where": pa.array(texts)}
-        if any(end is not None for end in ends):
-            table["valid_until"] = pa.array(ends, pa.timestamp("us", "UTC"))
-        topic.matcher.subscribe_many(pa.table(table))
-        for text in texts:
-            topic.compared.learn(text, {})
+        self.topic(type, watching).load(rows)
 
     def update(
         self,
@@ -199,16 +309,14 @@ class Topics:
         params: Mapping[str, object] | None,
         whole: tuple[str, Mapping[str, object]],
         watching: bool = False,
+        prepared: PreparedCondition | None = None,
     ) -> None:
-        """Change a condition or its parameters; `whole` is what comes of it."""
-        topic = self.topic(type, watching)
-        topic.matcher.update(no, where=where, params=params)
-        topic.compared.learn(*whole)
+        """Change a condition or its parameters; `whole` is what comes of it, perhaps prepared."""
+        self.topic(type, watching).update(no, where, params, whole, prepared)
 
     def unsubscribe(self, type: str | None, nos: Iterable[int], watching: bool = False) -> None:
         """Remove subscriptions; those that are gone already do not matter."""
-        matcher = self.topic(type, watching).matcher
-        matcher.unsubscribe_many([no for no in nos if no in matcher])
+        self.topic(type, watching).unsubscribe(nos)
 
     def match(self, events: Sequence[Event]) -> list[list[int] | TocsinError]:
         """Return for each event the numbers of its subscriptions, or why it cannot be matched."""

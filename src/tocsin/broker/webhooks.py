@@ -6,21 +6,31 @@ pauses with jitter; after `webhook_attempts` the notification becomes a dead let
 one is tried.
 
 A broker sits inside a network that subscribers may not reach, so a webhook must not be a way in: a
-host is resolved for every request, every address it has is checked, and the connection is made to
-the address that was checked. Only public addresses are allowed, and the networks of
-`webhook_allow`. Redirects are not followed.
+host is resolved for every request, every address it has is checked (`addresses.py`), and the
+connection is made to the address that was checked. Redirects are not followed. A connection serves
+one request: httpx pools connections by address, and would not check the certificate of a second
+host on the same address.
+
+A request has `webhook_seconds` in all, from the look-up of its name to the head of its answer, and
+a slot of its owner's (`slots.py`): slow receivers hold up their owner's webhooks only. Those
+of an owner whose token does not count any more stop; what waits for them stays on disk.
+
+With a secret, requests are signed after Standard Webhooks (`webhook-id`, `webhook-timestamp`,
+`webhook-signature`: `v1` for id, time and body), and by a second signature, `v1h`, which covers the
+headers that `webhook-signed-headers` names too. `tocsin-signature` is for receivers that know no
+better: it covers id and body only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import hmac
 import ipaddress
 import logging
 import random
-import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -29,10 +39,13 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from tocsin.broker import schema
+from tocsin.broker.addresses import check_address
 from tocsin.broker.config import Config
 from tocsin.broker.events import Event
 from tocsin.broker.keyed import NAMES
 from tocsin.broker.protocol import cloudevents
+from tocsin.broker.resolver import Resolver
+from tocsin.broker.slots import Slots
 from tocsin.broker.subscription import Subscription
 from tocsin.errors import ArgumentError, TocsinError
 
@@ -40,7 +53,7 @@ if TYPE_CHECKING:
     from tocsin.broker.core import Broker
 
 _LONGEST_PAUSE = 300.0
-_MOST_AT_ONCE = 64
+_WHSEC = "whsec_"
 _JITTER = random.Random()
 log = logging.getLogger("tocsin.webhooks")
 
@@ -58,10 +71,17 @@ def check_webhook(found: object, config: Config) -> dict[str, str]:
         host.encode("idna")
     except UnicodeError:
         raise ArgumentError("the host of the webhook's URL is no name of a host") from None
+    secret = found.get("secret")
+    if isinstance(secret, str) and secret.startswith(_WHSEC):
+        try:
+            base64.b64decode(secret.removeprefix(_WHSEC), validate=True)
+        except ValueError:
+            raise ArgumentError("a secret that begins with whsec_ goes on in base64") from None
     with contextlib.suppress(ValueError):
-        check_address(str(ipaddress.ip_address(host)), config.webhook_allow)
+        address = str(ipaddress.ip_address(host))
+        check_address(address, config.webhook_allow, config.webhook_deny)
     if host == "localhost" or host.endswith(".localhost"):
-        check_address("127.0.0.1", config.webhook_allow)
+        check_address("127.0.0.1", config.webhook_allow, config.webhook_deny)
     return {"url": url}
 
 
@@ -78,17 +98,6 @@ def _split(url: str) -> tuple[str, int]:
     return host, port or (443 if parts.scheme == "https" else 80)
 
 
-def check_address(text: str, allowed: tuple[str, ...]) -> None:
-    """Refuse an address that is not public, unless it is in an allowed network."""
-    address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
-    address = mapped or address
-    if any(address in ipaddress.ip_network(network) for network in allowed):
-        return
-    if not address.is_global or address.is_multicast:
-        raise ArgumentError(f"webhooks may not be aimed at {address}")
-
-
 def _is_over(event: Event) -> bool:
     return event.valid_until is not None and event.valid_until <= time.time_ns() // 1000
 
@@ -101,19 +110,52 @@ def _content_type(event: Event) -> str:
     return quote(found, safe=" !#$&'()*+,/:;=?@[]^_`{|}~\"")
 
 
+def key_of(secret: str) -> bytes:
+    """Return the key of a secret: `whsec_` and base64, as Standard Webhooks has it, or any text."""
+    if secret.startswith(_WHSEC):
+        with contextlib.suppress(ValueError):  # stored before this was checked
+            return base64.b64decode(secret.removeprefix(_WHSEC), validate=True)
+    return secret.encode()
+
+
+def sign(
+    secret: str, id: str, timestamp: int, headers: Mapping[str, str], body: bytes
+) -> dict[str, str]:
+    """Return the headers that sign a request after Standard Webhooks, and its other headers."""
+    key, start = key_of(secret), f"{id}.{timestamp}."
+    signed = sorted(
+        name for name in headers if name.startswith(("ce-", "tocsin-")) or name == "content-type"
+    )
+    names = ";".join(signed)
+    lines = "".join(f"{name}:{headers[name]}\n" for name in signed)
+    texts = {"v1": start.encode() + body, "v1h": f"{start}{names}\n{lines}\n".encode() + body}
+    macs = {name: hmac.digest(key, text, hashlib.sha256) for name, text in texts.items()}
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(
+            f"{name},{base64.b64encode(mac).decode()}" for name, mac in macs.items()
+        ),
+        "webhook-signed-headers": names,
+    }
+
+
 class Webhooks:
     """Sends what subscriptions with webhooks are to get. Used within the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, resolver: Resolver | None = None) -> None:
         self.broker = broker
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._is_stopped = False
         self._again: set[int] = set()
-        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        config = broker.config
+        self._slots = Slots(config.webhook_slots, config.webhook_owner_slots)
+        self._resolver = resolver or Resolver()
         self._client = httpx.AsyncClient(
-            timeout=broker.config.webhook_seconds,
+            timeout=None,  # there is one for the whole request
             follow_redirects=False,
             trust_env=False,
-            limits=httpx.Limits(max_connections=_MOST_AT_ONCE * 2),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )
         broker.on_backlog = self.wake
 
@@ -124,7 +166,7 @@ class Webhooks:
 
     def wake(self, found: Subscription) -> None:
         """Send what a subscription has, where it has a webhook."""
-        if "webhook" not in found.wanted.options:
+        if "webhook" not in found.wanted.options or not self._may_go_on(found):
             return
         if found.no in self._tasks:
             self._again.add(found.no)  # what was revived is behind what the task has come to
@@ -133,43 +175,75 @@ class Webhooks:
             self._tasks[found.no] = task
             task.add_done_callback(lambda done: self._ended(found, done))
 
+    def suspend(self, found: Subscription) -> None:
+        """Stop sending, also what is being sent; what is not acknowledged stays."""
+        task = self._tasks.get(found.no)
+        if task is not None:
+            self._again.discard(found.no)
+            task.cancel()
+
     def _ended(self, found: Subscription, done: asyncio.Task[None]) -> None:
         self._tasks.pop(found.no, None)
         is_asked = found.no in self._again
         self._again.discard(found.no)
-        if not done.cancelled() and done.exception() is not None:
-            log.error("a webhook stopped: %r", done.exception())
-        elif not done.cancelled() and (is_asked or found.last_seq > found.high_sent):
+        if done.cancelled():
+            if is_asked:  # reinstated just after it was suspended
+                self.wake(found)
+            return
+        error = done.exception()
+        if error is not None:
+            pause = self.broker.supervisor.failed("webhooks", error, found.no)
+            asyncio.get_running_loop().call_later(pause, self.wake, found)
+            return
+        self.broker.supervisor.recovered("webhooks", found.no)
+        if is_asked or found.last_seq > found.high_sent:
             self.wake(found)
+
+    def _may_go_on(self, found: Subscription) -> bool:
+        is_known = self.broker.registry.by_no.get(found.no) is found
+        return is_known and not found.is_suspended and not self._is_stopped
 
     async def _serve(self, found: Subscription) -> None:
         """Deliver until nothing is left."""
         cursor = 0
         with contextlib.suppress(TocsinError):  # so that what was acknowledged is not read again
             await self.broker.storage.submit(lambda _: None)
-        while found.no in self.broker.registry.by_no and not self.broker.is_draining:
+        while self._may_go_on(found) and not self.broker.is_draining:
             rows = await self.broker.storage.read(schema.page, found.no, cursor, 64)
             if not rows:
                 return
-            for *row, kind in rows:
+            for *row, kind, deliveries, earlier, _ in rows:
                 event = Event.restored(*row)
-                await self._deliver(found, event, kind)
+                await self._deliver(found, event, kind, deliveries, earlier)
                 cursor = event.seq
-                if found.no not in self.broker.registry.by_no:
+                if not self._may_go_on(found):
                     return
 
-    async def _deliver(self, found: Subscription, event: Event, kind: int) -> None:
+    async def _deliver(
+        self, found: Subscription, event: Event, kind: int, deliveries: int, earlier: int
+    ) -> None:
         config, metrics = self.broker.config, self.broker.metrics
-        reason = ""
-        again = event.seq <= found.high_sent
+        _, max_deliveries = self.broker.redelivery(found)
+        reason = f"not acknowledged after {deliveries} deliveries"
+        again = event.seq <= found.high_sent or deliveries + earlier > 0
         found.high_sent = max(found.high_sent, event.seq)
-        for attempt in range(config.webhook_attempts):
+        # A limit of the subscription's own counts across restarts.
+        first, most = (
+            (deliveries, max_deliveries) if max_deliveries else (0, config.webhook_attempts)
+        )
+        attempt = first - 1
+        for attempt in range(first, most):
+            if max_deliveries:
+                self.broker.storage.forget(schema.count_deliveries, found.no, [event.seq])
             if _is_over(event) and not kind:  # a transition is told all the same
                 self.broker.acknowledge(found, [event.seq])
                 return
             try:
-                async with self._slots:
-                    status = await self._send(found, event, kind, again or attempt > 0)
+                async with self._slots.slot(found.wanted.owner):
+                    count = earlier + attempt + 1
+                    status = await self._send(found, event, kind, again or attempt > 0, count)
+            except TimeoutError:
+                reason = f"no answer within {config.webhook_seconds:g} s"
             except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ArgumentError) as error:
                 reason = f"{type(error).__name__}: {error}"[:300]
             else:
@@ -182,21 +256,27 @@ class Webhooks:
                 if status == 410:  # gone: nobody will ever want it
                     break
             metrics.webhook_failed += 1
-            if attempt + 1 < config.webhook_attempts:
-                pause = min(_LONGEST_PAUSE, config.webhook_back_off * 2**attempt)
+            if attempt + 1 < most:
+                pause = min(_LONGEST_PAUSE, config.webhook_back_off * 2 ** min(attempt, 30))
                 await asyncio.sleep(pause * _JITTER.uniform(0.5, 1.0))
-            if found.no not in self.broker.registry.by_no:
+            if not self._may_go_on(found):
                 return
-        self.broker.bury(found, event.seq, reason)
+        self.broker.bury(found, event.seq, reason, earlier + attempt + 1)
 
-    async def _send(self, found: Subscription, event: Event, kind: int, again: bool) -> int:
+    async def _send(
+        self, found: Subscription, event: Event, kind: int, again: bool, count: int
+    ) -> int:
         url = found.wanted.options["webhook"]["url"]
         host, port = _split(url)
-        address = await self._resolve(host, port)
         headers = self._headers(found, event, kind, again, url)
+        headers["tocsin-delivery-count"] = str(count)
         traced = self.broker.telemetry
-        with contextlib.nullcontext() if traced is None else traced.webhook(url, headers):
-            return await self._request(httpx.URL(url).copy_with(host=address), host, headers, event)
+        span = contextlib.nullcontext() if traced is None else traced.webhook(url, headers)
+        with span:
+            async with asyncio.timeout(self.broker.config.webhook_seconds):
+                address = await self._resolve(host, port, found.wanted.owner)
+                target = httpx.URL(url).copy_with(host=address)
+                return await self._request(target, host, headers, event)
 
     async def _request(
         self, url: httpx.URL, host: str, headers: dict[str, str], event: Event
@@ -213,12 +293,11 @@ class Webhooks:
         await response.aclose()
         return response.status_code
 
-    async def _resolve(self, host: str, port: int) -> str:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = [str(each[4][0]) for each in found]
+    async def _resolve(self, host: str, port: int, owner: str) -> str:
+        config = self.broker.config
+        addresses = await self._resolver.resolve(host, port, owner)
         for address in addresses:
-            check_address(address, self.broker.config.webhook_allow)
+            check_address(address, config.webhook_allow, config.webhook_deny)
         return addresses[0]
 
     def _headers(
@@ -250,11 +329,14 @@ class Webhooks:
             body = event.text if event.body is None else event.body
             signed = f"{event.seq}.".encode() + body
             mac = hmac.new(str(secret).encode(), signed, hashlib.sha256).hexdigest()
+            id, now = f"{event.seq}-{found.no}", int(time.time())
+            headers |= sign(str(secret), id, now, headers, body)
             headers["tocsin-signature"] = f"sha256={mac}"
         return headers
 
     async def stop(self) -> None:
         """Stop sending; what is not acknowledged waits on disk."""
+        self._is_stopped = True
         for task in list(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

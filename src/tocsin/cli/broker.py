@@ -1,12 +1,12 @@
-"""`tocsin serve`, `publish`, `subscribe` and `token`: options → a broker, or calls of one."""
+"""`tocsin serve`, `publish`, `subscribe`, `dead`, `backup`, `restore`: a broker, or its calls."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tocsin.cli.console import OK, printable, say
+from tocsin.cli.console import OK, say
 from tocsin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -26,9 +26,13 @@ def run_serve(path: Path | None, flags: Mapping[str, object]) -> int:
     """Serve until told to stop."""
     from tocsin import web
     from tocsin.broker.config import load_config
-    from tocsin.broker.server import serve
+    from tocsin.broker.server import serve, set_up_logs
 
-    config = load_config(path, os.environ, flags)
+    warnings: list[str] = []
+    config = load_config(path, os.environ, flags, warnings.append)
+    set_up_logs(config.log, config.log_json)
+    for warning in warnings:
+        logging.getLogger("tocsin.config").warning("%s", warning)
 
     def on_ready(server: Server) -> None:
         listening = {"http": server.http_port, "stomp": server.stomp_port}
@@ -130,52 +134,43 @@ def run_subscribe(
     return OK
 
 
-def run_token_create(
-    name: str,
-    data: Path,
-    publish: Sequence[str],
-    subscribe: Sequence[str],
-    admin: bool,
-    days: int,
+def run_dead_list(id: str, url: str, token: str | None) -> int:
+    """Print dead letters."""
+    from tocsin.broker.client import connect
+
+    with connect(url, token) as client:
+        for letter in client.dead_letters(id):
+            typer.echo(json.dumps(letter, ensure_ascii=False))
+    return OK
+
+
+def run_dead(
+    act: str, id: str, letters: Sequence[int], url: str, token: str | None, as_json: bool
 ) -> int:
-    """Make a token."""
-    from tocsin.broker.storage import open_folder
-    from tocsin.broker.tokens import Rights, create
+    """Revive or purge dead letters: those named, or all."""
+    from tocsin.broker.client import connect
 
-    rights = Rights(tuple(publish), tuple(subscribe), admin)
-    if rights == Rights():
-        raise ArgumentError("a token without rights is useless: --publish, --subscribe or --admin")
-    ends = time.time_ns() // 1000 + days * 86_400_000_000 if days else None
-    with contextlib.closing(open_folder(data)) as connection:
-        typer.echo(create(connection, name, rights, ends))
-    say("keep it safe: it cannot be shown again")
+    with connect(url, token) as client:
+        n = (client.revive if act == "revive" else client.purge)(id, letters or None)
+    result = {f"{act}d": n}
+    typer.echo(json.dumps(result) if as_json else f"{n} dead letters {act}d")
     return OK
 
 
-def run_token_list(data: Path, as_json: bool) -> int:
-    """List tokens."""
-    from tocsin.broker.storage import open_folder
-    from tocsin.broker.tokens import listing
+def run_backup(file: Path, data: Path) -> int:
+    """Copy a broker's database."""
+    from tocsin.broker.backup import back_up
 
-    with contextlib.closing(open_folder(data)) as connection:
-        found = listing(connection)
-    for each in found:
-        if as_json:
-            typer.echo(json.dumps(each))
-        else:
-            rights = f"publish {each['publish']} subscribe {each['subscribe']}"
-            more = " admin" if each["admin"] else ""
-            typer.echo(printable(f"{each['id']}  {each['name']}  {rights}{more}"))
+    typer.echo(f"{file}: {back_up(data, file)} bytes, checked")
     return OK
 
 
-def run_token_revoke(id: str, data: Path) -> int:
-    """Revoke a token."""
-    from tocsin.broker.storage import open_folder
-    from tocsin.broker.tokens import revoke
+def run_restore(file: Path | None, data: Path) -> int:
+    """Put a backup in the place of a broker's database."""
+    from tocsin.broker.backup import BEFORE, restore
 
-    with contextlib.closing(open_folder(data)) as connection:
-        if not revoke(connection, id):
-            raise ArgumentError(f"there is no token {id!r}")
-    typer.echo(f"revoked {id}")
+    restore(data, file)
+    typer.echo(f"restored {data}; the next start begins a new epoch")
+    if file is not None and (data / BEFORE).exists():
+        say(f"the database that was there is kept as {data / BEFORE}")
     return OK

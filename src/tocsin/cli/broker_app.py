@@ -17,7 +17,7 @@ Data = Annotated[Path, typer.Option(help="The folder of the broker's database.")
 _HERE = "http://127.0.0.1:8080"
 
 token_app = typer.Typer(
-    name="token", help="Make, list and revoke a broker's tokens.", no_args_is_help=True,
+    name="token", help="Make, list, rotate and revoke a broker's tokens.", no_args_is_help=True,
     rich_markup_mode=None,
 )  # fmt: skip
 
@@ -135,6 +135,80 @@ def top(
     return run_top(url, token, seconds, count, as_json)
 
 
+@guarded
+def backup(
+    file: Annotated[Path, typer.Argument(help="The new file.")],
+    data: Data = Path("tocsin-data"),
+) -> int:
+    """Copy a broker's database to a file and check the copy; the broker may be running."""
+    from tocsin.cli.broker import run_backup
+
+    return run_backup(file, data)
+
+
+@guarded
+def restore(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="A backup; none: the database was put into the folder by other means."),
+    ] = None,
+    data: Data = Path("tocsin-data"),
+) -> int:
+    """Put a backup in the place of a broker's database; no broker may run on the folder."""
+    from tocsin.cli.broker import run_restore
+
+    return run_restore(file, data)
+
+
+dead_app = typer.Typer(
+    name="dead", help="List, revive and purge the dead letters of a subscription.",
+    no_args_is_help=True, rich_markup_mode=None,
+)  # fmt: skip
+Id = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="The subscription's id.")]
+Letters = Annotated[
+    list[int], typer.Argument(metavar="[LETTER]...", help="Their ids; none: all of them.")
+]
+
+
+@dead_app.command("list")
+@guarded
+def dead_list(id: Id, url: Url = _HERE, token: Token = None) -> int:
+    """Print the dead letters of a subscription as JSON lines, oldest first."""
+    from tocsin.cli.broker import run_dead_list
+
+    return run_dead_list(id, url, token)
+
+
+@dead_app.command("revive")
+@guarded
+def dead_revive(
+    id: Id,
+    letters: Letters = [],  # noqa: B006
+    url: Url = _HERE,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> int:
+    """Have dead letters delivered again, under new ids."""
+    from tocsin.cli.broker import run_dead
+
+    return run_dead("revive", id, letters, url, token, as_json)
+
+
+@dead_app.command("purge")
+@guarded
+def dead_purge(
+    id: Id,
+    letters: Letters = [],  # noqa: B006
+    url: Url = _HERE,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> int:
+    """Remove dead letters for good."""
+    from tocsin.cli.broker import run_dead
+
+    return run_dead("purge", id, letters, url, token, as_json)
+
+
 @token_app.command("create")
 @guarded
 def token_create(
@@ -143,19 +217,22 @@ def token_create(
     publish: Annotated[list[str], typer.Option(help="An event type, or *. Repeatable.")] = [],  # noqa: B006
     subscribe: Annotated[list[str], typer.Option(help="An event type, or *. Repeatable.")] = [],  # noqa: B006
     admin: Annotated[bool, typer.Option("--admin", help="All subscriptions, figures.")] = False,
+    link: Annotated[
+        str, typer.Option(metavar="BROKER", help="The broker that may open a link with it.")
+    ] = "",
     days: Annotated[int, typer.Option(min=0, help="Valid so long; 0: for ever.")] = 0,
 ) -> int:
     """Make a token and print it; it can never be shown again."""
-    from tocsin.cli.broker import run_token_create
+    from tocsin.cli.broker_tokens import run_token_create
 
-    return run_token_create(name, data, publish, subscribe, admin, days)
+    return run_token_create(name, data, publish, subscribe, admin, link, days)
 
 
 @token_app.command("list")
 @guarded
 def token_list(data: Data = Path("tocsin-data"), as_json: AsJson = False) -> int:
-    """List tokens, without their secrets."""
-    from tocsin.cli.broker import run_token_list
+    """List tokens, without their secrets, with the number of subscriptions each owns."""
+    from tocsin.cli.broker_tokens import run_token_list
 
     return run_token_list(data, as_json)
 
@@ -165,87 +242,34 @@ def token_list(data: Data = Path("tocsin-data"), as_json: AsJson = False) -> int
 def token_revoke(
     id: Annotated[str, typer.Argument(help="As `tocsin token list` shows it.")],
     data: Data = Path("tocsin-data"),
+    with_subscriptions: Annotated[
+        bool, typer.Option("--with-subscriptions", help="Remove what was subscribed with it too.")
+    ] = False,
 ) -> int:
-    """Revoke a token; a running broker notices within two seconds."""
-    from tocsin.cli.broker import run_token_revoke
+    """Revoke a token; within two seconds a running broker suspends its subscriptions."""
+    from tocsin.cli.broker_tokens import run_token_revoke
 
-    return run_token_revoke(id, data)
+    return run_token_revoke(id, data, with_subscriptions)
 
 
+@token_app.command("rotate")
 @guarded
-def bench_broker(
-    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
-    subscribers: Annotated[int, typer.Option(min=1, help="How many connections listen.")] = 100,
-    publishers: Annotated[int, typer.Option(min=1, help="How many connections publish.")] = 4,
-    rate: Annotated[int, typer.Option(min=1, help="Events a second, at full load.")] = 20_000,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long each load lasts.")] = 10,
-    batch: Annotated[
-        int, typer.Option(min=1, help="Events in a request, or between receipts.")
-    ] = 50,
-    protocol: Annotated[str, typer.Option(help="http or stomp.")] = "http",
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the events.")] = 0,
-    soak: Annotated[float, typer.Option(min=0, help="Go on at half load for so many seconds.")] = 0,
-    beside: Annotated[
-        str | None,
-        typer.Option(
-            help="activemq: STOMP with 5,000 selectors, beside an ActiveMQ that is installed."
-        ),
+def token_rotate(
+    id: Annotated[str, typer.Argument(help="As `tocsin token list` shows it.")],
+    data: Data = Path("tocsin-data"),
+    days: Annotated[
+        int | None, typer.Option(min=0, help="Valid so long from now; 0: for ever.")
     ] = None,
-    as_json: AsJson = False,
 ) -> int:
-    """Load a broker with events and notifications, at full and at half rate."""
-    from tocsin.bench.beside import Beside
-    from tocsin.bench.broker import Load
-    from tocsin.cli.bench import run_beside, run_broker
-    from tocsin.errors import ArgumentError
+    """Give a token another secret; its rights and subscriptions stay, the old secret ends."""
+    from tocsin.cli.broker_tokens import run_token_rotate
 
-    if beside is not None:
-        if beside != "activemq":
-            raise ArgumentError(f"beside is activemq, not {beside!r}")
-        return run_beside(
-            Beside(publishers=publishers, batch=batch, seconds=seconds, seed=seed), as_json
-        )
-    load = Load(subscriptions, subscribers, publishers, rate, seconds, batch, protocol, seed, soak)
-    return run_broker(load, as_json)
+    return run_token_rotate(id, data, days)
 
 
-@guarded
-def bench_overlay(
-    workload: Annotated[str, typer.Option(help="trading or highway.")] = "trading",
-    subscribers: Annotated[int, typer.Option(min=1, help="How many subscribers.")] = 1_000,
-    edges: Annotated[int, typer.Option(min=1, help="Brokers that they are with.")] = 10,
-    events: Annotated[int, typer.Option(min=1, help="How many events.")] = 2_000,
-    updates: Annotated[float, typer.Option(min=0, help="Updates for each event.")] = 0.5,
-    rate: Annotated[float, typer.Option(min=1, help="Events a second.")] = 1_000,
-    placement: Annotated[
-        str, typer.Option(help="home: with the edge of their firm or road; spread: anywhere.")
-    ] = "home",
-    vary_subscribers: Annotated[str, typer.Option(help="Others to try: N,N,…")] = "",
-    vary_updates: Annotated[str, typer.Option(help="Others to try: N,N,… (hundredths).")] = "",
-    variants: Annotated[
-        str,
-        typer.Option(help="Of lub, disjunction, exact, resubscribe, flooding, coded, coded-exact."),
-    ] = "lub,disjunction,exact,resubscribe,flooding,coded,coded-exact",
-    levels: Annotated[int, typer.Option(min=1, help="Levels where ranges are coded.")] = 4,
-    repeats: Annotated[int, typer.Option(min=1, help="The best of so many counts.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
-    as_json: AsJson = False,
-) -> int:
-    """Load a simulated network of brokers, and the same without its parts."""
-    from tocsin.bench.overlay import Setting
-    from tocsin.cli.bench import run_overlay, to_numbers
-
-    setting = Setting(workload, subscribers, edges, events, updates, rate, placement, seed, levels)
-    others = to_numbers(vary_subscribers, "--vary-subscribers")
-    hundredths = to_numbers(vary_updates, "--vary-updates")
-    rates = [each / 100 for each in hundredths]
-    return run_overlay(setting, variants.split(","), others, rates, repeats, as_json)
-
-
-def register(app: typer.Typer, bench: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer, epilog: str) -> None:
     """Add the commands to the command line."""
-    for command in (serve, publish, subscribe, top):
+    for command in (serve, publish, subscribe, top, backup, restore):
         app.command(epilog=epilog)(command)
-    bench.command("broker", epilog=epilog)(bench_broker)
-    bench.command("overlay", epilog=epilog)(bench_overlay)
     app.add_typer(token_app)
+    app.add_typer(dead_app)

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,16 @@ OTHER_CELL = 1
 FIRST_CELL = 2
 _REMEMBERED = frozenset({int, float, str})
 """Equal values of these types have the same cell; a boolean, say, would be taken for a number."""
-_MAX_REMEMBERED = 4096
+_MAX_VALUES = 4096
+"""How many values an attribute remembers."""
+_MAX_VALUE_BYTES = 1024
+"""Values that take more memory are not remembered."""
+_MAX_MEMORY_BYTES = 32 << 20
+"""How much memory all the values that a space remembers may take."""
+_BEYOND = 2.0**63
+"""An integer this great is refused, though a float that equals it is not: neither is remembered."""
+_ENTRY_BYTES = 128
+"""What a remembered value takes besides itself, rounded up."""
 ALL_HERE = np.empty(0, np.bool_)
 """Says that all values count."""
 
@@ -185,25 +195,21 @@ class CellSpace:
         The cells of numbers and strings that were met before are remembered.
         """
         row = []
-        for at, (name, is_path, known) in enumerate(self._memories):
+        for at, (name, is_path, known) in enumerate(self._memory.attributes):
             value = read_value(event, name) if is_path else event.get(name)
             # what one thread remembers another may forget at any time
             cell = known.get(value) if value.__class__ in _REMEMBERED else None
-            row.append(self._encode_new(at, event, known) if cell is None else cell)
+            row.append(self._encode_new(at, event) if cell is None else cell)
         return row
 
     @cached_property
-    def _memories(self) -> list[tuple[str, bool, dict[object, int]]]:
-        """For each attribute its name, whether that is a path, and the cells of some values."""
-        return [(name, "." in name, {}) for name in self.attributes]
+    def _memory(self) -> _Memory:
+        return _Memory(self.attributes)
 
-    def _encode_new(self, at: int, event: Mapping[str, object], known: dict[object, int]) -> int:
+    def _encode_new(self, at: int, event: Mapping[str, object]) -> int:
         value = read_value(event, self.attributes[at])
         cell = self.encode_value(at, value)
-        if value.__class__ in _REMEMBERED:
-            if len(known) >= _MAX_REMEMBERED:
-                known.clear()
-            known[value] = cell
+        self._memory.add(at, value, cell)
         return cell
 
     def encode_value(self, at: int, value: object) -> int:
@@ -279,6 +285,39 @@ class CellSpace:
         )
         ranges = self.range_start.nbytes + self.range_low.nbytes + self.range_high.nbytes
         return int(cuts + ranges + self.vocabulary.nbytes)
+
+
+class _Memory:
+    """The cells of values that single events had, by attribute.
+
+    Bounded by the memory that the values take, whatever their number and the number of attributes.
+    Several threads may add at once: the count of bytes may then be off by what they add meanwhile.
+    """
+
+    def __init__(self, attributes: tuple[str, ...]) -> None:
+        self.attributes: list[tuple[str, bool, dict[object, int]]] = [
+            (name, "." in name, {}) for name in attributes
+        ]
+        """For each attribute its name, whether that is a path, and the cells of some values."""
+        self.n_bytes = 0
+
+    def add(self, at: int, value: object, cell: int) -> None:
+        """Remember a value's cell; where there is no room, others are forgotten."""
+        n_bytes = getsizeof(value)
+        if value.__class__ not in _REMEMBERED or n_bytes > _MAX_VALUE_BYTES:
+            return
+        if value.__class__ is float and not -_BEYOND < value < _BEYOND:
+            return
+        cells = self.attributes[at][2]
+        if len(cells) >= _MAX_VALUES:
+            self.n_bytes -= sum(map(getsizeof, list(cells))) + _ENTRY_BYTES * len(cells)
+            cells.clear()
+        self.n_bytes += n_bytes + _ENTRY_BYTES
+        if self.n_bytes > _MAX_MEMORY_BYTES:
+            for _, _, known in self.attributes:
+                known.clear()
+            self.n_bytes = n_bytes + _ENTRY_BYTES
+        cells[value] = cell
 
 
 def _reranked(

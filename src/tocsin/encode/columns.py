@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tocsin.arrow import decimal_numbers
 from tocsin.model import Kind
 from tocsin.normalize.lines import LINE_OF_KIND, Line
 
@@ -58,6 +59,17 @@ def to_column(array: pa.Array, kind: Kind) -> Column:
             other = nan if here is None else nan & here
             return Column((Part(line, values, ~nan if here is None else here & ~nan),), other)
     return Column((Part(line, values, here),), None)
+
+
+def decimal_column(array: pa.Array) -> Column:
+    """Return decimals as a column: floats, and the integers that no float holds."""
+    numbers = decimal_numbers(array)
+    here = None if array.null_count == 0 else _is_valid(array)
+    if not numbers.is_large.any():
+        return Column((Part(Line.NUMBER, numbers.floats, here),), None)
+    small = ~numbers.is_large if here is None else here & ~numbers.is_large
+    floats = Part(Line.NUMBER, numbers.floats, small)
+    return Column((floats, Part(Line.NUMBER, numbers.integers, numbers.is_large)), None)
 
 
 def _may_have_nan(values: NDArray[np.float64]) -> bool:

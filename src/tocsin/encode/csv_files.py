@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
+from numpy.typing import NDArray
 
 from tocsin.encode.files import (
     MAX_LINE_BYTES,
@@ -83,7 +84,8 @@ class CsvRecords:
     """The records of a CSV source, block by block.
 
     Arrow parses the blocks in which every line is one record; the others, with line breaks inside
-    quotes, blank lines or bad records, are left to Python's reader. Both read quotes alike.
+    quotes, blank lines or bad records, are left to Python's reader. Where quotes are not just
+    around fields, Python's reader says what a line holds, and Arrow has to agree.
     """
 
     def __init__(self, source: TextSource, chunk_bytes: int) -> None:
@@ -116,7 +118,10 @@ class CsvRecords:
     def _read_plain(self, block: bytes) -> CsvBlock | None:
         """Parse a block in which every line is one record; None when it is not so."""
         n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        if block.count(b'"') % 2 or block.count(b"\r") != block.count(b"\r\n"):
+        if block.count(b"\r") != block.count(b"\r\n"):
+            return None
+        odd = _odd_lines(block)
+        if odd is None:
             return None
         names = [str(i) for i in range(len(self.names))]
         try:
@@ -136,11 +141,19 @@ class CsvRecords:
             return None
         if table.num_rows != n_lines:
             return None
+        columns = [column.combine_chunks() for column in table.columns]
+        if odd:
+            places = pa.array(list(odd), pa.int64())
+            parsed = zip(*(column.take(places).to_pylist() for column in columns), strict=True)
+            if any(
+                [text or "" for text in row] != record
+                for row, record in zip(parsed, odd.values(), strict=True)
+            ):
+                return None
         rows = np.arange(self.n_rows, self.n_rows + n_lines)
         lines = np.arange(self.n_lines + 1, self.n_lines + 1 + n_lines)
         self.n_rows += n_lines
         self.n_lines += n_lines
-        columns = [column.combine_chunks() for column in table.columns]
         split = cache(partial(block.split, b"\n"))
         return CsvBlock(columns, rows, lines, lambda i: _to_text([split()[i]]), [])
 
@@ -193,6 +206,78 @@ class CsvRecords:
             return record, "not UTF-8"
         n, wanted = len(record), len(self.names) or len(record)
         return record, "" if n == wanted else f"{n} fields where the header names {wanted}"
+
+
+_QUOTE, _COMMA, _BREAK, _RETURN = b'",\n\r'
+_MAY_OPEN = np.isin(np.arange(256), (_QUOTE, _COMMA, _BREAK))
+"""Whether a quote after this byte may open a field, or be the second of a doubled one."""
+_MAY_CLOSE = np.isin(np.arange(256), (_QUOTE, _COMMA, _BREAK, _RETURN))
+"""Whether a quote before this byte may close a field, or be the first of a doubled one."""
+_STEP = 1 << 16
+
+
+def _odd_lines(block: bytes) -> dict[int, list[str]] | None:
+    """Return the records of the lines whose quotes are not just around fields, by their number.
+
+    None where such a line is not a record by itself, since a quoted field goes on beyond its end.
+    In all other lines each quote opens a field, closes one, or is doubled inside one. Where that is
+    so of all quotes, the lines are not looked at: the reader finds as many records as lines unless
+    a line break is quoted.
+    """
+    if b'"' not in block:
+        return {}
+    octets = np.frombuffer(block, np.uint8)
+    framed = np.append(octets, np.uint8(_BREAK))  # so both ends have a neighbour
+    if _are_around_fields(framed):
+        return {}
+    quotes = np.flatnonzero(octets == _QUOTE)
+    line = np.searchsorted(np.flatnonzero(octets == _BREAK), quotes)
+    first = np.flatnonzero(np.diff(line, prepend=-1))
+    counts = np.diff(first, append=len(quotes))
+    opens = (np.arange(len(quotes)) - np.repeat(first, counts)) % 2 == 0
+    is_even = np.where(opens, _MAY_OPEN[framed[quotes - 1]], _MAY_CLOSE[framed[quotes + 1]])
+    odd = np.union1d(line[~is_even], line[first][counts % 2 == 1])
+    if not len(odd):
+        return {}
+    lines = block.split(b"\n")
+    records = {}
+    for at in odd.tolist():
+        record = _record_of(lines[at])
+        if record is None:
+            return None
+        records[at] = record
+    return records
+
+
+def _are_around_fields(framed: NDArray[np.uint8]) -> bool:
+    """Whether every quote opens a field, closes one or is doubled; a line break follows the last.
+
+    Some bytes are looked at a time, which stay in the cache.
+    """
+    n_before = 0
+    for start in range(0, len(framed), _STEP):
+        quotes = start + np.flatnonzero(framed[start : start + _STEP] == _QUOTE)
+        opens, closes = quotes[n_before % 2 :: 2], quotes[1 - n_before % 2 :: 2]
+        if not (_MAY_OPEN[framed[opens - 1]].all() and _MAY_CLOSE[framed[closes + 1]].all()):
+            return False
+        n_before += len(quotes)
+    return n_before % 2 == 0
+
+
+def _record_of(line: bytes) -> list[str] | None:
+    """Return the record on a line, or None where it goes on beyond the line or is none."""
+    goes_on = False
+
+    def feed() -> Iterator[str]:
+        nonlocal goes_on
+        yield line.decode()
+        goes_on = True
+
+    try:
+        record = next(csv.reader(feed()))
+    except (csv.Error, UnicodeDecodeError):
+        return None
+    return None if goes_on else record
 
 
 @contextmanager

@@ -9,7 +9,7 @@ for are never touched.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -17,8 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.arrow import FLOAT64, INT64, STRING, kind_of_type, to_array, to_canonical
-from tocsin.encode.columns import NO_COLUMN, Column, Part, to_column
+from tocsin.arrow import (
+    FLOAT64,
+    INT64,
+    STRING,
+    decimal_numbers,
+    decoded,
+    kind_of_type,
+    to_array,
+    to_canonical,
+    to_plain_table,
+)
+from tocsin.encode.columns import NO_COLUMN, Column, Part, decimal_column, to_column
 from tocsin.encode.plain import Plain, plain_numbers
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import (
@@ -33,11 +43,16 @@ from tocsin.model import (
 )
 from tocsin.normalize.lines import LINE_OF_KIND, Line
 
+MOST_EVENTS = 2**31 - 1
+"""The events of a batch are numbered in 31 bits."""
+
 
 class EventBatch:
     """A batch of events, by attribute. Not changed once made; safe to read from many threads."""
 
     def __init__(self, source: _Source, event_type: EventType | None) -> None:
+        if source.n > MOST_EVENTS:
+            raise EventError(f"a batch has at most {MOST_EVENTS:,} events: take fewer at a time")
         self._source = source
         self._event_type = event_type
         self._columns: dict[str, Column] = {}
@@ -77,9 +92,34 @@ class EventBatch:
         rows = np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
         return EventBatch(self._source.take(rows), self._event_type)
 
+    def readable_sample(self, most: int, attributes: Iterable[str]) -> EventBatch | None:
+        """Return a sample that is to be kept, or None where there are no events.
+
+        Raises EventError where a value of one of the attributes cannot be encoded. Those of other
+        attributes count as absent in the sample: it is read again when a condition mentions them,
+        which must not fail for what was only to be learned from.
+        """
+        if not len(self):
+            return None
+        sample = self.sample(most)
+        for attribute in attributes:
+            sample.column(attribute)
+        return _Sample(sample._source, sample._event_type)
+
     def to_table(self) -> pa.Table | None:
         """Return the events as a table, or None where they fit none."""
         return self._source.to_table()
+
+
+class _Sample(EventBatch):
+    """Events in which what cannot be encoded is absent."""
+
+    def column(self, attribute: str) -> Column:
+        """Return the values of an attribute, none where one of them cannot be encoded."""
+        try:
+            return super().column(attribute)
+        except EventError:
+            return NO_COLUMN
 
 
 class _Source(Protocol):
@@ -149,6 +189,9 @@ class _ArrowSource:
             return NO_COLUMN
         if declared is not None:
             found = _check_column(attribute, found, declared)
+        values = decoded(found) if kind_of_type(found.type) is Kind.FLOAT else found
+        if pa.types.is_decimal(values.type):
+            return decimal_column(values)
         try:
             canonical = to_canonical(found)
         except pa.ArrowInvalid:
@@ -161,10 +204,12 @@ class _ArrowSource:
         return to_column(*canonical)
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
-        return _ArrowSource(self.table.take(pa.array(rows)))
+        places = pa.array(rows)
+        columns = [to_array(column).take(places) for column in self._all]
+        return _ArrowSource(pa.table(columns, names=self.table.column_names))
 
     def to_table(self) -> pa.Table:
-        return self.table
+        return to_plain_table(self.table)
 
     def _find(self, attribute: str) -> pa.Array | None:
         """Find the column of a dotted path: the longest column name that it starts with."""
@@ -235,6 +280,9 @@ def _to_python(name: str, column: pa.Array) -> list[object]:
         ]
     if kind_of_type(column.type) is None:
         return [_OF_NO_KIND if is_here else None for is_here in here]
+    values = decoded(column)
+    if pa.types.is_decimal(values.type):
+        return cast("list[object]", decimal_numbers(values).to_list(values))
     try:
         canonical = to_canonical(column)
         return (column if canonical is None else canonical[0]).to_pylist()  # type: ignore[no-any-return]

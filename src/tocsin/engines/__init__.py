@@ -1,11 +1,15 @@
 """Cells → matches: one algorithm a module, one protocol.
 
-`names()` lists the engines, `make()` makes one. Modules are loaded when first used.
+`names()` lists the engines, `make()` makes one. Two are the product's own: `auto`, and `oracle`,
+which evaluates expressions. More come from other distributions, as entry points of the group
+`tocsin.engines`: each names an `EngineSpec`. Modules are loaded when first used.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tocsin.errors import ArgumentError, UnknownEngineError
@@ -13,54 +17,60 @@ from tocsin.errors import ArgumentError, UnknownEngineError
 if TYPE_CHECKING:
     from tocsin.engines.protocol import Engine, Expressions
 
+GROUP = "tocsin.engines"
 
-class _Entry(NamedTuple):
-    """Where an engine is, and its options with the type of each; None where it reads its own."""
 
-    module: str
-    name: str
+class EngineSpec(NamedTuple):
+    """Where an engine is (`module:name`), and its options with the type of each.
+
+    What is there is called with the options as keyword arguments. Where `options` is None it checks
+    them itself.
+    """
+
+    location: str
     options: dict[str, type] | None = {}  # noqa: RUF012 - never changed
+    needs_expressions: bool = False
+    """Whether it evaluates expressions; then it is called with them, and with no options."""
 
 
-_ENGINES = {
-    "auto": _Entry("auto", "AutoEngine", {"merges": bool}),
-    "oracle": _Entry("oracle", "OracleEngine"),
-    "counting": _Entry("clustering.counting", "CountingEngine"),
-    "propagation": _Entry("clustering.propagation", "PropagationEngine"),
-    "propagation-prefetch": _Entry("clustering.propagation", "PrefetchingPropagationEngine"),
-    "static": _Entry("clustering.static", "StaticEngine", {"max_bytes": int}),
-    "dynamic": _Entry(
-        "clustering.dynamic",
-        "DynamicEngine",
-        {"bm_max": float, "b_min": int, "rp_min": int, "s_min": float},
-    ),
-    "tree": _Entry("tree", "make_tree", None),
-    "tama": _Entry(
-        "tama", "TamaEngine", {"false_positive_rate": float, "levels": int, "exact": bool}
-    ),
-    "fastint": _Entry("fastint", "FastintEngine"),
+_OWN = {
+    "auto": EngineSpec("tocsin.engines.auto:AutoEngine", {"merges": bool}),
+    "oracle": EngineSpec("tocsin.engines.oracle:OracleEngine", needs_expressions=True),
 }
 _KINDS = {int: "a whole number, at least 0", float: "a number, at least 0", bool: "True or False"}
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the engines."""
-    return tuple(_ENGINES)
+    """Return the names of the engines: our own, then those of other distributions."""
+    return (*_OWN, *sorted(_plugged_in()))
+
+
+@cache
+def _plugged_in() -> dict[str, Any]:
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _OWN}
+
+
+def _spec(name: str) -> EngineSpec:
+    if name in _OWN:
+        return _OWN[name]
+    if name not in _plugged_in():
+        raise UnknownEngineError(name, names())
+    spec: EngineSpec = _plugged_in()[name].load()
+    return spec
 
 
 def make(name: str, expressions: Expressions, options: dict[str, object]) -> Engine:
     """Make an engine by its name."""
-    if name not in _ENGINES:
-        raise UnknownEngineError(name, names())
-    entry = _ENGINES[name]
-    if entry.options is not None:
-        unknown = sorted(options.keys() - entry.options.keys())
+    spec = _spec(name)
+    if spec.options is not None:
+        unknown = sorted(options.keys() - spec.options.keys())
         if unknown:
             raise ArgumentError(f"engine {name!r} has no option {', '.join(unknown)}")
         for option, value in options.items():
-            _check_option(name, option, value, entry.options[option])
-    engine: Any = getattr(import_module(f"tocsin.engines.{entry.module}"), entry.name)
-    return engine(expressions) if name == "oracle" else engine(**options)  # type: ignore[no-any-return]
+            _check_option(name, option, value, spec.options[option])
+    module, _, attribute = spec.location.partition(":")
+    factory: Any = getattr(import_module(module), attribute)
+    return factory(expressions) if spec.needs_expressions else factory(**options)  # type: ignore[no-any-return]
 
 
 def _check_option(name: str, option: str, value: object, kind: type) -> None:

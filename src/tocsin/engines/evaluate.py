@@ -87,14 +87,21 @@ def like(value: object, pattern: object, escape: str | None) -> bool | None:
     """Whether a string fits a LIKE pattern; unknown when either is no string."""
     if not isinstance(value, str) or not isinstance(pattern, str):
         return None
-    regex: list[str] = []
+    pieces = [""]
     chars = iter(pattern)
     for char in chars:
-        if escape is not None and char == escape:
-            regex.append(re.escape(next(chars, "")))
-        elif char != "%" or regex[-1:] != [".*"]:  # `.*.*` would take the matcher forever
-            regex.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
-    return re.fullmatch("".join(regex), value, re.DOTALL) is not None
+        if char == escape:
+            pieces[-1] += re.escape(next(chars, ""))
+        elif char == "%":
+            pieces.append("")
+        else:
+            pieces[-1] += "." if char == "_" else re.escape(char)
+    head, *others = pieces
+    # A piece between two % is best put where it first fits; `(?>…)` keeps the regular expression
+    # from trying it elsewhere, which would take it forever.
+    middle = "".join(f"(?>.*?{piece})" for piece in others[:-1] if piece)
+    regex = f"{head}{middle}.*{others[-1]}" if others else head
+    return re.fullmatch(regex, value, re.DOTALL) is not None
 
 
 def _value(operand: Operand) -> object:

@@ -23,12 +23,11 @@ class OracleEngine:
 
     def __init__(self, expressions: Expressions) -> None:
         self._source = expressions
-        self._expressions: dict[int, Expression] = {}
+        self._expressions: dict[int, Expression | None] = {}
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions."""
-        for dense in ids.tolist():
-            self._expressions[dense] = self._source.expression(dense)
+        """Take in subscriptions; their expressions are looked up when they are first needed."""
+        self._expressions.update(dict.fromkeys(ids.tolist()))
 
     def delete(self, ids: NDArray[np.int64]) -> None:
         """Forget subscriptions."""
@@ -57,9 +56,15 @@ class OracleEngine:
         """Evaluate every expression on one event."""
         return [
             dense
-            for dense, expression in self._expressions.items()
-            if evaluate(expression, lambda name: read_value(event, name)) is True
+            for dense in self._expressions
+            if evaluate(self._expression(dense), lambda name: read_value(event, name)) is True
         ]
+
+    def _expression(self, dense: int) -> Expression:
+        expression = self._expressions[dense]
+        if expression is None:
+            expression = self._expressions[dense] = self._source.expression(dense)
+        return expression
 
     def explain(self, dense: int) -> str:
         """Say how a subscription is found."""

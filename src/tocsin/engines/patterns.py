@@ -75,36 +75,57 @@ class PatternChecks:
         """
         row = np.repeat(np.arange(len(events)), np.diff(offsets))
         fits = np.ones(len(found), np.bool_)
-        known: dict[tuple[Pattern, str], bool] = {}
-        strings: dict[str, list[str | None]] = {}
+        answers: dict[str, _Answers] = {}
         for at in np.flatnonzero(np.isin(found, self._patterned())).tolist():
-            for name, pattern, negated in self._of[int(found[at])]:
-                if name not in strings:
-                    strings[name] = _strings(events, name)
-                text = strings[name][row[at]]
-                assert text is not None, "a pattern's condition holds on strings only"
-                if (pattern, text) not in known:
-                    known[pattern, text] = pattern.matches(text)
-                fits[at] &= known[pattern, text] is not negated
+            for check in self._of[int(found[at])]:
+                column = answers.get(check.attribute)
+                if column is None:
+                    column = answers[check.attribute] = _Answers(_strings(events, check.attribute))
+                fits[at] &= column.fits(check.pattern, row[at]) is not check.negated
         counts = np.bincount(row[fits], minlength=len(events))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), found[fits]
 
     def keep_one(self, event: Mapping[str, object], found: NDArray[Any]) -> NDArray[Any]:
-        """Return those of one event's candidates that fit."""
+        """Return those of one event's candidates that fit; each pattern is tried once."""
         if not self._of:
             return found
-        return found[[self._fits(event, number) for number in found.tolist()]]
+        answers: dict[str, _Answers] = {}
 
-    def _fits(self, event: Mapping[str, object], number: int) -> bool:
-        return all(
-            pattern.matches(str(read_value(event, name))) is not negated
-            for name, pattern, negated in self._of.get(number, ())
-        )
+        def fits(number: int) -> bool:
+            for name, pattern, negated in self._of.get(number, ()):
+                if name not in answers:
+                    answers[name] = _Answers([str(read_value(event, name))])
+                if answers[name].fits(pattern, 0) is negated:
+                    return False
+            return True
+
+        return found[[fits(number) for number in found.tolist()]]
 
     def _patterned(self) -> NDArray[np.int64]:
         if self._numbers is None:
             self._numbers = np.array(sorted(self._of), np.int64)
         return self._numbers
+
+
+class _Answers:
+    """What patterns say of the strings of one attribute, each tried once."""
+
+    def __init__(self, strings: list[str | None]) -> None:
+        self._strings = strings
+        self._of: dict[int, tuple[Pattern, dict[str, bool]]] = {}
+        self._same: dict[Pattern, dict[str, bool]] = {}
+
+    def fits(self, pattern: Pattern, row: int) -> bool:
+        """Whether the string of an event fits a pattern."""
+        known = self._of.get(id(pattern))
+        if known is None:  # the hash of a long pattern is taken once
+            known = self._of[id(pattern)] = pattern, self._same.setdefault(pattern, {})
+        text, answers = self._strings[row], known[1]
+        assert text is not None, "a pattern's condition holds on strings only"
+        answer = answers.get(text)
+        if answer is None:
+            answer = answers[text] = pattern.matches(text)
+        return answer
 
 
 def _strings(events: EventBatch, attribute: str) -> list[str | None]:

@@ -110,6 +110,21 @@ class Storable(Protocol):
 
 
 @runtime_checkable
+class Renumberable(Protocol):
+    """What an engine can do besides, if dense ids can be changed; others are filled anew."""
+
+    def buried(self) -> NDArray[np.int64]:
+        """Return the dense ids of deleted subscriptions that are still in the index, in order."""
+
+    def renumber(self, kept: NDArray[np.int64]) -> None:
+        """Give subscriptions other dense ids: what was `kept[i]` is i from now on.
+
+        `kept` has all live and buried ones, in order. Readers that were taken before keep the old
+        numbers. Where it fails, nothing was changed.
+        """
+
+
+@runtime_checkable
 class Updatable(Protocol):
     """What an engine can do besides, if a subscription can be changed where it is."""
 

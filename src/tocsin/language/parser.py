@@ -333,7 +333,8 @@ class _Parser:
         self.at += 1
         value: Value
         if piece.isdigit():
-            value = int(sign + piece) if len(piece) < 40 else INT64_MAX + 1
+            digits = piece.lstrip("0")  # they say nothing, however many there are
+            value = int(sign + (digits or "0")) if len(digits) < 20 else INT64_MAX + 1
             if not INT64_MIN <= value <= INT64_MAX:
                 self.fail("an integer literal does not fit 64 bits", position)
             return Literal(value, Kind.INTEGER)

@@ -23,7 +23,7 @@ from tocsin.model import Kind, Value, is_unicode, kind_of, to_plain
 
 def bind(expression: Expression, params: Mapping[str, object] | None) -> Expression:
     """Put values in the place of all parameters; none may be missing or unknown."""
-    names = parameter_names(expression)
+    names = dict.fromkeys(parameter_names(expression))
     given = params or {}
     missing = [name for name in names if name not in given]
     unknown = [str(name) for name in given if name not in names]

@@ -55,10 +55,15 @@ def normalize_texts(
     texts: ArrowColumn,
     event_type: EventType | None = None,
     progress: Callable[[int], None] | None = None,
+    *,
+    is_bounded: bool = True,
 ) -> BulkForm:
-    """Bring a column of texts into normal form; subscription i is the i-th text."""
+    """Bring a column of texts into normal form; subscription i is the i-th text.
+
+    Where they are to be bounded, texts that would take too much work are refused.
+    """
     column = to_array(texts).cast(STRING)
-    batch = PredicateBatch()
+    batch = PredicateBatch(is_bounded)
     rest: list[NDArray[np.int64]] = []
     for start in range(0, len(column), _CHUNK):
         rest.append(start + _add_disjunctions(batch, column.slice(start, _CHUNK), start))
@@ -227,6 +232,8 @@ def normalize_template(
     params: Mapping[str, ArrowColumn],
     n: int,
     event_type: EventType | None = None,
+    *,
+    is_bounded: bool = True,
 ) -> BulkForm:
     """Bring n subscriptions into normal form that share a text and differ in parameters."""
     expression = parse(where) if isinstance(where, str) else where
@@ -241,7 +248,7 @@ def normalize_template(
     def expression_of(row: int) -> Expression:
         return bind(expression, {name: columns[name][row].as_py() for name in names})
 
-    batch = PredicateBatch()
+    batch = PredicateBatch(is_bounded)
     shape, operands = number_operands(expression)
     template = make_template(shape, len(operands))
     if template is None:

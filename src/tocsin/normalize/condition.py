@@ -27,8 +27,15 @@ from tocsin.language.expression import (
 )
 from tocsin.model import Kind, kind_of
 from tocsin.normalize import lines
+from tocsin.normalize.budget import Budget
 from tocsin.normalize.lines import FULL, HIGH, LINE_OF_KIND, LOW, Intervals, Line
-from tocsin.normalize.patterns import Pattern, interval_of, parse_pattern, prefix_interval
+from tocsin.normalize.patterns import (
+    MAX_PATTERN,
+    Pattern,
+    interval_of,
+    parse_pattern,
+    prefix_interval,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,16 @@ class Condition:
     def is_full(self) -> bool:
         """Whether every value is in it, an absent one too."""
         return self.absent and self.other
+
+    @property
+    def is_point(self) -> bool:
+        """Whether exactly one number or one string is in it."""
+        numbers, strings, booleans, timestamps = self.lines
+        if self.absent or self.other or booleans or timestamps or self.patterns:
+            return False
+        if len(numbers) + len(strings) != 1:
+            return False
+        return lines.point_value((numbers or strings)[0]) is not None
 
     def holds(self, value: object) -> bool:
         """Whether a Python value is in the set."""
@@ -105,23 +122,40 @@ def canonical(condition: Condition, declared: Kind | None) -> Condition:
     return condition
 
 
-def _decide_points(condition: Condition) -> Condition:
+def _decide_points(condition: Condition, budget: Budget | None = None) -> Condition:
     """Where only single strings are left, try the patterns on them once and for all."""
     strings = condition.lines[Line.STRING]
-    if any(lines.point_value(interval) is None for interval in strings):
+    points = [lines.point_value(interval) for interval in strings]
+    if any(point is None for point in points):
         return condition
-    kept = tuple(i for i in strings if condition.holds(lines.point_value(i)))
+    kept = tuple(
+        interval
+        for interval, point in zip(strings, points, strict=True)
+        if _fits_patterns(condition, point, budget)
+    )
     return Condition(((), kept, (), ()), condition.absent)
 
 
-def intersect(a: Condition, b: Condition) -> Condition:
-    """Return the values in both."""
+def _fits_patterns(condition: Condition, text: str, budget: Budget | None) -> bool:
+    """Whether a string fits a condition's patterns."""
+    for pattern, negated in condition.patterns:
+        if budget is not None:
+            budget.spend(pattern.steps(len(text)))
+        if pattern.matches(text) is negated:
+            return False
+    return True
+
+
+def intersect(a: Condition, b: Condition, budget: Budget | None = None) -> Condition:
+    """Return the values in both; steps are taken from a budget, where one is given."""
+    if budget is not None:
+        budget.spend(condition_steps(a) + condition_steps(b))
     by_line = tuple(map(lines.intersect, a.lines, b.lines))
     patterns = a.patterns | b.patterns
     if patterns and any((p, not negated) in patterns for p, negated in patterns):
         by_line = ((), (), (), ())
     both = Condition(by_line, a.absent and b.absent, a.other and b.other, patterns)
-    return _decide_points(both) if patterns else both
+    return _decide_points(both, budget) if patterns else both
 
 
 def unite(a: Condition, b: Condition) -> Condition | None:
@@ -132,8 +166,10 @@ def unite(a: Condition, b: Condition) -> Condition | None:
     return Condition(by_line, a.absent or b.absent, a.other or b.other)
 
 
-def condition_covers(a: Condition, b: Condition) -> bool:
+def condition_covers(a: Condition, b: Condition, budget: Budget | None = None) -> bool:
     """Whether every value in b is in a; with patterns, sound but not complete."""
+    if budget is not None:
+        budget.spend(condition_steps(a) + condition_steps(b))
     if (b.absent and not a.absent) or (b.other and not a.other):
         return False
     if not all(map(lines.contains, a.lines, b.lines)):
@@ -141,13 +177,35 @@ def condition_covers(a: Condition, b: Condition) -> bool:
     if a.patterns <= b.patterns:
         return True
     values = [lines.point_value(interval) for interval in b.lines[Line.STRING]]
-    return all(value is not None and a.holds(value) for value in values)
+    if any(value is None for value in values):
+        return False
+    return all(_fits_patterns(a, value, budget) for value in values)
 
 
-def condition_of(predicate: Predicate, negated: bool, declared: Kind | None) -> Condition:
+def condition_steps(condition: Condition) -> int:
+    """Return about how many steps it takes to look at a condition once."""
+    numbers, strings, booleans, timestamps = condition.lines
+    n_pieces = len(numbers) + len(strings) + len(booleans) + len(timestamps)
+    return 4 + 2 * n_pieces + 2 * len(condition.patterns)
+
+
+def predicate_steps(predicate: Predicate) -> int:
+    """Return about how many steps it takes to make a predicate's condition."""
+    if isinstance(predicate, In):
+        return 20 + 8 * len(predicate.operands)
+    if isinstance(predicate, Like) and isinstance(predicate.pattern, Literal):
+        value = predicate.pattern.value
+        return 20 + (4 * min(len(value), MAX_PATTERN) if isinstance(value, str) else 0)
+    return 20
+
+
+def condition_of(
+    predicate: Predicate, negated: bool, declared: Kind | None, *, is_bounded: bool = True
+) -> Condition:
     """Return the values that make a predicate true (or, negated, false).
 
-    Under three-valued logic a predicate on an absent value is unknown, which is neither.
+    Under three-valued logic a predicate on an absent value is unknown, which is neither. LIKE
+    patterns that are costly to match are refused, where they are to be bounded.
     """
     if isinstance(predicate, Comparison):
         op = _NEGATED[predicate.op] if negated else predicate.op
@@ -161,7 +219,7 @@ def condition_of(predicate: Predicate, negated: bool, declared: Kind | None) -> 
     elif isinstance(predicate, In):
         found = _membership(predicate.operands, predicate.negated is not negated)
     elif isinstance(predicate, Like):
-        found = _like(predicate, predicate.negated is not negated)
+        found = _like(predicate, predicate.negated is not negated, is_bounded)
     elif isinstance(predicate, IsNull):
         return PRESENT if predicate.negated is not negated else ABSENT
     else:
@@ -228,11 +286,11 @@ def _membership(operands: tuple[Operand, ...], negated: bool) -> Condition:
     return on_line(line, lines.complement(line, lines.unite(tuple(points[line]), ())))
 
 
-def _like(predicate: Like, negated: bool) -> Condition:
+def _like(predicate: Like, negated: bool, is_bounded: bool) -> Condition:
     literal = _bound(predicate.pattern)
     if literal is None or not isinstance(literal.value, str):
         return NOTHING
-    pattern = parse_pattern(literal.value, predicate.escape)
+    pattern = parse_pattern(literal.value, predicate.escape, is_bounded=is_bounded)
     interval = interval_of(pattern)
     if interval is not None:
         inside: Intervals = (interval,)

@@ -53,14 +53,27 @@ def describe(form: NormalForm, event_type: EventType | None = None) -> list[str]
         return [NEVER]
     if form.is_always:
         return [ALWAYS]
-    return [describe_conjunction(conjunction, event_type) for conjunction in form]
+    known: dict[tuple[str, int], list[str]] = {}  # conjunctions of a form share conditions
+    return [_describe_conjunction(conjunction, event_type, known) for conjunction in form]
 
 
 def describe_conjunction(conjunction: Conjunction, event_type: EventType | None = None) -> str:
     """Return the phrases of a conjunction's attributes, joined by `and`."""
+    return _describe_conjunction(conjunction, event_type, {})
+
+
+def _describe_conjunction(
+    conjunction: Conjunction,
+    event_type: EventType | None,
+    known: dict[tuple[str, int], list[str]],
+) -> str:
     phrases = []
     for name in sorted(conjunction):
-        alternatives = _alternatives(name, conjunction[name], _declared(event_type, name))
+        condition = conjunction[name]
+        alternatives = known.get((name, id(condition)))
+        if alternatives is None:
+            alternatives = _alternatives(name, condition, _declared(event_type, name))
+            known[name, id(condition)] = alternatives
         phrase = " or ".join(alternatives)
         several = len(alternatives) > 1 and len(conjunction) > 1
         phrases.append(f"({phrase})" if several else phrase)

@@ -4,7 +4,8 @@ Enters: an expression with bound operands and, optionally, the event type. Leave
 condition can never match or always does; parts of an AND that contradict each other (as few of
 them as it takes); parts that always or never hold; parts that a sibling makes superfluous;
 attributes that the event type does not declare. Every finding is certain, but where LIKE patterns
-or several disjuncts work together some may be missed.
+or several disjuncts work together some may be missed, and so may some of a condition that takes
+many steps to look at: they are bounded.
 
 NOT is pushed down on the way, so under a NOT an OR is read as an AND and the other way round.
 """
@@ -15,7 +16,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tocsin.errors import TooManyConjunctionsError
+from tocsin.errors import ConditionCostError, TooManyConjunctionsError
 from tocsin.language.expression import (
     And,
     Constant,
@@ -28,10 +29,15 @@ from tocsin.language.expression import (
 )
 from tocsin.language.printer import print_expression
 from tocsin.model import EventType
+from tocsin.normalize.budget import MAX_STEPS, Budget
 from tocsin.normalize.normal import NormalForm, covers, normalize
 
 MAX_SIBLINGS = 128
 """Among how many siblings every pair is compared; more are only searched for contradictions."""
+
+
+_MAX_HINTS = 20
+"""For how many undeclared attributes a similar name is looked for, which takes a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,13 @@ def diagnose(expression: Expression, event_type: EventType | None = None) -> lis
         found.append(Finding("never", "the condition can never match"))
     elif form.is_always:
         found.append(Finding("always", "the condition matches every event"))
-    found.extend(_Diagnosis(event_type).walk(_push_down(expression, False), top=True))
+    diagnosis = _Diagnosis(event_type, Budget(MAX_STEPS))
+    try:
+        for finding in diagnosis.walk(_push_down(expression, False), top=True):
+            found.append(finding)
+            diagnosis.budget.spend(sum(map(len, finding.parts)))
+    except ConditionCostError:
+        pass  # what was found so far is certain
     if event_type is not None:
         found.extend(_undeclared(expression, event_type))
     return list(dict.fromkeys(found))
@@ -75,6 +87,7 @@ def _push_down(expression: Expression, negated: bool) -> Expression:
 @dataclass(frozen=True)
 class _Diagnosis:
     event_type: EventType | None
+    budget: Budget
 
     def walk(self, part: Expression, *, top: bool = False) -> Iterator[Finding]:
         """Yield the findings of a part from the outside in."""
@@ -161,10 +174,13 @@ class _Diagnosis:
                     continue
                 wide, narrow = (form, other) if narrow_wins else (other, form)
                 # Of two parts that say the same, the later one goes.
-                if covers(wide, narrow) and (j < i or not covers(narrow, wide)):
+                if self.covers(wide, narrow) and (j < i or not self.covers(narrow, wide)):
                     superfluous.add(i)
                     yield self.cover_finding(part, sibling, narrow_wins)
                     break
+
+    def covers(self, wide: NormalForm, narrow: NormalForm) -> bool:
+        return covers(wide, narrow, self.budget)
 
     def cover_finding(self, part: Expression, sibling: Expression, narrow_wins: bool) -> Finding:
         texts = (print_expression(part), print_expression(sibling))
@@ -180,15 +196,17 @@ class _Diagnosis:
     def form(self, part: Expression) -> NormalForm | None:
         """Return a part's normal form, or None when it is too large by itself."""
         try:
-            return normalize(part, self.event_type)
+            return normalize(part, self.event_type, budget=self.budget)
         except TooManyConjunctionsError:
             return None
 
 
 def _undeclared(expression: Expression, event_type: EventType) -> Iterator[Finding]:
+    hints = _MAX_HINTS
     for name in attribute_names(expression):
         if event_type.kind_of(name) is None:
-            near = difflib.get_close_matches(name, event_type.attributes, n=1)
+            hints -= 1
+            near = hints >= 0 and difflib.get_close_matches(name, event_type.attributes, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             message = f"attribute {name!r} is not declared by {event_type.name}{hint}"
             yield Finding("undeclared", message, (name,))

@@ -18,6 +18,7 @@ from tocsin.errors import SubscriptionError
 from tocsin.language.expression import Expression
 from tocsin.model import EventType, Kind
 from tocsin.normalize import fold_kernels as kernels
+from tocsin.normalize.budget import Budget
 from tocsin.normalize.lines import LINE_OF_KIND
 from tocsin.normalize.literals import LikeTable, LiteralColumn, make_likes, string_follows
 from tocsin.normalize.normal import NormalForm, normalize
@@ -64,7 +65,8 @@ class Block(NamedTuple):
 class PredicateBatch:
     """Predicate rows as they arrive, with the names and literals they refer to."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_bounded: bool = True) -> None:
+        self.is_bounded = is_bounded
         self.literals = LiteralColumn()
         self._names: dict[str, int] = {}
         self._blocks: list[Block] = []
@@ -92,7 +94,8 @@ class PredicateBatch:
         bad: list[BadSubscription] = []
         for row in rest.tolist():
             try:
-                forms.append(normalize(expression_of(row), event_type))
+                budget = Budget() if self.is_bounded else Budget.unlimited()
+                forms.append(normalize(expression_of(row), event_type, budget=budget))
             except SubscriptionError as error:
                 forms.append(NormalForm(()))
                 bad.append(BadSubscription(row, error))
@@ -179,6 +182,7 @@ class PredicateBatch:
         return make_likes(
             [None if text < 0 else dictionary[text] for text, _ in pairs],
             [None if code < 0 else chr(code) for _, code in pairs],
+            is_bounded=self.is_bounded,
         )
 
     def _declared(self, event_type: EventType | None) -> kernels.Declared:

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from bisect import bisect_right
 from enum import IntEnum
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, to_microseconds
@@ -77,6 +79,10 @@ _HIGH: Cut = (math.inf, 1)
 LOW: tuple[Cut, ...] = (_LOW, ("", 0), _LOW, _LOW)
 HIGH: tuple[Cut, ...] = (_HIGH, (TOP, 0), _HIGH, _HIGH)
 FULL: tuple[Intervals, ...] = tuple(((LOW[line], HIGH[line]),) for line in Line)
+
+
+_FEW = 8
+"""Up to how many intervals are looked at one after the other."""
 
 
 def to_key(value: object) -> Any:
@@ -203,4 +209,7 @@ def contains(a: Intervals, b: Intervals) -> bool:
 def holds(intervals: Intervals, key: object) -> bool:
     """Whether the value with this canonical key lies in the intervals."""
     place = (key, 0)
+    if len(intervals) > _FEW:
+        at = bisect_right(intervals, place, key=itemgetter(0))
+        return at > 0 and bool(place < intervals[at - 1][1])
     return any(low <= place < high for low, high in intervals)

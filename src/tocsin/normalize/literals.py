@@ -20,7 +20,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import STRING as STRING_TYPE
-from tocsin.arrow import ArrowColumn, kind_of_type, to_array, to_canonical
+from tocsin.arrow import (
+    ArrowColumn,
+    decimal_numbers,
+    decoded,
+    kind_of_type,
+    to_array,
+    to_canonical,
+)
 from tocsin.errors import ArgumentError, SubscriptionError
 from tocsin.language.parser import parse_timestamp
 from tocsin.language.text_kernels import (
@@ -227,6 +234,12 @@ def column_literals(values: pa.Array | pa.ChunkedArray, column: LiteralColumn) -
     literals.line[here] = LINE_OF_KIND[kind]
     if kind is Kind.STRING:
         literals.key[here] = column.add_strings(present)
+    elif pa.types.is_decimal(present.type):
+        numbers = decimal_numbers(present)
+        keys, tails = float_keys(numbers.floats), np.zeros(len(present), np.int16)
+        large = numbers.is_large
+        keys[large], tails[large] = integer_keys(numbers.integers[large])
+        literals.key[here], literals.tail[here] = keys, tails
     elif kind is Kind.FLOAT:
         floats = present.to_numpy()
         literals.key[here] = float_keys(floats)
@@ -241,7 +254,14 @@ def column_literals(values: pa.Array | pa.ChunkedArray, column: LiteralColumn) -
 
 
 def canonical_values(name: str, values: ArrowColumn) -> pa.Array:
-    """Return a column of operands in the Arrow type of its kind, or refuse it."""
+    """Return a column of operands in the Arrow type of its kind, or refuse it.
+
+    Decimals stay decimals where neither integers nor floats hold all of them.
+    """
+    if kind_of_type(values.type) is Kind.FLOAT:
+        array = decoded(to_array(values))
+        if pa.types.is_decimal(array.type):
+            return decimal_numbers(array).to_operands(array)
     try:
         found = to_canonical(values)
     except pa.ArrowInvalid:
@@ -300,7 +320,9 @@ class LikeTable(NamedTuple):
         )
 
 
-def make_likes(texts: Sequence[str | None], escapes: Sequence[str | None]) -> LikeTable:
+def make_likes(
+    texts: Sequence[str | None], escapes: Sequence[str | None], *, is_bounded: bool = True
+) -> LikeTable:
     """Read LIKE patterns (None: the operand was no string); a bad one is left to be refused."""
     cuts: list[tuple[Cut, Cut] | None] = []
     ids: list[int] = []
@@ -311,7 +333,7 @@ def make_likes(texts: Sequence[str | None], escapes: Sequence[str | None]) -> Li
             ids.append(-2)
             continue
         try:
-            pattern = parse_pattern(text, escape)
+            pattern = parse_pattern(text, escape, is_bounded=is_bounded)
         except SubscriptionError:
             cuts.append(None)
             ids.append(-3)

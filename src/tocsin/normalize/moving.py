@@ -11,7 +11,7 @@ what is touched compares a number or a moment by `=`, `<`, `<=`, `>`, `>=` or BE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import NamedTuple
 
@@ -76,9 +76,17 @@ class Moves:
             found.append(move)
         return found
 
+    def knows(self, where: str | Expression, names: Iterable[str]) -> bool:
+        """Whether `of` has looked at a condition before, so that it need not parse it."""
+        return _key(where, names) in self._known
+
+    def learn(self, where: str | Expression, names: Iterable[str]) -> None:
+        """Look at a condition, so that `of` need not parse it."""
+        self._plan(where, tuple(names))
+
     def _plan(self, where: str | Expression, names: tuple[str, ...]) -> _Plan | None:
         """Return the predicates that some parameters touch, and whether these need others."""
-        asked = (where if isinstance(where, str) else id(where), names)
+        asked = _key(where, names)
         known = self._known.get(asked)
         if known is None:
             if len(self._known) >= _MOST:
@@ -114,6 +122,10 @@ class Moves:
                 low, high = (flatten_cut(line, cut, _no_rank) for cut in pieces[0])
                 return Move(name, line, low, high)
         return None
+
+
+def _key(where: str | Expression, names: Iterable[str]) -> tuple[str | int, tuple[str, ...]]:
+    return (where if isinstance(where, str) else id(where), tuple(names))
 
 
 def _number_move(predicate: Predicate, params: Mapping[str, object], is_whole: bool) -> Move | None:

@@ -12,20 +12,26 @@ is one conjunction), conjunctions that a sibling covers are dropped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
+from random import Random
 from typing import TypeAlias
 
-from tocsin.errors import TooManyConjunctionsError
+from tocsin.errors import ConditionCostError, TooManyConjunctionsError
 from tocsin.language.expression import And, Constant, Expression, Not, Or, predicates
 from tocsin.model import EventType
+from tocsin.normalize.budget import MAX_STEPS, STEPS_OF_PREDICATE, Budget
 from tocsin.normalize.condition import (
     Condition,
     canonical,
     check_kind,
     condition_covers,
     condition_of,
+    condition_steps,
     intersect,
+    predicate_steps,
     unite,
 )
 
@@ -34,6 +40,8 @@ MAX_CONJUNCTIONS = 4096
 
 _MAX_PAIRWISE = 256
 """Up to how many conjunctions every pair is tried for covering; beyond, only duplicates go."""
+
+_RANDOM = Random()
 
 Conjunction: TypeAlias = Mapping[str, Condition]
 """One condition per attribute; an attribute that is not there may be anything."""
@@ -74,10 +82,19 @@ def normalize(
     event_type: EventType | None = None,
     *,
     limit: int = MAX_CONJUNCTIONS,
+    budget: Budget | None = None,
 ) -> NormalForm:
-    """Bring an expression with bound operands into normal form."""
+    """Bring an expression with bound operands into normal form.
+
+    What takes more steps than the budget is refused; where none is given, that is
+    `budget.MAX_STEPS`, or more for a condition with tens of thousands of predicates.
+    """
     check_kinds(expression, event_type)
-    return NormalForm(tuple(_Normalizer(event_type, limit).form(expression, False)))
+    if budget is None:
+        n_predicates = sum(1 for _ in predicates(expression))
+        budget = Budget(max(MAX_STEPS, STEPS_OF_PREDICATE * n_predicates))
+    normalizer = _Normalizer(event_type, limit, budget)
+    return NormalForm(tuple(normalizer.form(expression, False)))
 
 
 def check_kinds(expression: Expression, event_type: EventType | None) -> None:
@@ -90,13 +107,21 @@ def check_kinds(expression: Expression, event_type: EventType | None) -> None:
             check_kind(predicate, declared)
 
 
-def covers(a: NormalForm, b: NormalForm) -> bool:
+def covers(a: NormalForm, b: NormalForm, budget: Budget | None = None) -> bool:
     """Whether every event that matches b matches a.
 
     Exact when each is one conjunction without LIKE patterns in the middle of strings; otherwise
-    sound: True is always right, False may only mean that it takes several conjunctions together.
+    sound: True is always right, False may only mean that it takes several conjunctions together,
+    or more steps than a condition's budget to find out. With a budget that is given, that raises
+    an error instead.
     """
-    return all(any(conjunction_covers(p, q) for p in a) for q in b)
+    spent = budget or Budget()
+    try:
+        return all(any(_counted_covers(p, q, spent) for p in a) for q in b)
+    except ConditionCostError:
+        if budget is not None:
+            raise
+        return False
 
 
 def conjunction_covers(a: Conjunction, b: Conjunction) -> bool:
@@ -110,10 +135,34 @@ def conjunction_covers(a: Conjunction, b: Conjunction) -> bool:
     return True
 
 
+def _counted_covers(a: Conjunction, b: Conjunction, budget: Budget) -> bool:
+    """Do the same within a budget."""
+    steps = 2
+    covered = len(a) <= len(b)
+    if covered:
+        for name, condition in a.items():
+            other = b.get(name)
+            steps += 1
+            if other is condition:
+                continue
+            if other is None:
+                covered = False
+                break
+            if not condition_covers(condition, other, budget):
+                covered = False
+                break
+    budget.spend(steps)
+    return covered
+
+
 class _Normalizer:
-    def __init__(self, event_type: EventType | None, limit: int) -> None:
+    def __init__(self, event_type: EventType | None, limit: int, budget: Budget) -> None:
         self.event_type = event_type
         self.limit = limit
+        self.budget = budget
+        self.is_bounded = isfinite(budget.limit)
+        self.numbers: dict[int, tuple[Condition, int]] = {}
+        self.number_of: dict[object, int] = {}
 
     def form(self, expression: Expression, negated: bool) -> list[Conjunction]:
         while isinstance(expression, Not):
@@ -126,7 +175,8 @@ class _Normalizer:
                 return self.simplify([c for part in parts for c in part])
             return self.product(parts)
         declared = self.event_type.kind_of(expression.attribute) if self.event_type else None
-        condition = condition_of(expression, negated, declared)
+        self.budget.spend(predicate_steps(expression))
+        condition = condition_of(expression, negated, declared, is_bounded=self.is_bounded)
         return self.single(expression.attribute, condition)
 
     def single(self, name: str, condition: Condition) -> list[Conjunction]:
@@ -139,20 +189,71 @@ class _Normalizer:
         single = self.conjoin_all([part[0] for part in parts if len(part) == 1])
         if single is None or not all(parts):
             return []
-        found = [single]
-        for part in sorted((part for part in parts if len(part) > 1), key=len):
-            combined: list[Conjunction] = []
-            for left in found:
-                for right in part:
-                    both = self.conjoin(left, right)
-                    if both is not None:
-                        combined.append(both)
-                        if len(combined) > 4 * self.limit:
-                            raise TooManyConjunctionsError(self.limit)
-            found = self.simplify(combined) if len(combined) > 1 else combined
-            if not found:
+        combined = [single]
+        several = self.share([part for part in parts if len(part) > 1])
+        if several is None:
+            return []
+        for part in sorted(several, key=len):
+            combined = self.distribute(combined, part)
+            if len(combined) > 1:
+                combined = self.simplify(combined)
+            if not combined:
                 return []
-        return found
+        return combined
+
+    def share(self, parts: list[list[Conjunction]]) -> list[list[Conjunction]] | None:
+        """Join disjunctions that have a conjunction in common; None: they are never true together.
+
+        `(a OR b) AND (a OR c)` is `a OR b AND c`: less to distribute, and the same. Each part joins
+        those that share the conjunction of its that most parts have, until nothing is shared.
+        """
+        while len(parts) > 1:
+            tagged = [{self.signature(c): c for c in part} for part in parts]
+            counts = Counter(tag for part in tagged for tag in part)
+            groups: dict[int, list[dict[int, Conjunction]]] = {}
+            for part in tagged:
+                groups.setdefault(max(part, key=counts.__getitem__), []).append(part)
+            if len(groups) == len(parts):
+                break
+            parts = []
+            for tag, members in groups.items():
+                common = members[0][tag]
+                if len(members) == 1 or not all(self.is_same(common, m[tag]) for m in members):
+                    parts += [list(member.values()) for member in members]
+                    continue
+                rests = [[c for t, c in member.items() if t != tag] for member in members]
+                joined = self.simplify([common, *self.product(rests)])
+                if not joined:
+                    return None
+                parts.append(joined)
+        return parts
+
+    def signature(self, conjunction: Conjunction) -> int:
+        """Return the exclusive or of the hashes of a conjunction's items."""
+        self.budget.spend(2 + 2 * len(conjunction))
+        signature = 0
+        for name, condition in conjunction.items():
+            signature ^= self.item_hash(name, condition)
+        return signature
+
+    def distribute(self, left: list[Conjunction], right: list[Conjunction]) -> list[Conjunction]:
+        """Conjoin each of some conjunctions with each of others.
+
+        One that implies a conjunction of the other side stays as it is: what it would be conjoined
+        with besides is absorbed by it. That keeps `(a OR b) AND (a OR c) AND …` small.
+        """
+        combined: list[Conjunction] = []
+        for one in left:
+            if one and any(_counted_covers(other, one, self.budget) for other in right):
+                combined.append(one)
+                continue
+            for other in right:
+                both = self.conjoin(one, other)
+                if both is not None:
+                    combined.append(both)
+                    if len(combined) > 4 * self.limit:
+                        raise TooManyConjunctionsError(self.limit)
+        return combined
 
     def conjoin_all(self, conjunctions: list[Conjunction]) -> Conjunction | None:
         """Conjoin many conjunctions pairwise, so that thousands of predicates cost no square."""
@@ -171,10 +272,15 @@ class _Normalizer:
     def conjoin(self, a: Conjunction, b: Conjunction) -> Conjunction | None:
         if not a:
             return b
+        # Copying a dictionary takes a fraction of what its items cost one by one.
+        self.budget.spend(4 + (len(a) >> 2) + 2 * len(b))
         both = dict(a)
         for name, condition in b.items():
-            if name in both:
-                condition = intersect(both[name], condition)
+            own = both.get(name)
+            if own is condition:
+                continue
+            if own is not None:
+                condition = intersect(own, condition, self.budget)
                 if condition.is_empty:
                     return None
             both[name] = condition
@@ -189,59 +295,185 @@ class _Normalizer:
         if any(not conjunction for conjunction in conjunctions):
             return [{}]
         if len(conjunctions) <= _MAX_PAIRWISE:
-            conjunctions = _drop_covered(conjunctions)
+            conjunctions = self.drop_covered(conjunctions)
         if len(conjunctions) > self.limit:
             raise TooManyConjunctionsError(self.limit)
         return conjunctions
 
+    def number(self, condition: Condition) -> int:
+        """Return a random number that equal conditions share.
+
+        They are told apart by their texts: Python's hashes of numbers are known to everybody, so
+        that a condition could be written whose parts all have one.
+        """
+        known = self.numbers.get(id(condition))
+        if known is None:
+            self.budget.spend(condition_steps(condition))
+            text = repr(condition.lines)
+            key = (text, condition.absent, condition.other, condition.patterns)
+            number = self.number_of.setdefault(key, _RANDOM.getrandbits(63))
+            # The condition is held, so that its identity is not given to another one.
+            known = self.numbers[id(condition)] = condition, number
+        return known[1]
+
     def merge(self, conjunctions: list[Conjunction]) -> list[Conjunction]:
-        """Unite conjunctions that are equal but for their conditions on one attribute."""
+        """Unite conjunctions that are equal but for their conditions on one attribute.
+
+        A conjunction has a signature, the exclusive or of its items' hashes, so that what it is
+        without one of them is found in one step.
+        """
         kept: dict[int, Conjunction] = dict(enumerate(conjunctions))
+        hashes: list[dict[str, int]] = []
+        signatures: list[int] = []
         places: dict[str, list[int]] = {}
+        several: dict[str, int | None] = {}
         for place, conjunction in kept.items():
-            for name in conjunction:
+            self.budget.spend(2 + 3 * len(conjunction))
+            items = {name: self.item_hash(name, c) for name, c in conjunction.items()}
+            signature = 0
+            for name, item in items.items():
+                signature ^= item
                 places.setdefault(name, []).append(place)
+                if several.setdefault(name, item) != item:
+                    several[name] = None
+            hashes.append(items)
+            signatures.append(signature)
         for name, used in places.items():
-            groups: dict[object, list[int]] = {}
-            for place in used if len(used) > 1 else ():
-                own = kept.get(place, {}).get(name)
-                if own is not None and not own.patterns:
-                    rest = frozenset((k, v) for k, v in kept[place].items() if k != name)
-                    groups.setdefault(rest, []).append(place)
-            for first, *others in groups.values():
-                if others:
-                    kept[first] = self.unite_on(name, [kept[first], *map(kept.pop, others)])
-        return list({frozenset(c.items()): c for c in kept.values()}.values())
+            if several[name] is None:  # else nothing can be united, since all is one
+                self.merge_on(name, used, kept, hashes, signatures)
+        return self.distinct(kept, signatures)
+
+    def merge_on(
+        self,
+        name: str,
+        used: list[int],
+        kept: dict[int, Conjunction],
+        hashes: list[dict[str, int]],
+        signatures: list[int],
+    ) -> None:
+        """Unite conjunctions that are equal but for one attribute, which some places have."""
+        groups: dict[int, list[int]] = {}
+        self.budget.spend(2 * len(used))
+        for place in used:
+            own = kept.get(place, {}).get(name)
+            if own is not None and not own.patterns:
+                groups.setdefault(signatures[place] ^ hashes[place][name], []).append(place)
+        for rest, group in groups.items():
+            if len(group) > 1:
+                first = group[0]
+                self.merge_group(name, group, kept)
+                united = kept[first].get(name)
+                hashes[first][name] = 0 if united is None else self.item_hash(name, united)
+                signatures[first] = rest ^ hashes[first][name]
+
+    def item_hash(self, name: str, condition: Condition) -> int:
+        known = self.numbers.get(id(condition))
+        return hash((name, self.number(condition) if known is None else known[1]))
+
+    def merge_group(self, name: str, group: list[int], kept: dict[int, Conjunction]) -> None:
+        """Unite conjunctions of one signature on an attribute, in the place of the first."""
+        first = kept[group[0]]
+        same = [place for place in group[1:] if self.is_same(first, kept[place], name)]
+        if same:
+            kept[group[0]] = self.unite_on(name, [first, *map(kept.pop, same)])
+
+    def is_same(self, a: Conjunction, b: Conjunction, ignored: str | None = None) -> bool:
+        """Whether two conjunctions are equal, perhaps but for one attribute that both have."""
+        if len(a) != len(b):
+            return False
+        self.budget.spend(len(a))
+        for name, condition in a.items():
+            other = b.get(name)
+            if other is condition or name == ignored:
+                continue
+            if other is None or self.number(other) != self.number(condition):
+                return False
+        return True
+
+    def distinct(self, kept: dict[int, Conjunction], signatures: list[int]) -> list[Conjunction]:
+        unique: dict[object, Conjunction] = {}
+        for place, conjunction in kept.items():
+            known = unique.setdefault(signatures[place], conjunction)
+            if known is not conjunction and not self.is_same(known, conjunction):
+                unique[signatures[place], place] = conjunction
+        return list(unique.values())
 
     def unite_on(self, name: str, group: list[Conjunction]) -> Conjunction:
         """Return one conjunction for several that differ in one attribute only."""
-        united = _unite_all([conjunction[name] for conjunction in group])
+        united = self.unite_all([conjunction[name] for conjunction in group])
         declared = self.event_type.kind_of(name) if self.event_type else None
         united = canonical(united, declared)
         if united.is_full:
             return {k: v for k, v in group[0].items() if k != name}
         return {**group[0], name: united}
 
+    def unite_all(self, conditions: list[Condition]) -> Condition:
+        """Unite many conditions pairwise, so that thousands of points cost no square."""
+        while len(conditions) > 1:
+            paired = []
+            for a, b in zip(conditions[::2], conditions[1::2], strict=False):
+                self.budget.spend(condition_steps(a) + condition_steps(b))
+                united = unite(a, b)
+                assert united is not None, "conditions with patterns are kept apart"
+                paired.append(united)
+            if len(conditions) % 2:
+                paired.append(conditions[-1])
+            conditions = paired
+        return conditions[0]
 
-def _unite_all(conditions: list[Condition]) -> Condition:
-    """Unite many conditions pairwise, so that thousands of points cost no square."""
-    while len(conditions) > 1:
-        paired = []
-        for i in range(0, len(conditions) - 1, 2):
-            united = unite(conditions[i], conditions[i + 1])
-            assert united is not None, "conditions with patterns are kept apart"
-            paired.append(united)
-        if len(conditions) % 2:
-            paired.append(conditions[-1])
-        conditions = paired
-    return conditions[0]
+    def drop_covered(self, conjunctions: list[Conjunction]) -> list[Conjunction]:
+        masks = self.cover_masks(conjunctions)
+        budget = self.budget
+        kept: list[int] = []
+        for at, conjunction in enumerate(conjunctions):
+            budget.spend(2 + 2 * len(kept))
+            demands, refusals = masks[at]
+            if any(
+                not masks[other][0] & refusals
+                and _counted_covers(conjunctions[other], conjunction, budget)
+                for other in kept
+            ):
+                continue
+            kept = [
+                other
+                for other in kept
+                if demands & masks[other][1]
+                or not _counted_covers(conjunction, conjunctions[other], budget)
+            ]
+            kept.append(at)
+        return [conjunctions[at] for at in kept]
 
+    def cover_masks(self, conjunctions: list[Conjunction]) -> list[tuple[int, int]]:
+        """Return for each conjunction what it demands, and what it refuses, as bits.
 
-def _drop_covered(conjunctions: list[Conjunction]) -> list[Conjunction]:
-    kept: list[Conjunction] = []
-    for conjunction in conjunctions:
-        if any(conjunction_covers(other, conjunction) for other in kept):
-            continue
-        kept = [other for other in kept if not conjunction_covers(conjunction, other)]
-        kept.append(conjunction)
-    return kept
+        One that demands what another refuses does not cover it, so that most pairs are told apart
+        by one operation. Bits stand for attributes, for single values and for patterns: who asks
+        for any of these covers only those who ask for it as well.
+        """
+        bits: dict[object, int] = {}
+        of_patterns: dict[str, int] = {}
+        demands: list[int] = []
+        for conjunction in conjunctions:
+            self.budget.spend(2 + 3 * len(conjunction))
+            mask = 0
+            for name, condition in conjunction.items():
+                mask |= bits.setdefault(name, 1 << len(bits))
+                if condition.patterns:
+                    self.budget.spend(2 * len(condition.patterns))
+                    own = 0
+                    for pattern in condition.patterns:
+                        own |= bits.setdefault((name, pattern), 1 << len(bits))
+                    of_patterns[name] = of_patterns.get(name, 0) | own
+                    mask |= own
+                elif condition.is_point:
+                    item = self.item_hash(name, condition)
+                    mask |= bits.setdefault((name, item), 1 << len(bits))
+            demands.append(mask)
+        masks = []
+        for mask, conjunction in zip(demands, conjunctions, strict=True):
+            offers = mask
+            for name in of_patterns:
+                if name in conjunction and not conjunction[name].patterns:
+                    offers |= of_patterns[name]  # its values may fit whatever patterns there are
+            masks.append((mask, ~offers))
+        return masks

@@ -5,15 +5,38 @@ a string stands for itself, ONE for `_` and MANY for `%`. In a canonical pattern
 strings are joined, a run of wildcards is its `_`s followed by at most one `%`. A pattern without
 wildcards is a string, one with a single final `%` is a prefix; both are intervals of strings and
 never reach this module's matcher.
+
+A text is matched piece by piece: the first and the last piece have their places, and each piece
+between two `%` is best put where it first fits. A piece that is a string is found by Python. One
+with `_` among its characters is tried where its longest string stands, and where that does not
+help soon, looked for by a kernel, in time text × piece / 64 at worst. So a pattern costs no more
+than the text times its widest piece with `_`, which is bounded.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from tocsin.errors import ParameterError
+from tocsin.errors import ConditionCostError, ParameterError
 from tocsin.normalize.lines import HIGH, Cut, Interval, Line
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_WILDCARDS = re.compile("([%_])")
+
+MAX_PATTERN = 65_536
+"""How many characters a LIKE pattern may have."""
+
+MAX_PIECE = 1_024
+"""How many characters may stand between two `%` where `_` is among them."""
+
+_MAX_TRIES = 32
+"""How often a piece is tried before the kernel looks for it."""
 
 ONE: Final = 1
 MANY: Final = 2
@@ -25,6 +48,7 @@ class Pattern:
     """A canonical LIKE pattern; equal patterns accept the same strings."""
 
     parts: tuple[Part, ...]
+    _plan: _Plan | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -43,34 +67,109 @@ class Pattern:
         return any(isinstance(p, str) and any(c in p for c in "%_\\") for p in self.parts)
 
     def matches(self, text: str) -> bool:
-        """Whether the whole of a text fits the pattern, in time linear but for `_` runs."""
-        chunks = _split_at_many(self.parts)
-        head, *middle = chunks
+        """Whether the whole of a text fits the pattern."""
+        head, middle, tail, is_whole = self._planned()
         start = _fits_at(head, text, 0)
-        if not middle:
+        if is_whole:
             return start == len(text)
         if start < 0:
             return False
-        *middle, tail = middle
-        for chunk in middle:
-            start = _find(chunk, text, start)
+        for piece in middle:
+            start = _find(piece, text, start)
             if start < 0:
                 return False
         tail_start = len(text) - _width(tail)
         return tail_start >= start and _fits_at(tail, text, tail_start) == len(text)
+
+    def steps(self, n_characters: int) -> int:
+        """Return about how many steps it takes to match a text of some length."""
+        plan = self._planned()
+        words = max((piece.n_words for piece in plan.middle), default=1)
+        return 8 + 2 * len(plan.middle) + (n_characters * words >> 6)
+
+    def _planned(self) -> _Plan:
+        plan = self._plan
+        if plan is None:
+            plan = _make_plan(self.parts)
+            object.__setattr__(self, "_plan", plan)
+        return plan
+
+
+class _Piece(NamedTuple):
+    """What stands between two `%`: the `_`s at both ends are counted, the rest is looked for."""
+
+    lead: int
+    core: tuple[Part, ...]
+    width: int
+    trail: int
+    anchor: str
+    """The longest string in the core."""
+    anchor_at: int
+
+    @property
+    def n_words(self) -> int:
+        """How many words of 64 bits the core takes, where the kernel looks for it."""
+        return 1 if len(self.core) < 2 else (self.width + 63) // 64
+
+
+class _Plan(NamedTuple):
+    """A pattern, cut at its `%`; `is_whole` where it has none."""
+
+    head: tuple[Part, ...]
+    middle: tuple[_Piece, ...]
+    tail: tuple[Part, ...]
+    is_whole: bool
+
+
+def _make_plan(parts: tuple[Part, ...]) -> _Plan:
+    head, *others = _split_at_many(parts)
+    if not others:
+        return _Plan(head, (), (), True)
+    return _Plan(head, tuple(map(_make_piece, others[:-1])), others[-1], False)
+
+
+def _make_piece(chunk: tuple[Part, ...]) -> _Piece:
+    strings = [at for at, part in enumerate(chunk) if isinstance(part, str)]
+    if not strings:
+        return _Piece(len(chunk), (), 0, 0, "", 0)
+    first, stop = strings[0], strings[-1] + 1
+    core = chunk[first:stop]
+    anchor, anchor_at, width = "", 0, 0
+    for part in core:
+        if isinstance(part, str) and len(part) > len(anchor):
+            anchor, anchor_at = part, width
+        width += len(part) if isinstance(part, str) else 1
+    return _Piece(first, core, width, len(chunk) - stop, anchor, anchor_at)
 
 
 def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def parse_pattern(text: str, escape: str | None) -> Pattern:
-    """Read a LIKE pattern."""
+def parse_pattern(text: str, escape: str | None, *, is_bounded: bool = True) -> Pattern:
+    """Read a LIKE pattern; where it is to be bounded, refuse one that is costly to match."""
+    if is_bounded and len(text) > MAX_PATTERN:
+        raise ConditionCostError("pattern", MAX_PATTERN)
+    if escape is None:
+        marks: dict[str, Part] = {"_": ONE, "%": MANY}
+        parts = [marks.get(piece, piece) for piece in _WILDCARDS.split(text) if piece]
+    else:
+        parts = _unescaped(text, escape)
+    pattern = Pattern(_canonical(parts))
+    if is_bounded and len(text) > MAX_PIECE:
+        for piece in pattern._planned().middle:
+            if len(piece.core) > 1 and piece.width > MAX_PIECE:
+                raise ConditionCostError("piece", MAX_PIECE)
+    return pattern
+
+
+def _unescaped(text: str, escape: str) -> list[Part]:
+    """Read a pattern with an escape character, character by character."""
     parts: list[Part] = []
     at = 0
     while at < len(text):
         char = text[at]
-        if escape is not None and char == escape:
+        if char == escape:
             at += 1
             if at == len(text) or text[at] not in ("%", "_", escape):
                 raise ParameterError(
@@ -81,28 +180,32 @@ def parse_pattern(text: str, escape: str | None) -> Pattern:
         else:
             parts.append(ONE if char == "_" else MANY if char == "%" else char)
         at += 1
-    return Pattern(_canonical(parts))
+    return parts
 
 
 def _canonical(parts: list[Part]) -> tuple[Part, ...]:
-    found: list[Part] = []
+    joined: list[Part] = []
+    run: list[str] = []
     many = False
     for part in parts:
+        if isinstance(part, str):
+            if many:
+                joined.append(MANY)
+                many = False
+            run.append(part)
+            continue
+        if run:
+            joined.append("".join(run))
+            run = []
         if part == MANY:
             many = True
-        elif part == ONE:
-            found.append(ONE)
         else:
-            if many:
-                found.append(MANY)
-                many = False
-            if found and isinstance(found[-1], str):
-                found[-1] += str(part)
-            else:
-                found.append(part)
+            joined.append(ONE)
+    if run:
+        joined.append("".join(run))
     if many:
-        found.append(MANY)
-    return tuple(found)
+        joined.append(MANY)
+    return tuple(joined)
 
 
 def interval_of(pattern: Pattern) -> Interval | None:
@@ -173,21 +276,67 @@ def _fits_at(chunk: tuple[Part, ...], text: str, at: int) -> int:
     return at
 
 
-def _find(chunk: tuple[Part, ...], text: str, start: int) -> int:
-    """Return where the first fit of the chunk at or after a place ends, or -1."""
-    lead = 0
-    while lead < len(chunk) and chunk[lead] == ONE:
-        lead += 1
-    rest = chunk[lead:]
-    if not rest:
-        return start + lead if start + lead <= len(text) else -1
-    anchor = str(rest[0])
-    at = start + lead
-    while True:
-        at = text.find(anchor, at)
+def _find(piece: _Piece, text: str, start: int) -> int:
+    """Return where the first fit of a piece at or after a place ends, or -1."""
+    first = start + piece.lead
+    if len(piece.core) < 2:
+        at = text.find(piece.anchor, first) if first <= len(text) else -1
+        end = -1 if at < 0 else at + piece.width
+    else:
+        end = _find_core(piece, text, first)
+    return -1 if end < 0 or end + piece.trail > len(text) else end + piece.trail
+
+
+def _find_core(piece: _Piece, text: str, first: int) -> int:
+    """Return where the first fit of a core with `_` at or after a place ends, or -1."""
+    at = first + piece.anchor_at
+    for _ in range(_MAX_TRIES):
+        at = text.find(piece.anchor, at)
         if at < 0:
             return -1
-        end = _fits_at(rest, text, at)
+        end = _fits_at(piece.core, text, at - piece.anchor_at)
         if end >= 0:
             return end
         at += 1
+    return _find_by_kernel(piece, text, at - piece.anchor_at)
+
+
+def _find_by_kernel(piece: _Piece, text: str, start: int) -> int:
+    import numpy as np
+
+    from tocsin.normalize.pattern_kernels import find_piece
+
+    class_of, masks = _masks(piece.core)
+    reached = np.zeros(masks.shape[1], np.uint64)
+    return int(find_piece(_codes(text), start, class_of, masks, piece.width, reached))
+
+
+@lru_cache(maxsize=2)
+def _codes(text: str) -> NDArray[np.uint32]:
+    """Return the code points of a text; one text is usually tried with several patterns."""
+    import numpy as np
+
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+@lru_cache(maxsize=32)
+def _masks(core: tuple[Part, ...]) -> tuple[NDArray[np.uint16], NDArray[np.uint64]]:
+    """Return the classes of characters and their masks that `find_piece` takes."""
+    import numpy as np
+
+    places: list[int] = []
+    for part in core:
+        places += map(ord, part) if isinstance(part, str) else (-1,)
+    codes = np.array(places, np.int64)
+    known, classes = np.unique(codes[codes >= 0], return_inverse=True)
+    class_of = np.zeros(int(known[-1]) + 1, np.uint16)
+    class_of[known] = np.arange(1, len(known) + 1)
+    masks = np.zeros((len(known) + 1, (len(codes) + 63) // 64), np.uint64)
+    at = np.arange(len(codes))
+    bit = np.uint64(1) << (at & 63).astype(np.uint64)
+    is_any = codes < 0
+    np.bitwise_or.at(masks[0], at[is_any] >> 6, bit[is_any])
+    masks[1:] = masks[0]
+    taken = at[~is_any]
+    np.bitwise_or.at(masks, (classes + 1, taken >> 6), bit[taken])
+    return class_of, masks

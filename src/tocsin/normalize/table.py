@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -113,13 +113,24 @@ def from_forms(forms: Sequence[NormalForm]) -> ConjunctionTable:
     """Lay out normal forms in arrays; subscription i is the i-th form."""
     names: dict[str, int] = {}
     strings: set[str] = set()
+    seen: set[int] = set()
     for form in forms:
         for conjunction in form:
             for name, condition in conjunction.items():
                 names.setdefault(name, len(names))
-                for low, high in condition.lines[Line.STRING]:
-                    strings.update(key for key, _ in (low, high) if isinstance(key, str))
+                if id(condition) not in seen:  # the conjunctions of a form share conditions
+                    seen.add(id(condition))
+                    for low, high in condition.lines[Line.STRING]:
+                        strings.update(key for key, _ in (low, high) if isinstance(key, str))
     return _Layout(names, sorted(strings)).lay_out(forms)
+
+
+class _Flat(NamedTuple):
+    """A condition in flat cuts."""
+
+    pieces: list[tuple[int, int, int, int, int]]
+    patterns: list[tuple[int, bool]]
+    flags: int
 
 
 class _Layout:
@@ -130,6 +141,7 @@ class _Layout:
         self.patterns: dict[Pattern, int] = {}
         self.pieces: list[tuple[int, int, int, int, int]] = []
         self.pattern_rows: list[tuple[int, int, bool]] = []
+        self.flat: dict[int, _Flat] = {}
         self.attribute: list[int] = []
         self.flags: list[int] = []
         self.piece_start: list[int] = [0]
@@ -166,18 +178,31 @@ class _Layout:
         )
 
     def add_condition(self, attribute: int, condition: Condition) -> None:
-        if not condition.other:
-            for line in Line:
-                for low, high in condition.lines[line]:
-                    low_pair = flatten_cut(line, low, self.rank_of)
-                    high_pair = flatten_cut(line, high, self.rank_of)
-                    self.pieces.append((line, *low_pair, *high_pair))
-        for pattern, negated in condition.patterns:
-            number = self.patterns.setdefault(pattern, len(self.patterns))
+        flat = self.flat.get(id(condition))
+        if flat is None:
+            flat = self.flat[id(condition)] = self.flatten(condition)
+        self.pieces += flat.pieces
+        for number, negated in flat.patterns:
             self.pattern_rows.append((len(self.attribute), number, negated))
         self.attribute.append(attribute)
-        self.flags.append(ABSENT * condition.absent + PRESENT * condition.other)
+        self.flags.append(flat.flags)
         self.piece_start.append(len(self.pieces))
+
+    def flatten(self, condition: Condition) -> _Flat:
+        pieces = [
+            (
+                int(line),
+                *flatten_cut(line, low, self.rank_of),
+                *flatten_cut(line, high, self.rank_of),
+            )
+            for line in (Line if not condition.other else ())
+            for low, high in condition.lines[line]
+        ]
+        patterns = [
+            (self.patterns.setdefault(pattern, len(self.patterns)), negated)
+            for pattern, negated in condition.patterns
+        ]
+        return _Flat(pieces, patterns, ABSENT * condition.absent + PRESENT * condition.other)
 
 
 def concatenate(tables: Sequence[ConjunctionTable]) -> ConjunctionTable:

@@ -9,6 +9,7 @@ constants as conditions or among the operands of BETWEEN and IN.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -137,10 +138,11 @@ def _disjuncts(expression: Expression, negated: bool) -> list[list[_Signed]]:
         found = [conjunction for part in parts for conjunction in part]
         _check_size(len(found))
         return found
-    found = [[]]
+    found = [[signed for part in parts if len(part) == 1 for signed in part[0]]]
     for part in parts:
-        _check_size(len(found) * len(part))
-        found = [left + right for left in found for right in part]
+        if len(part) != 1:
+            _check_size(len(found) * len(part))
+            found = [left + right for left in found for right in part]
     return found
 
 
@@ -152,14 +154,20 @@ def _check_size(n: int) -> None:
 def _join_equalities(expression: Or) -> Expression:
     """Turn runs of `x = a OR x = b` into `x IN (a, b)`."""
     joined: list[Expression] = []
-    for part in expression.operands:
-        members = _members(part)
-        last = _members(joined[-1]) if joined else None
-        if members and last and joined[-1].attribute == part.attribute:  # type: ignore[union-attr]
-            joined[-1] = In(part.attribute, last + members)  # type: ignore[union-attr]
+    for name, run in groupby(expression.operands, _equated):
+        parts = list(run)
+        if name is None or len(parts) == 1:
+            joined += parts
         else:
-            joined.append(part)
+            joined.append(In(name, tuple(o for part in parts for o in _members(part) or ())))
     return disjoin(joined)
+
+
+def _equated(expression: Expression) -> str | None:
+    """Return the attribute of an equality or IN that can be joined with others."""
+    if isinstance(expression, Comparison | In) and _members(expression) is not None:
+        return expression.attribute
+    return None
 
 
 def _members(expression: Expression) -> tuple[Operand, ...] | None:

@@ -136,7 +136,7 @@ def new_matcher(
     first: int, event_type: EventType | None, engine: str, options: Mapping[str, Any]
 ) -> Matcher:
     """Return an empty matcher whose dense ids begin at a number."""
-    return Matcher._numbered_from(first, event_type, engine=engine, **options)
+    return Matcher._part_numbered_from(first, event_type, engine=engine, **options)
 
 
 def write_part(path: str, matcher: Matcher, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ buffers as arrays and a description that JSON can hold; and from these, without 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,13 @@ _PLAIN: dict[str, pa.DataType] = {
     "int32": pa.int32(),
 }
 """Types of fixed width, whole bytes each."""
+
+_DECIMALS: dict[str, Callable[[int, int], pa.DataType]] = {
+    "decimal32": pa.decimal32,
+    "decimal64": pa.decimal64,
+    "decimal128": pa.decimal128,
+    "decimal256": pa.decimal256,
+}
 
 
 def write_column(name: str, column: pa.Array, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
@@ -45,6 +53,16 @@ def write_column(name: str, column: pa.Array, arrays: dict[str, NDArray[Any]]) -
         bits = column.fill_null(False).to_numpy(zero_copy_only=False)
         arrays[f"{name}.values"] = np.packbits(bits, bitorder="little")
         kind = "boolean"
+    elif pa.types.is_decimal(column.type):
+        of = column.type
+        arrays[f"{name}.values"] = _octets(column)
+        width, digits = of.byte_width, [of.precision, of.scale]
+        return {
+            "type": f"decimal{8 * width}",
+            "digits": digits,
+            "length": n,
+            "nulls": column.null_count,
+        }
     else:
         kind = next(kind for kind, of in _PLAIN.items() if of == column.type)
         arrays[f"{name}.values"] = _values(column)
@@ -75,8 +93,9 @@ def read_column(name: str, of: dict[str, Any], arrays: dict[str, NDArray[Any]]) 
     if kind == "boolean":
         bits = _buffer(values, (n + 7) // 8)
         return pa.Array.from_buffers(pa.bool_(), n, [valid, bits], n_nulls)
-    width = _PLAIN[kind].bit_width // 8
-    return pa.Array.from_buffers(_PLAIN[kind], n, [valid, _buffer(values, n * width)], n_nulls)
+    plain = _DECIMALS[kind](*of["digits"]) if kind in _DECIMALS else _PLAIN[kind]
+    width = plain.bit_width // 8
+    return pa.Array.from_buffers(plain, n, [valid, _buffer(values, n * width)], n_nulls)
 
 
 def _buffer(array: NDArray[Any], n_bytes: int) -> pa.Buffer:
@@ -91,6 +110,14 @@ def _values(column: pa.Array) -> NDArray[Any]:
         return np.empty(0, f"<i{width}")
     whole = np.frombuffer(column.buffers()[1], f"<i{width}")
     return whole[column.offset : column.offset + len(column)]
+
+
+def _octets(column: pa.Array) -> NDArray[np.uint8]:
+    width = column.type.byte_width
+    if not len(column):
+        return np.empty(0, np.uint8)
+    whole = np.frombuffer(column.buffers()[1], np.uint8)
+    return whole[column.offset * width : (column.offset + len(column)) * width]
 
 
 def _string_buffers(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

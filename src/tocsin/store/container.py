@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin import disk
 from tocsin.errors import DamagedStoreError, NewerStoreError, StoreError
 from tocsin.parts import Parts
 from tocsin.store.columns import read_column, write_column
@@ -63,15 +64,14 @@ def write_file(path: Path, parts: Parts) -> Written:
     first = _aligned(_ALIGNMENT + len(header))
     prefix = _make_prefix(VERSION, zlib.crc32(header), len(header), first + offset)
     temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("wb") as file:
+    with disk.NewFile(temporary) as file:
         file.write(prefix.ljust(_ALIGNMENT, b"\0") + header)
         for name, array in plain.items():
             file.seek(first + described[name][2])  # type: ignore[operator]
             file.write(_octets(array))
         file.truncate(first + offset)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+        file.sync()
+    disk.rename(temporary, path)
     return Written(path.name, first + offset, _own_checksum(prefix))
 
 
@@ -122,11 +122,11 @@ def _own_checksum(prefix: bytes) -> int:
 def _map(path: Path) -> tuple[mmap.mmap, bytes]:
     """Map a file; return it with its header, both lengths and the header's checksum verified."""
     try:
-        with path.open("rb") as file:
-            n_bytes = os.fstat(file.fileno()).st_size
+        with disk.opened(path) as number:
+            n_bytes = os.fstat(number).st_size
             if n_bytes < _ALIGNMENT:
                 raise DamagedStoreError(str(path), f"it is cut off: it has only {n_bytes} bytes")
-            mapped = mmap.mmap(file.fileno(), n_bytes, access=mmap.ACCESS_COPY)
+            mapped = mmap.mmap(number, n_bytes, access=mmap.ACCESS_COPY)
     except FileNotFoundError:
         raise DamagedStoreError(str(path), "the file is missing") from None
     except OSError as error:

@@ -21,7 +21,8 @@ from tocsin.store.place import Place
 FORMAT = "tocsin subscription store"
 VERSION = 1
 NAME = re.compile(r"[a-z]+-[0-9a-f]{32}\.tocsin")
-MANIFEST = re.compile(r"manifest-([0-9]{8})\.json")
+MANIFEST = re.compile(r"manifest-([0-9]{8}|[1-9][0-9]{8,17})\.json")
+"""Eight digits, and as many as it takes from version 100,000,000 on."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,20 @@ class Manifest:
     covers: int = 0
     parts: list[Part] = field(default_factory=list)
     changes: Written | None = None
+    id: str = ""
+    """Tells it from others that took the same number; empty in those of earlier releases."""
+    follows: str = ""
+    """The id of the version before, as it was when this one was committed."""
 
     def names(self) -> set[str]:
         """Return the names of all files."""
         names = {name for part in self.parts for name in part.names()}
         return names | ({self.changes.name} if self.changes else set())
+
+    def files(self) -> list[Written]:
+        """Return all files."""
+        changed = [self.changes] if self.changes else []
+        return changed + [w for part in self.parts for w in (*part.files.values(), *part.segments)]
 
     @property
     def n_bytes(self) -> int:
@@ -143,9 +153,16 @@ def _manifest(said: dict[str, Any]) -> Manifest:
     changes = None if said["changes"] is None else _written(said["changes"])
     if (said["kind"] == "changes") != (changes is not None):
         raise ValueError("what it is does not fit what it names")
-    facts, covers = said["facts"], int(said["covers"])
     return Manifest(
-        int(said["number"]), said["kind"], facts, int(said["made_at"]), covers, parts, changes
+        int(said["number"]),
+        said["kind"],
+        said["facts"],
+        int(said["made_at"]),
+        int(said["covers"]),
+        parts,
+        changes,
+        str(said.get("id", "")),
+        str(said.get("follows", "")),
     )
 
 

@@ -94,17 +94,17 @@ def read_facts(facts: Mapping[str, Any]) -> Described:
 
 
 def open_parts(place: Place, parts: Sequence[Part], verify: bool) -> SavedMatcher:
-    """Map parts into memory; if `verify`, conditions are so when first used."""
+    """Map parts into memory; conditions are verified, if they are, when first used."""
     opened = [open_part(place, part, verify, late=(_LATE,)) for part in parts]
     with making_sense(place):
         files = [one.files for one in opened]
         described = read_facts(opened[0].facts)
         profile = files[0].get("profile")
-        late = [of[_LATE].verify for of in files] if verify else []
+        late = [of[_LATE].verify for of in files]
         return SavedMatcher(
             described,
             [join(of["book"].parts, of[_LATE].parts) for of in files],
-            (lambda: [check() for check in late]) if late else None,
+            lambda: [check() for check in late],
             [of["index"].parts for of in files] if "index" in files[0] else None,
             [segment for one in opened for segment in one.segments],
             None if profile is None else _read_profile(profile.parts, described.event_type),

@@ -11,14 +11,18 @@ from __future__ import annotations
 import json
 import re
 import time
+import zlib
+from contextlib import suppress
 from typing import NamedTuple
 
-from tocsin.errors import ArgumentError, DamagedStoreError
+from tocsin.errors import ArgumentError, DamagedStoreError, StoreError
 from tocsin.store import manifests
 from tocsin.store.place import Place
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _PINS = "pins"
+_TRIES = 20
+"""How often a version is looked for that is not removed while it is pinned."""
 
 
 class Pin(NamedTuple):
@@ -33,26 +37,52 @@ def pin(
 ) -> Pin:
     """Return the pin of a batch; make it if there is none, by default of the newest version."""
     file = f"{_folder(name)}/{number:012d}.json"
-    try:
+    with suppress(FileNotFoundError):
         return _read(place, file)
-    except FileNotFoundError:
-        pass
-    made = Pin(
-        manifests.newest(place) if version is None else version,
-        time.time() if now is None else now,
-    )
     try:
-        place.create(file, json.dumps(made._asdict()).encode())
-    except FileExistsError:
-        return _read(place, file)
+        for _ in range(_TRIES):
+            made = _make(place, file, version, now)
+            if made is not None:
+                return made
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror or error}"
+        raise StoreError(place.of(file), reason) from error
+    raise StoreError(str(place), "versions are removed faster than they can be pinned")
+
+
+def _make(place: Place, file: str, version: int | None, now: float | None) -> Pin | None:
+    """Pin a version that is there, also afterwards; None where it was removed meanwhile.
+
+    On one machine nothing is removed between the look and the pin; elsewhere it may be, and a pin
+    of a version that is gone would keep its batch from ever being done.
+    """
+    number = manifests.newest(place) if version is None else version
+    made = Pin(number, float(time.time() if now is None else now))
+    with place.alone():
+        if place.size(manifests.name_of(number)) is None:
+            if version is None:
+                return None
+            reason = f"there is no version {number} to pin: it never was, or was removed"
+            raise StoreError(str(place), reason)
+        try:
+            place.create(file, _written(made))
+        except FileExistsError:
+            return _read(place, file)
+        if place.size(manifests.name_of(number)) is None:
+            place.remove(file)
+            return None
     return made
 
 
 def pinned(place: Place, name: str) -> dict[int, Pin]:
     """Return all pins of a query, by the number of the batch."""
     folder = _folder(name)
-    files = [file for file in place.names(folder) if file.endswith(".json")]
-    return {int(file[:-5]): _read(place, f"{folder}/{file}") for file in files}
+    pins = {}
+    for file in place.names(folder):
+        if file.endswith(".json"):
+            with suppress(FileNotFoundError):  # removed since it was listed
+                pins[int(file[:-5])] = _read(place, f"{folder}/{file}")
+    return pins
 
 
 def unpin(place: Place, name: str, before: int) -> None:
@@ -82,6 +112,22 @@ def _folder(name: str) -> str:
 def _read(place: Place, file: str) -> Pin:
     try:
         said = json.loads(place.read(file))
-        return Pin(int(said["version"]), float(said["now"]))
-    except (ValueError, KeyError, TypeError) as error:
+        pin = Pin(int(said["version"]), float(said["now"]))
+        if said.get("checksum", _checksum(pin)) != _checksum(pin):  # earlier releases wrote none
+            raise ValueError("its checksum is wrong")
+        return pin
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise StoreError(place.of(file), reason) from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DamagedStoreError(place.of(file), f"it is not a pin: {error}") from error
+
+
+def _written(pin: Pin) -> bytes:
+    return json.dumps({**pin._asdict(), "checksum": _checksum(pin)}).encode()
+
+
+def _checksum(pin: Pin) -> int:
+    return zlib.crc32(repr(tuple(pin)).encode())

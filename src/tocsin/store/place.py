@@ -9,9 +9,12 @@ for all processes of a machine.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
+import functools
 import os
 import re
+import shutil
 import tempfile
 import time
 import uuid
@@ -20,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
+from tocsin import disk
 from tocsin.errors import ArgumentError, StoreError
 
 T = TypeVar("T")
@@ -65,8 +69,17 @@ class Place(Protocol):
     def age(self, name: str) -> float:
         """Return for how many seconds a file has been there; 0 where that is not known."""
 
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, or None where there is none."""
+
+    def is_trusted(self, name: str, checksum: int) -> bool:
+        """Whether `local` gives a file that was verified where it was made."""
+
+    def trust(self, name: str, checksum: int) -> None:
+        """Note that the file that `local` gives was verified."""
+
     def alone(self) -> Any:
-        """Return a context in which no other process of the machine tidies up."""
+        """Return a context in which no other process of the machine commits, pins or tidies up."""
 
 
 def to_place(path: object) -> Place:
@@ -108,34 +121,20 @@ class LocalPlace:
 
     def names(self, under: str = "") -> list[str]:
         """Return the names of all files and folders; none where there is no folder."""
-        try:
-            return sorted(entry.name for entry in (self.path / under).iterdir())
-        except FileNotFoundError:
-            return []
+        return disk.names(self.path / under)
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a small file."""
-        return (self.path / name).read_bytes()
+        return disk.read_file(self.path / name)
 
     def create(self, name: str, octets: bytes) -> None:
         """Make a small file under another name first; a link shows it whole, or fails."""
         target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.new")
-        try:
-            with temporary.open("wb") as file:
-                file.write(octets)
-                file.flush()
-                os.fsync(file.fileno())
-            _sync(target.parent)  # the names of the files, before a manifest names them
-            os.link(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        _sync(target.parent)
+        disk.create_file(target, target.with_name(f"{target.name}.{uuid.uuid4().hex}.new"), octets)
 
     def put(self, name: str, write: Callable[[Path], T]) -> T:
         """Have a large file written where it will stay."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(self.path)
         return write(self.path / name)
 
     def local(self, name: str) -> Path:
@@ -144,7 +143,7 @@ class LocalPlace:
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-        (self.path / name).unlink(missing_ok=True)
+        disk.remove(self.path / name)
 
     def age(self, name: str) -> float:
         """Return for how many seconds a file has been there."""
@@ -153,25 +152,27 @@ class LocalPlace:
         except FileNotFoundError:
             return 0.0
 
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, or None where there is none."""
+        return disk.size(self.path / name)
+
+    def is_trusted(self, name: str, checksum: int) -> bool:
+        """Whether a file is the one that its writer made: there is no copy that could differ."""
+        return True
+
+    def trust(self, name: str, checksum: int) -> None:
+        """Note nothing: whoever opens the store elsewhere opens the same file."""
+
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait until no other process tidies up here."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Wait until no other process commits, pins or tidies up here."""
+        disk.make_folder(self.path)
         folder = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
             yield
         finally:
             os.close(folder)
-
-
-def _sync(path: Path) -> None:
-    """Have the names in a folder written to the disk."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 class RemotePlace:
@@ -189,7 +190,9 @@ class RemotePlace:
             self._fs, self._root = fsspec.core.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
             raise StoreError(url, f"the URL cannot be used: {error}") from error
-        self._copies = _copies(self.url)
+        self._copies = _folder_of_copies(self.url)
+        self._opened: Path | None = None
+        self._is_tested = _protocol(self._fs) in _EXCLUSIVE
 
     def __str__(self) -> str:
         return self.url
@@ -203,6 +206,27 @@ class RemotePlace:
 
     def _at(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
+
+    def _here(self) -> Path:
+        """Return the folder of copies, which is ours and closed to others.
+
+        Its files are mapped into memory and trusted. One into which others can put files is
+        refused where `TOCSIN_CACHE` names it; where its name is our choice, this process makes
+        one of its own.
+        """
+        if self._opened is None:
+            try:
+                if not os.environ.get(CACHE):
+                    disk.private_folder(self._copies.parent)
+                self._opened = disk.private_folder(self._copies)
+            except StoreError:
+                if os.environ.get(CACHE):
+                    raise
+                self._opened = disk.private_folder(_own_folder() / self._copies.name)
+            except OSError as error:
+                reason = f"copies cannot be kept there: {error.strerror or error}"
+                raise StoreError(str(self._copies), reason) from error
+        return self._opened
 
     def exists(self) -> bool:
         """Whether the folder is there: object stores have none, only files in it."""
@@ -228,10 +252,22 @@ class RemotePlace:
 
     def create(self, name: str, octets: bytes) -> None:
         """Make a small file, exclusively; a file system that cannot promise that is refused."""
+        if not self._is_tested:
+            self._test()
+            self._is_tested = True
         target = self._at(name)
         if self._fs.exists(target):
             raise FileExistsError(target)
         self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self._create(target, octets)
+        if bytes(self._fs.cat_file(target)) != octets:  # another writer's took its place
+            raise FileExistsError(target)
+
+    def _create(self, target: str, octets: bytes) -> None:
+        """Make a file that is not there, by the means that the file system has."""
+        if _protocol(self._fs) in _RENAMED:
+            self._create_by_name(target, octets)
+            return
         try:
             with self._fs.open(target, "xb") as file:
                 file.write(octets)
@@ -239,34 +275,70 @@ class RemotePlace:
             reason = f"this file system cannot create files exclusively: {error}"
             raise StoreError(self.url, reason) from error
 
+    def _create_by_name(self, target: str, octets: bytes) -> None:
+        """Write a file under another name and rename it, which HDFS refuses where there is one."""
+        draft = f"{target}.{uuid.uuid4().hex}.new"
+        try:
+            with self._fs.open(draft, "wb") as file:
+                file.write(octets)
+            try:
+                self._fs.mv(draft, target)
+            except OSError as error:
+                if self._fs.exists(target):
+                    raise FileExistsError(target) from error
+                raise
+        finally:
+            with suppress(OSError):
+                self._fs.rm_file(draft)
+
+    def _test(self) -> None:
+        """Create a file twice; refuse a file system where the second one takes its place."""
+        name = self._at(f"probe-{uuid.uuid4().hex}.new")
+        tokens = [uuid.uuid4().hex.encode() for _ in range(2)]
+        self._fs.makedirs(self._root, exist_ok=True)
+        try:
+            self._create(name, tokens[0])
+            try:
+                self._create(name, tokens[1])
+                is_refused = False
+            except FileExistsError:
+                is_refused = True
+            is_whole = bytes(self._fs.cat_file(name)) == tokens[0]
+        finally:
+            with suppress(OSError):
+                self._fs.rm_file(name)
+        if not (is_refused and is_whole):
+            reason = "this file system lets a second writer replace a file that is to be created"
+            raise StoreError(self.url, f"{reason} once: two writers would lose changes")
+
     def put(self, name: str, write: Callable[[Path], T]) -> T:
         """Have a large file written here, then copy it there; the copy here stays."""
-        self._copies.mkdir(parents=True, exist_ok=True)
-        written = write(self._copies / name)
+        copy = self._here() / name
+        written = write(copy)
         self._fs.makedirs(self._root, exist_ok=True)
-        self._fs.put_file(str(self._copies / name), self._at(name))
+        self._fs.put_file(str(copy), self._at(name))
         return written
 
     def local(self, name: str) -> Path:
         """Copy a file to this machine, unless it is here."""
-        copy = self._copies / name
+        copy = self._here() / name
         if not copy.exists():
-            self._copies.mkdir(parents=True, exist_ok=True)
             temporary = copy.with_name(f"{name}.{uuid.uuid4().hex}.new")
             try:
                 self._fs.get_file(self._at(name), str(temporary))
-                temporary.replace(copy)
+                disk.rename(temporary, copy)
             except FileNotFoundError:
                 pass  # whoever maps it says that it is missing
             finally:
-                temporary.unlink(missing_ok=True)
+                disk.remove(temporary)
         return copy
 
     def remove(self, name: str) -> None:
         """Remove a file and its copy, if they are there."""
         with suppress(FileNotFoundError):
             self._fs.rm_file(self._at(name))
-        (self._copies / name).unlink(missing_ok=True)
+        disk.remove(self._here() / name)
+        disk.remove(self._mark(name))
 
     def age(self, name: str) -> float:
         """Return for how many seconds a file has been there; 0 where that is not known."""
@@ -275,15 +347,65 @@ class RemotePlace:
         except (FileNotFoundError, NotImplementedError, AttributeError):
             return 0.0
 
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, or None where there is none."""
+        self._fs.invalidate_cache()
+        try:
+            return int(self._fs.info(self._at(name))["size"])
+        except FileNotFoundError:
+            return None
+
+    def _mark(self, name: str) -> Path:
+        return self._here() / f"{name}.verified"
+
+    def _identity(self, name: str, checksum: int) -> bytes:
+        """Return what a mark says: the checksum, and which file had it."""
+        found = (self._here() / name).stat()
+        return b"%d %d %d %d" % (checksum, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def is_trusted(self, name: str, checksum: int) -> bool:
+        """Whether the copy of this machine was verified since it was made."""
+        try:
+            return disk.read_file(self._mark(name)) == self._identity(name, checksum)
+        except OSError:
+            return False
+
+    def trust(self, name: str, checksum: int) -> None:
+        """Note beside the copy that it was verified; without the note it is verified again."""
+        mark = self._mark(name)
+        draft = mark.with_name(f"{mark.name}.{uuid.uuid4().hex}.new")
+        with suppress(OSError):
+            disk.replace_file(mark, draft, self._identity(name, checksum))
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Wait until no other process of this machine tidies up; other machines are not seen."""
-        with LocalPlace(self._copies).alone():
+        with LocalPlace(self._here()).alone():
             yield
 
 
-def _copies(url: str) -> Path:
-    """Return the folder for copies of what lies behind a URL."""
+_EXCLUSIVE = frozenset({"memory", "s3", "gs", "abfs", "file"})
+"""File systems whose packages create files exclusively; others are tested before the first one."""
+_RENAMED = frozenset({"hdfs", "viewfs"})
+"""File systems that cannot, but where a file is not renamed to a name that is taken."""
+
+
+def _protocol(files: Any) -> str:
+    """Return the first name of a file system's protocol."""
+    protocol = files.protocol
+    return str(protocol if isinstance(protocol, str) else protocol[0])
+
+
+def _folder_of_copies(url: str) -> Path:
+    """Return where copies of what lies behind a URL are kept, if that folder is ours."""
     base = os.environ.get(CACHE)
     root = Path(base) if base else Path(tempfile.gettempdir()) / f"tocsin-cache-{os.getuid()}"
     return root / re.sub(r"[^A-Za-z0-9.-]+", "_", url)
+
+
+@functools.cache
+def _own_folder() -> Path:
+    """Return a folder of this process alone, which goes with it."""
+    folder = tempfile.mkdtemp(prefix="tocsin-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

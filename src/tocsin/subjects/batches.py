@@ -18,7 +18,7 @@ from tocsin.encode.columns import Column
 from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError, EventError
 from tocsin.loading import to_table
-from tocsin.model import Kind
+from tocsin.model import EventType, Kind
 from tocsin.subjects.axes import Axes, is_ranges
 from tocsin.subjects.model import Range
 from tocsin.subjects.places import OTHER, Words
@@ -50,7 +50,7 @@ def read_batch(given: object, axes: Axes, space: int, key: str) -> tuple[Batch, 
     paths: list[tuple[str, pa.DataType]] = []
     for name in values.column_names:
         _walk(name, values.schema.field(name).type, paths)
-    batch = to_batch(values, axes.spaces[space])
+    batch = to_batch(values, _without_ranges(axes.spaces[space], paths))
     cells: dict[int, Words] = {}
     here: dict[int, NDArray[np.bool_]] = {}
     for path, of in paths:
@@ -74,6 +74,13 @@ def read_batch(given: object, axes: Axes, space: int, key: str) -> tuple[Batch, 
     stacked = np.stack([cells[dim] for dim in dims]) if dims else np.zeros((0, n, 3), np.uint64)
     given_here = np.stack([here[dim] for dim in dims]) if dims else np.zeros((0, n), np.bool_)
     return Batch(keys, dims, stacked, given_here.astype(np.uint8)), table
+
+
+def _without_ranges(declared: EventType, paths: list[tuple[str, pa.DataType]]) -> EventType:
+    """Return the attributes that are declared and not ranges here: their ends are checked later."""
+    ranges = {path for path, of in paths if is_ranges(of)}
+    kinds = {name: kind for name, kind in declared.attributes.items() if name not in ranges}
+    return EventType(declared.name, kinds) if ranges else declared
 
 
 def _is_here(column: Column, n: int) -> NDArray[np.bool_]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tocsin.errors import ArgumentError
 from tocsin.subjects.model import Publication, Subscription, to_json, value_to_json
 from tocsin.subjects.records import Log, Record
 from tocsin.subjects.state import Changes, chosen
@@ -59,7 +60,8 @@ class Change:
         self._core = core
         self._journal = core._journal
         self._parts: list[Part] = []
-        self._said: tuple[str, dict[str, Any]] | None = None
+        self._is_recorded = False
+        self._octets: bytes | None = None
         self.now = 0
         self.transitions: Transitions
         """What the call brought about, once it is done."""
@@ -89,8 +91,17 @@ class Change:
             self._parts.append(part)
 
     def record(self, op: str, **said: Any) -> None:
-        """Note how the call may be done again."""
-        self._said = op, said
+        """Note how the call may be done again, before it changes anything.
+
+        What the log cannot hold is refused here; otherwise log and memory would differ.
+        """
+        self._is_recorded = True
+        if self._journal.log is None:
+            return
+        try:
+            self._octets = self._journal.log.written(_to_record(op, said, self.now))
+        except (TypeError, ValueError, AttributeError, OverflowError, pa.ArrowException) as error:
+            raise ArgumentError(f"this cannot be kept on disk: {error}") from error
 
     def __exit__(
         self,
@@ -102,10 +113,10 @@ class Change:
         try:
             if error is not None:
                 return
-            if self._said is not None:
+            if self._is_recorded:
+                if journal.log is not None and self._octets is not None:
+                    ticket = journal.log.append(self._octets)
                 journal.sequence += 1
-                if journal.log is not None:
-                    ticket = journal.log.append(_to_record(*self._said, now=self.now))
             self.transitions = Transitions([*journal.pending, *self._parts], journal.sequence)
             journal.pending = []
         finally:

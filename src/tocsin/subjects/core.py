@@ -25,6 +25,8 @@ from tocsin.subjects.subscribing import Subscribing
 from tocsin.subjects.transitions import Part, PublicationKey
 
 Seconds = float | int | dt.timedelta
+LATEST = 253_402_300_799_999_999
+"""The last microsecond of the year 9999: what ends later never ends."""
 
 
 def end_of(now: int, ttl: Seconds | None) -> int | None:
@@ -39,6 +41,8 @@ def end_of(now: int, ttl: Seconds | None) -> int | None:
         length = round(ttl * 1_000_000)
     if length <= 0:
         raise ArgumentError(f"ttl must be more than nothing, not {ttl!r}")
+    if now + length > LATEST:
+        raise ArgumentError(f"ttl {ttl!r} ends after the year 9999: None is for what never ends")
     return now + length
 
 

@@ -172,6 +172,11 @@ def grown(array: NDArray[Any], n: int) -> NDArray[Any]:
     return larger
 
 
+def _taken(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return some rows of an array, which is never empty."""
+    return grown(array[rows], 1)
+
+
 class Interests:
     """All subscriptions as boxes."""
 
@@ -302,6 +307,24 @@ class Interests:
         starts = np.flatnonzero(np.diff(new.sub, prepend=-1))
         self.subs.first[new.sub[starts]] = starts
         self.settle()
+
+    def renumber(self, kept: NDArray[np.int64]) -> None:
+        """Give subscriptions other dense ids: what was `kept[i]`, in order all there are, is i."""
+        if self.n_dead:
+            self._compact()
+        by_dense = {n: array for n, array in self.subs._asdict().items() if n != "terms"}
+        fields = {name: _taken(array, kept) for name, array in by_dense.items()}
+        counts = fields["n_terms"][: len(kept)].astype(np.int64)
+        starts = fields["term_start"][: len(kept)].astype(np.int64)
+        terms = self.subs.terms[np.repeat(starts, counts) + _within(counts)]
+        fields["terms"] = _taken(terms, np.arange(len(terms)))
+        fields["term_start"][: len(kept)] = np.cumsum(counts) - counts
+        sub = self.boxes.sub.copy()
+        sub[: self.n_boxes] = np.searchsorted(kept, sub[: self.n_boxes])
+        self.wants = _taken(self.wants, kept)
+        self.subs, self.n_terms = Subscriptions(**fields), len(terms)
+        self.boxes = self.boxes._replace(sub=sub)
+        self.segments = [self._segment(s.first, s.stop) for s in self.segments]
 
     def relabel(self, dim: int, old: NDArray[np.int64], new: NDArray[np.int64]) -> None:
         """Exchange the labels of strings in one dimension."""

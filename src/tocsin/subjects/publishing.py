@@ -40,9 +40,9 @@ class Publishing(Core):
         name = check_id(key)
         with self._change() as change:
             until = end_of(change.now, ttl)
-            change.tell(self._publish(name, values), [name])
-            self._publications.set_until(self._publications.row_of[name], until)
             is_whole = isinstance(values, Publication)
+            if not is_whole and not isinstance(values, Mapping):
+                raise ArgumentError(f"values must be a mapping or a Publication, not {values!r}")
             change.record(
                 "publish",
                 key=name,
@@ -50,6 +50,8 @@ class Publishing(Core):
                 whole=values if is_whole else None,
                 until=until,
             )
+            change.tell(self._publish(name, values), [name])
+            self._publications.set_until(self._publications.row_of[name], until)
         return change.transitions
 
     def _publish(self, name: PublicationKey, values: object) -> Changes:
@@ -122,8 +124,9 @@ class Publishing(Core):
             row = self._publications.row(key)
             if row in self._state.several:
                 raise ArgumentError(f"{key!r} has regions; use update_region")
-            change.tell(self._state.update(self._moves(row, self._space_of(row), values)), [key])
+            moves = self._moves(row, self._space_of(row), values)
             change.record("update", key=key, values=values)
+            change.tell(self._state.update(moves), [key])
         return change.transitions
 
     def update_region(
@@ -137,8 +140,8 @@ class Publishing(Core):
                 raise ArgumentError(f"{key!r} has no region {region!r}")
             row = int(several.rows[several.names.index(region)])
             moves = self._moves(row, self._space_of(row), changed)
-            change.tell(self._state.rewrite_several(publication, moves), [key])
             change.record("update_region", key=key, region=region, values=changed)
+            change.tell(self._state.rewrite_several(publication, moves), [key])
         return change.transitions
 
     def _moves(self, row: int, space: int, values: Mapping[str, Any]) -> Moves:
@@ -158,8 +161,8 @@ class Publishing(Core):
         """Remove a publication."""
         with self._change() as change:
             self._publications.row(key)
-            change.tell(self._delete(key), [key])
             change.record("retract", keys=[key])
+            change.tell(self._delete(key), [key])
         return change.transitions
 
     def touch(self, key: PublicationKey, ttl: Seconds | None) -> Transitions:
@@ -167,8 +170,8 @@ class Publishing(Core):
         with self._change() as change:
             row = self._publications.row(key)
             until = end_of(change.now, ttl)
-            self._publications.set_until(row, until)
             change.record("touch", key=key, until=until)
+            self._publications.set_until(row, until)
         return change.transitions
 
     def expire(self) -> Transitions:

@@ -45,12 +45,12 @@ class PublishingMany(Publishing):
             batch, taken = read_batch(table, self._axes, number, key)
             self._state.objects.fit()
             until = end_of(change.now, ttl)
+            options = {"key": key, "space": space, "until": until, "quiet": quiet}
+            change.record("publish_many", table=taken, **options)
             change.tell(self._publish_batch(batch, number, quiet), batch.keys)
             if until is not None or self._publications.has_ends:
                 for name in batch.keys:
                     self._publications.set_until(self._publications.row_of[name], until)
-            options = {"key": key, "space": space, "until": until, "quiet": quiet}
-            change.record("publish_many", table=taken, **options)
         return change.transitions
 
     def _publish_batch(self, batch: Batch, space: int, quiet: bool) -> Changes:
@@ -138,9 +138,9 @@ class PublishingMany(Publishing):
             number = self._axes.space(space)
             batch, taken = read_batch(table, self._axes, number, key)
             self._state.objects.fit()
-            change.tell(self._update_batch(batch, number, nulls == "keep", quiet), batch.keys)
             options = {"key": key, "space": space, "nulls": nulls, "quiet": quiet}
             change.record("update_many", table=taken, **options)
+            change.tell(self._update_batch(batch, number, nulls == "keep", quiet), batch.keys)
         return change.transitions
 
     def _update_batch(self, batch: Batch, space: int, keep: bool, quiet: bool) -> Changes:
@@ -169,8 +169,8 @@ class PublishingMany(Publishing):
                 self._publications.row(name)
             if len(set(names)) < len(names):
                 raise ArgumentError("a key stands twice")
+            change.record("retract", keys=names)
             parts = [(self._delete(name), at) for at, name in enumerate(names)]
             found = [Changes(c.kind, c.place + at, c.sub) for c, at in parts]
             change.tell(join(found), names)
-            change.record("retract", keys=names)
         return change.transitions

@@ -3,10 +3,14 @@
 Enters: records, each a JSON object and perhaps octets beside it. Leaves: files of one generation
 after another; and from a folder, whatever was there before the machine stopped.
 
-A record is its length and CRC-32 (32 bits each), the length of the JSON, the JSON, the octets. A
-record that ends beyond the file, or that is the last and does not fit its checksum, was being
-written when the machine stopped: nobody was told of it, and it is cut off. Any other that does not
-fit is damage. A new generation holds all that counts, and takes its name once it is on disk.
+A file begins with eight bytes that tell its format. A record is its length, the CRC-32 of what
+follows, and the CRC-32 of these two (32 bits each); then the length of the JSON, the JSON, the
+octets. Files of the first format lack the first eight bytes and the checksum of the length.
+
+What was being written when the machine stopped was not acknowledged, and is cut off: a last record
+that ends beyond the file, or of which sectors were never written and are zero. Anything else that
+does not fit, and all that a sound record follows, is damage: an error that says where, and nothing
+is cut off. A new generation holds all that counts, and takes its name once it is on disk.
 
 Group commit: records are written at once; whoever waits for the disk first has everything written
 so far synced, and the others wait for that.
@@ -14,7 +18,9 @@ so far synced, and the others wait for that.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -25,13 +31,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tocsin import disk
 from tocsin.errors import DamagedStoreError, NewerStoreError, StoreError
 
 FORMAT = "tocsin subject space"
-VERSION = 1
+VERSION = 2
+MAGIC = b"\x89TCSPC2\n"
 _NAME = re.compile(r"space-(\d{16})\.log")
-_HEAD = struct.Struct("<II")
+_HEAD = struct.Struct("<III")
+"""Length, checksum of the body, checksum of both."""
+_OLD_HEAD = struct.Struct("<II")
 _PART = struct.Struct("<I")
+_SECTOR = 512
+_OP = b'{"op":'
+"""How the JSON of every record but the first begins."""
 
 
 class Record(NamedTuple):
@@ -41,37 +54,98 @@ class Record(NamedTuple):
     octets: bytes = b""
 
 
-def write_record(record: Record) -> bytes:
-    """Return a record as it stands in a file."""
+def write_record(record: Record, version: int = VERSION) -> bytes:
+    """Return a record as it stands in a file; raise TypeError or ValueError for no JSON."""
     text = json.dumps(record.said, separators=(",", ":")).encode()
     body = _PART.pack(len(text)) + text + record.octets
-    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+    head = _OLD_HEAD.pack(len(body), zlib.crc32(body))
+    return head + (b"" if version == 1 else _PART.pack(zlib.crc32(head))) + body
 
 
-def read_records(path: Path) -> Iterator[tuple[Record, int]]:
+def version_of(data: bytes) -> int:
+    """Return the version of the format that a file has."""
+    return 2 if data.startswith(MAGIC) else 1
+
+
+def read_records(path: Path, data: bytes) -> Iterator[tuple[Record, int]]:
     """Yield the records of a file, and where each ends; stop at one that was being written."""
-    data = path.read_bytes()
-    at = 0
+    version = version_of(data)
+    at = len(MAGIC) if version > 1 else 0
     while at < len(data):
-        end = at + _HEAD.size
-        if end > len(data):
+        body = _body_at(data, at, version)
+        if body is None:
+            _check_torn(path, data, at, version)
             return
-        n_bytes, checksum = _HEAD.unpack_from(data, at)
-        body = data[end : end + n_bytes]
-        end += n_bytes
-        if end > len(data):
-            return
-        if n_bytes < _PART.size or zlib.crc32(body) != checksum:
-            if end == len(data) or not any(data[at:]):
-                return
-            raise DamagedStoreError(str(path), f"the record at byte {at} does not fit its checksum")
         (n_text,) = _PART.unpack_from(body)
         try:
             said = json.loads(body[_PART.size : _PART.size + n_text])
-        except ValueError:
+        except (ValueError, RecursionError):
             raise DamagedStoreError(str(path), f"the record at byte {at} is no JSON") from None
-        yield Record(said, body[_PART.size + n_text :]), end
-        at = end
+        if not isinstance(said, dict):
+            raise DamagedStoreError(str(path), f"the record at byte {at} is no JSON object")
+        at += _head_size(version) + len(body)
+        yield Record(said, body[_PART.size + n_text :]), at
+
+
+def _head_size(version: int) -> int:
+    return _OLD_HEAD.size if version == 1 else _HEAD.size
+
+
+def _length_at(data: bytes, at: int, version: int) -> int | None:
+    """Return the length of the record at a place, or None where it is cut off or damaged."""
+    if at < 0 or at + _head_size(version) > len(data):
+        return None
+    if version == 1:
+        return int(_OLD_HEAD.unpack_from(data, at)[0])
+    n_bytes, _, checksum = _HEAD.unpack_from(data, at)
+    is_sound = zlib.crc32(data[at : at + _OLD_HEAD.size]) == checksum
+    return int(n_bytes) if is_sound else None
+
+
+def _body_at(data: bytes, at: int, version: int) -> bytes | None:
+    """Return what the record at a place holds, or None where it is cut off or damaged."""
+    n_bytes = _length_at(data, at, version)
+    first = at + _head_size(version)
+    if n_bytes is None or n_bytes < _PART.size or first + n_bytes > len(data):
+        return None
+    body = data[first : first + n_bytes]
+    return body if zlib.crc32(body) == _OLD_HEAD.unpack_from(data, at)[1] else None
+
+
+def _check_torn(path: Path, data: bytes, at: int, version: int) -> None:
+    """Raise an error unless what begins at a place was being written when the machine stopped."""
+    if not any(data[at:]):
+        return
+    follows = _sound_after(data, at, version)
+    if follows is not None:
+        reason = f"a sound one follows at byte {follows}; nothing was changed"
+        raise DamagedStoreError(
+            str(path), f"the record at byte {at} does not fit its checksum, and {reason}"
+        )
+    n_bytes = _length_at(data, at, version)
+    end = len(data) if n_bytes is None else at + _head_size(version) + n_bytes
+    is_cut = at + _head_size(version) > len(data) or end > len(data)
+    if not is_cut and not _has_empty_sector(data, at, min(end, len(data))):
+        raise DamagedStoreError(
+            str(path), f"the record at byte {at}, the last one, does not fit its checksum"
+        )
+
+
+def _sound_after(data: bytes, at: int, version: int) -> int | None:
+    """Return where a sound record begins after a place, or None."""
+    before = _head_size(version) + _PART.size
+    text = data.find(_OP, at + before + 1)
+    while text >= 0:
+        if _body_at(data, text - before, version) is not None:
+            return text - before
+        text = data.find(_OP, text + 1)
+    return None
+
+
+def _has_empty_sector(data: bytes, at: int, end: int) -> bool:
+    """Whether some sector of a record is all zeros: a new sector that was never written."""
+    cuts = [at, *range(at // _SECTOR * _SECTOR + _SECTOR, end, _SECTOR), end]
+    return any(not any(data[a:b]) for a, b in itertools.pairwise(cuts) if b - a > 3)
 
 
 class Log:
@@ -84,20 +158,26 @@ class Log:
         self._written = self._synced = 0
         self._is_syncing = False
         self._failed: str | None = None
-        self._file = -1
+        self._file = self._lock = -1
+        self._version = VERSION
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            disk.make_folder(folder)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise StoreError(str(folder), "it is open elsewhere") from None
-        except OSError as error:
-            raise StoreError(str(folder), f"cannot be opened: {error.strerror or error}") from error
-        self.generation, self.path = self._newest()
+            self.generation, self.path = self._newest()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, BlockingIOError):
+                raise StoreError(str(folder), "it is open elsewhere") from None
+            if isinstance(error, OSError):
+                raise self._refused("opened", error) from error
+            raise
+
+    def _refused(self, what: str, error: OSError) -> StoreError:
+        return StoreError(str(self.folder), f"cannot be {what}: {error.strerror or error}")
 
     def _newest(self) -> tuple[int, Path | None]:
-        names = [entry.name for entry in self.folder.iterdir()]
+        names = disk.names(self.folder)
         found = [m for name in names if (m := _NAME.fullmatch(name))]
         if not found:
             strangers = [n for n in names if n != "lock" and ".log.new" not in n]
@@ -107,62 +187,97 @@ class Log:
         newest = max(found, key=lambda match: int(match[1]))
         for match in found:
             if match is not newest:
-                (self.folder / match[0]).unlink()
+                disk.remove(self.folder / match[0])
         return int(newest[1]), self.folder / newest[0]
 
     def read(self) -> Iterator[Record]:
         """Yield what is there, and open the file behind the last whole record for what follows."""
         assert self.path is not None
+        try:
+            data = disk.read_file(self.path)
+        except OSError as error:
+            raise self._refused("read", error) from error
         end = 0
-        for at, (record, stop) in enumerate(read_records(self.path)):
+        for at, (record, stop) in enumerate(read_records(self.path, data)):
             if at == 0:
                 _check_head(self.path, record)
             end = stop
             yield record
         if end == 0:
             raise DamagedStoreError(str(self.path), "it has no first record")
-        self._file = os.open(self.path, os.O_WRONLY)
-        os.ftruncate(self._file, end)
-        os.lseek(self._file, end, os.SEEK_SET)
-        os.fsync(self._file)
+        self._version = version_of(data)
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            if end < len(data):
+                disk.truncate(self._file, end)
+            os.lseek(self._file, end, os.SEEK_SET)
+            disk.sync(self._file)
+        except OSError as error:
+            raise self._refused("opened", error) from error
         self._written = self._synced = end
 
     def start(self, records: Iterable[Record]) -> None:
-        """Begin a new generation with some records, in the place of the one before."""
+        """Begin a new generation with some records, in the place of the one before.
+
+        Where it cannot be written, the one before goes on.
+        """
         path = self.folder / f"space-{self.generation + 1:016d}.log"
         fresh = path.with_suffix(".log.new")
+        file = None
         try:
-            file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            n_bytes = 0
-            for record in records:
-                n_bytes += _write_all(file, write_record(record))
-            os.fsync(file)
-            fresh.rename(path)
-            self._sync_folder()
-        except OSError as error:
-            raise StoreError(str(path), f"cannot be written: {error.strerror or error}") from error
+            with disk.NewFile(fresh, 0o644) as new:
+                n_bytes = new.write(MAGIC)
+                for record in records:
+                    n_bytes += new.write(write_record(record))
+                new.sync()
+                disk.rename(fresh, path)
+                file = new.detach()
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                disk.remove(fresh)
+            if isinstance(error, OSError):
+                raise self._refused("written", error) from error
+            raise
+        self._take(file, n_bytes, path)
+
+    def _take(self, file: int, n_bytes: int, path: Path) -> None:
+        """Go on in a file that has its name; whoever opens the folder now takes it for the newest.
+
+        So nothing may be appended to the one before, even where the name is not on disk.
+        """
         with self._done:
             old, self._file = self._file, file
             self._written = self._synced = n_bytes
+            self._version = VERSION
             self.generation += 1  # with the positions: a sync of the old file must not count here
             self._done.notify_all()
         if old >= 0:
             os.close(old)
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
-        self.path = path
+        before, self.path = self.path, path
+        try:
+            disk.sync_folder(self.folder)
+        except OSError as error:
+            self._fail(f"cannot be synced: {error.strerror or error}; open it again")
+        if before is not None:
+            with contextlib.suppress(OSError):  # the next who opens the folder removes it
+                disk.remove(before)
 
     @property
     def n_bytes(self) -> int:
         """How long the file is."""
         return self._written
 
-    def append(self, record: Record) -> tuple[int, int]:
+    def written(self, record: Record) -> bytes:
+        """Return a record as `append` takes it; raises TypeError or ValueError for no JSON."""
+        return write_record(record, self._version)
+
+    def append(self, record: Record | bytes) -> tuple[int, int]:
         """Write a record; return what `wait` takes. Calls are not concurrent."""
         if self._failed is not None:
             raise StoreError(str(self.folder), self._failed)
+        octets = self.written(record) if isinstance(record, Record) else record
         try:
-            n_bytes = _write_all(self._file, write_record(record))
+            n_bytes = disk.write_all(self._file, octets)
         except OSError as error:
             self._fail(f"cannot be written: {error.strerror or error}; open it again")
         with self._done:
@@ -191,7 +306,7 @@ class Log:
                 self._is_syncing = True
                 target, file, of = self._written, os.dup(self._file), self.generation
             try:
-                os.fsync(file)
+                disk.sync(file)
             except OSError as error:
                 self._is_syncing = False
                 self._fail(f"cannot be synced: {error.strerror or error}; open it again")
@@ -215,34 +330,27 @@ class Log:
             raise StoreError(str(self.folder), self._failed)
 
     def close(self) -> None:
-        """Sync and close."""
-        if self._file >= 0:
-            if self._failed is None:
-                os.fsync(self._file)
-            os.close(self._file)
-            self._file = -1
-            self._failed = "it is closed"
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self.folder, os.O_RDONLY)
+        """Sync and close; raise an error where what was not waited for may not be on disk."""
+        file, self._file = self._file, -1
+        lock, self._lock = self._lock, -1
         try:
-            os.fsync(folder)
+            if file >= 0 and self._failed is None:
+                disk.sync(file)
+        except OSError as error:
+            raise self._refused("synced", error) from error
         finally:
-            os.close(folder)
+            if file >= 0:
+                self._failed = "it is closed"
+                os.close(file)
+            if lock >= 0:
+                os.close(lock)
 
 
 def _check_head(path: Path, record: Record) -> None:
     if record.said.get("format") != FORMAT:
         raise DamagedStoreError(str(path), "it is not the log of a subject space")
-    if record.said.get("version", 0) > VERSION:
+    version = record.said.get("version", 0)
+    if not isinstance(version, int) or version < 1:
+        raise DamagedStoreError(str(path), f"there is no version {version!r}")
+    if version > VERSION:
         raise NewerStoreError(str(path), f"it has version {record.said['version']}")
-
-
-def _write_all(file: int, octets: bytes) -> int:
-    view = memoryview(octets)
-    while view:
-        view = view[os.write(file, view) :]
-    return len(octets)

@@ -17,12 +17,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.book.blocks import Names
-from tocsin.errors import DamagedStoreError
+from tocsin.errors import DamagedStoreError, StoreError, TocsinError
 from tocsin.model import EventType
 from tocsin.normalize.patterns import parse_pattern
 from tocsin.parts import Parts
 from tocsin.subjects.arrays import Boxes, Subscriptions
 from tocsin.subjects.change import table_from_octets, table_to_octets
+from tocsin.subjects.core import LATEST
 from tocsin.subjects.filters import FilterTerms
 from tocsin.subjects.model import (
     Subscription,
@@ -194,7 +195,22 @@ def read(make: type[_Space], log: Log, clock: Callable[[], float]) -> _Space:
         space = _restored(make, found, clock)
         whole: SubjectSpace = space
         whole.recovered = tuple(_again(whole, record) for record in records)
-    except (KeyError, ValueError, TypeError, IndexError, zlib.error, pa.ArrowException) as error:
+    except StoreError:
+        raise
+    except TocsinError as error:
+        reason = f"a call that was logged cannot be done again: {error}"
+        raise DamagedStoreError(str(log.path), reason) from error
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        AssertionError,
+        OverflowError,
+        zlib.error,
+        pa.ArrowException,
+    ) as error:
         raise DamagedStoreError(str(log.path), f"it makes no sense: {error}") from error
     whole._clock = clock
     return space
@@ -217,7 +233,7 @@ def _restored(make: type[_Space], found: _Read, clock: Callable[[], float]) -> _
         number = (
             space._axes.dim(said["space"], said["name"])
             if pattern is None
-            else space._axes.pattern_dim(said["of"], parse_pattern(pattern, "\\"))
+            else space._axes.pattern_dim(said["of"], parse_pattern(pattern, "\\", is_bounded=False))
         )
         if number != at:
             raise ValueError("dimensions are out of order")
@@ -286,7 +302,8 @@ def _again(space: SubjectSpace, record: Record) -> Transitions:
     space._journal.now = now
     if "until" in said and op != "subscribe":
         until = said.pop("until")
-        said["ttl"] = None if until is None else dt.timedelta(microseconds=until - now)
+        ends = until is not None and until <= LATEST
+        said["ttl"] = dt.timedelta(microseconds=until - now) if ends else None
     if record.octets:
         said["table"] = table_from_octets(record.octets)
     return _CALLS[op](space, said)  # type: ignore[no-any-return]

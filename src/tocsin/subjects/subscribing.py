@@ -28,7 +28,7 @@ from tocsin.normalize import bind, normalize
 from tocsin.normalize.table import from_forms
 from tocsin.subjects.axes import Axes
 from tocsin.subjects.filters import ONE, FilterTerms, to_terms
-from tocsin.subjects.interests import NewBoxes, boxes_of, stack
+from tocsin.subjects.interests import Interests, NewBoxes, boxes_of, stack
 from tocsin.subjects.model import InterestRegion, Notify, Subscription, check_regions
 from tocsin.subscriptions import SubscriptionBook
 
@@ -116,6 +116,21 @@ class Subscribing:
     ) -> NewBoxes:
         form = normalize(bind(expression, params), self.axes.spaces[space])
         return boxes_of(from_forms([form]), self.axes, space, region)
+
+    def make_room(self, interests: Interests, n: int = 1) -> None:
+        """See to it that there are n dense ids to give, and that few were given in vain.
+
+        Changes the dense ids of all subscriptions where that is needed.
+        """
+        if self.book.has_room(n):
+            return
+        live = self.book.live()
+        book = self.book.renumbered(live)
+        interests.renumber(live)
+        self.book = book
+        places = np.searchsorted(live, np.fromiter(self.defined, np.int64, len(self.defined)))
+        self.defined = dict(zip(places.tolist(), self.defined.values(), strict=True))
+        self.book.check_room(n)
 
     def check_new(self, id: object) -> SubscriptionId:
         """Return an id that is free, or raise an error."""

@@ -21,10 +21,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.book.blocks import Names
+from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError, BadRow
 from tocsin.loading import to_table
 from tocsin.matcher import Matcher
-from tocsin.matches import Matches
 from tocsin.model import SubscriptionId
 from tocsin.subjects import difference_kernels
 
@@ -152,12 +152,23 @@ def of_batches(
     n = before.num_rows
     if after.num_rows != n:
         raise ArgumentError(f"{n} rows before, {after.num_rows} after; row i is the same in both")
-    both = pa.concat_tables([before, after], promote_options="permissive")
-    found = matcher.match_batch(both)
+    found = matcher.match_batch(_joined(before, after))
     offsets, dense = found.offsets, found._dense_ids
     return difference(
         (offsets[: n + 1], dense, old_here), (offsets[n:], dense, new_here), found._names
     )
+
+
+def _joined(before: pa.Table, after: pa.Table) -> object:
+    """Return the rows of two tables as one batch of events.
+
+    A column whose types differ keeps the values that it has in each: promotion to a common type
+    would change or refuse some of them.
+    """
+    try:
+        return pa.concat_tables([before, after], promote_options="default")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return [*to_batch(before).events(), *to_batch(after).events()]
 
 
 def of_subscriptions(before: Matcher, after: Matcher, batch: object) -> BatchTransitions:
@@ -168,7 +179,7 @@ def of_subscriptions(before: Matcher, after: Matcher, batch: object) -> BatchTra
     table = to_table(batch)
     old, new = before.match_batch(table), after.match_batch(table)
     distinct = np.unique(old._dense_ids)
-    ids, kept = old._names.take(distinct).to_pylist(), np.full(len(distinct), -1, np.int32)
+    ids, kept = old._names.to_list(distinct), np.full(len(distinct), -1, np.int32)
     for at, name in enumerate(ids):
         number = after._book.dense(name)
         kept[at] = -1 if number is None else number
@@ -180,14 +191,6 @@ def of_subscriptions(before: Matcher, after: Matcher, batch: object) -> BatchTra
     return difference(
         (offsets, mapped[is_there], None), (new.offsets, new._dense_ids, None), after._book.names
     )
-
-
-def between(before: Matches, after: Matches) -> BatchTransitions:
-    """Return the difference of two sets of matches by one matcher, row by row."""
-    return difference(
-        (before.offsets, before._dense_ids, None), (after.offsets, after._dense_ids, None),
-        after._names,
-    )  # fmt: skip
 
 
 _Side = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_] | None]
@@ -214,7 +217,6 @@ __all__ = [
     "Transition",
     "TransitionKind",
     "Transitions",
-    "between",
     "of_batches",
     "of_subscriptions",
 ]

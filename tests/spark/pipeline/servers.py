@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.spark.pipeline.jars import scala_library
 
-from tocsin.bench.cluster import await_port, free_ports
+from tocsin_lab.bench.cluster import await_port, free_ports
 
 _KAFKA = """\
 process.roles=broker,controller

@@ -114,7 +114,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         {"source": {"format": "kafka", "servers": "s", "topic": "t", "path": "x"}},
         "no key",
     ),
-    ("source.workload", {"source": {"format": "generated", "workload": "Z"}}, "choose W0"),
+    ("source.workload", {"source": {"format": "generated", "workload": "Z"}}, "choose G, H, M"),
     (
         "source.options.x",
         {"source": {"format": "json", "path": "x", "options": {"x": [1]}}},

@@ -15,11 +15,11 @@ import pytest
 from tests.spark.conftest import SOURCE
 
 import tocsin
-from tocsin.bench import recovery, recovery_check
-from tocsin.bench.cluster import cluster
-from tocsin.bench.killing import descendants, kill
-from tocsin.bench.recovery import Recovery
 from tocsin.spark.pipeline.tables import read_table
+from tocsin_lab.bench import recovery, recovery_check
+from tocsin_lab.bench.cluster import cluster
+from tocsin_lab.bench.killing import descendants, kill
+from tocsin_lab.bench.recovery import Recovery
 
 
 @pytest.mark.timeout(900)

@@ -211,7 +211,7 @@ def test_files_that_no_batch_needs_any_more_are_removed(fleet: Fleet) -> None:
     manifests = sorted(path.name for path in fleet.kept.glob("*.json"))
     assert [name[-6] for name in manifests] == ["2", "3", "4"]
     kept = [json.loads((fleet.kept / name).read_text()) for name in manifests]
-    needed = {*(name for k in kept for name, _ in k["states"].values())}
+    needed = {*(name for k in kept for name, *_ in k["states"].values())}
     needed |= {name for k in kept for name in k["found"]} | set(manifests)
     assert {path.name for path in fleet.kept.iterdir()} == needed
     assert fleet.relation() == {("untouched", "west")}

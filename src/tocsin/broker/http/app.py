@@ -1,8 +1,9 @@
 """The application: routes, who may come in, errors as answers.
 
-Enters: a broker and its tokens. Leaves: an ASGI application. Where no tokens are asked for (on
-loopback), a page of another site in the operator's browser must not speak to the broker: requests
-from other origins, or under a foreign host name, are refused.
+Enters: a broker and its tokens. Leaves: an ASGI application. A page of another site in the
+operator's browser must not speak to the broker, least of all where no tokens are asked for (on
+loopback): requests that come from other sites, by what browsers say of them (`Origin`,
+`Sec-Fetch-Site`, `Sec-Fetch-Mode`), or under a foreign host name, are refused.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tocsin.broker.config import is_loopback
 from tocsin.broker.core import Broker
 from tocsin.broker.http import events, info, overlay, publications, streams, subscriptions
-from tocsin.broker.http.requests import problem
+from tocsin.broker.http.requests import is_deliberate, problem
 from tocsin.broker.tokens import Tokens
 from tocsin.errors import NotAllowedError, TocsinError
 
@@ -32,13 +33,21 @@ _SAFE = {
     "content-security-policy": (
         "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
     ),
+    "cache-control": "no-cache",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
 
 
+_READABLE = frozenset(("/healthz", "/readyz", "/metrics", "/openapi.json"))
+"""What may be opened in a browser's window: it changes nothing."""
+_API = ("/events", "/subscriptions", "/publications", "/stream", "/conditions", "/recent", "/stats",
+        "/overlay", "/ws", *_READABLE)  # fmt: skip
+_SHIELDS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
 class Gate:
-    """Refuses what comes from another origin."""
+    """Refuses what comes from another site, and marks answers as not to be kept or guessed at."""
 
     def __init__(self, app: ASGIApp, open_to_all: bool) -> None:
         self.app = app
@@ -46,31 +55,65 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or connection."""
-        if scope["type"] in ("http", "websocket"):
-            wrong = self._wrong(HTTPConnection(scope))
-            if wrong is not None:
-                if scope["type"] == "websocket":
-                    await receive()
-                    await send({"type": "websocket.close", "code": 1008})
-                else:
-                    answer = problem(NotAllowedError(wrong, known=True))
-                    await answer(scope, receive, send)
-                return
-            scope[streams.SEND] = send
-        await self.app(scope, receive, send)
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        wrong = self._wrong(HTTPConnection(scope))
+        if scope["type"] == "websocket":
+            if wrong is None:
+                scope[streams.SEND] = send
+                await self.app(scope, receive, send)
+            else:
+                await receive()
+                await send({"type": "websocket.close", "code": 1008})
+            return
 
-    def _wrong(self, asked: HTTPConnection) -> str | None:
-        host = asked.headers.get("host", "")
-        origin = asked.headers.get("origin")
+        async def shielded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                names = {name for name, _ in headers}
+                shields = [each for each in _SHIELDS if each[0] not in names]
+                message = {**message, "headers": [*headers, *shields]}
+            await send(message)
+
+        if wrong is None:
+            scope[streams.SEND] = send
+            await self.app(scope, receive, shielded)
+        else:
+            await problem(NotAllowedError(wrong, known=True))(scope, receive, shielded)
+
+    def _wrong(self, request: HTTPConnection) -> str | None:
+        headers = request.headers
+        host, origin = headers.get("host", ""), headers.get("origin")
         try:
             if origin is not None and urlsplit(origin).netloc != host:
                 return "requests from other sites are refused"
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             name = ""
-        if self.open_to_all:
-            return None
-        return None if is_loopback(name) else "the host name is not of this machine"
+        if not self.open_to_all and not is_loopback(name):
+            return "the host name is not of this machine"
+        site = headers.get("sec-fetch-site")
+        if site is not None:
+            return _wrong_fetch(request, site)
+        if request.scope.get("method", "GET") not in ("GET", "HEAD") and not is_deliberate(request):
+            return "this browser does not say from which site the request comes"
+        return None
+
+
+def _wrong_fetch(request: HTTPConnection, site: str) -> str | None:
+    """Return why a request of a browser is refused, by what the browser says of it."""
+    mode, path = request.headers.get("sec-fetch-mode"), request.scope["path"]
+    is_read = request.scope.get("method", "GET") in ("GET", "HEAD")
+    is_window = is_read and mode == "navigate"
+    is_api = any(path == each or path.startswith(each + "/") for each in _API)
+    if not is_api and is_window and request.headers.get("sec-fetch-dest") == "document":
+        return None  # a link to the console
+    if site not in ("same-origin", "none"):
+        return "requests from other sites are refused"
+    if is_api and (mode == "no-cors" or (mode == "navigate" and path not in _READABLE)):
+        return "a page or a window cannot show this: use fetch, EventSource or WebSocket"
+    return None
 
 
 class Console(StaticFiles):
@@ -89,9 +132,10 @@ _ONE: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {
         "PATCH": subscriptions.patch_subscription,
         "DELETE": subscriptions.delete_subscription,
     },
-    "stream": {"GET": streams.get_stream},
+    "stream": {"GET": streams.get_stream, "POST": streams.get_stream},
     "ack": {"POST": subscriptions.post_ack},
-    "dead": {"GET": subscriptions.get_dead},
+    "nack": {"POST": subscriptions.post_nack},
+    "dead": {"GET": subscriptions.get_dead, "DELETE": subscriptions.delete_dead},
     "revive": {"POST": subscriptions.post_revive},
 }
 
@@ -153,5 +197,5 @@ def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> AS
     app = Starlette(routes=routes, exception_handlers={TocsinError: _on_error})
     app.state.broker = broker
     app.state.tokens = tokens
-    open_to_all = tokens.are_needed or broker.config.insecure
+    open_to_all = tokens.are_needed or not broker.config.is_local
     return Gate(app, open_to_all)

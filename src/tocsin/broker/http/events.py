@@ -3,22 +3,34 @@
 Enters: a JSON object, an array of them, JSON lines, or CloudEvents in structured, batched or binary
 mode. Leaves: the numbers of the events, once durable notifications are on disk. A request is
 published whole or not at all. With `key`, or `key_of` for the attribute that has it, events are
-publications that stay; `merge` changes only what is named.
+publications that stay; `merge` changes only what is named. A request with an idempotency key, and
+with `once` each CloudEvent, is taken once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tocsin.broker.core import Receipt
+from tocsin.broker.core import Broker, Receipt
 from tocsin.broker.events import Event, check_type, from_cloudevent, from_json, from_json_rows
-from tocsin.broker.http.requests import JsonResponse, body_of, broker_of, principal_of
-from tocsin.broker.keyed import Terms, to_terms
+from tocsin.broker.http.requests import (
+    JsonResponse,
+    body_of,
+    broker_of,
+    key_of,
+    off_loop,
+    principal_of,
+)
+from tocsin.broker.idempotency import Key, to_cloudevent_key
+from tocsin.broker.keyed import Terms, to_flag, to_terms
 from tocsin.broker.protocol import cloudevents, json_text
 from tocsin.broker.telemetry import of_sender
+from tocsin.broker.tokens import Principal
 from tocsin.broker.topics import Topics
-from tocsin.errors import EventError, LimitError
+from tocsin.errors import ArgumentError, EventError, LimitError
 
 _LINES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 
@@ -26,50 +38,84 @@ _LINES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 async def post_events(request: Request) -> Response:
     """Publish."""
     principal_of(request)  # strangers are refused before their bodies are read
-    events = await read_published(request, to_terms(request.query_params))
-    receipt = await publish(request, events)
-    return JsonResponse(shown(events, receipt))
+    events, key = await read_published(request, to_terms(request.query_params))
+    if to_flag(request.query_params.get("once", False), "once"):
+        return await _publish_each(request, events, key)
+    return answer(events, await publish(request, events, key))
 
 
-async def read_published(request: Request, terms: Terms | None) -> list[Event]:
-    """Return the events in the body of a request, on the terms it names."""
-    topics = broker_of(request).topics
-    events = read_events(request, await body_of(request), topics)
+async def _publish_each(request: Request, events: list[Event], key: Key | None) -> Response:
+    """Publish the CloudEvents of a request that were not published before."""
+    if key is not None:
+        raise ArgumentError("give an Idempotency-Key or once, not both")
+    broker, principal = check_rights(request, events)
+    keys = [to_cloudevent_key(principal.id, event) for event in events]
+    receipt, n_known = await broker.publish_each(events, keys)
+    return answer(events, receipt, {"duplicates": n_known})
+
+
+async def read_published(request: Request, terms: Terms | None) -> tuple[list[Event], Key | None]:
+    """Return the events in the body of a request, on the terms it names, and its key."""
+    broker, body = broker_of(request), await body_of(request)
+    most = broker.config.limits.max_events
+    return await off_loop(len(body), _read, request, body, broker.topics, terms, most)
+
+
+def _read(
+    request: Request, body: bytes, topics: Topics, terms: Terms | None, most: int
+) -> tuple[list[Event], Key | None]:
+    events, key = read_events(request, body, topics, most), key_of(request, body)
     if terms is None:
-        return events
-    return [
+        return events, key
+    applied = [
         terms.apply(event, topics.event_type(event.type), None if len(events) == 1 else row)
         for row, event in enumerate(events)
     ]
+    return applied, key
 
 
-async def publish(request: Request, events: list[Event]) -> Receipt:
-    """Publish, where the asker may."""
-    broker, principal = broker_of(request), principal_of(request)
-    if len(events) > broker.config.limits.max_events:
+def _check_count(found: Sequence[object], most: int) -> None:
+    """Refuse too many events before anything is made of them."""
+    if len(found) > most:
         raise LimitError("too many events in one request", "max_events")
+
+
+async def publish(request: Request, events: list[Event], key: Key | None = None) -> Receipt:
+    """Publish, where the asker may; once, where there is a key."""
+    broker, _ = check_rights(request, events)
+    with of_sender(broker.telemetry, request.headers):
+        return await broker.publish(events, key)
+
+
+def check_rights(request: Request, events: list[Event]) -> tuple[Broker, Principal]:
+    """Return the broker and who asks, or refuse what it may not publish."""
+    broker, principal = broker_of(request), principal_of(request)
+    _check_count(events, broker.config.limits.max_events)
     for type in {event.type for event in events}:
         principal.may_publish(type)
     principal.bucket.take(len(events))
-    with of_sender(broker.telemetry, request.headers):
-        return await broker.publish(events)
+    return broker, principal
 
 
-def shown(events: list[Event], receipt: Receipt) -> dict[str, int]:
-    """Return what became of events as JSON."""
-    return {
+def answer(
+    events: list[Event], receipt: Receipt, more: Mapping[str, int] | None = None
+) -> Response:
+    """Return what became of events; a repeat gets what the first publish got, and a header."""
+    found = {
         "accepted": len(events),
         "first": receipt.first,
         "last": receipt.last,
         "matches": receipt.matches,
+        **(more or {}),
     }
+    return JsonResponse(found, headers={"idempotency-replayed": "true"} if receipt.replayed else {})
 
 
-def read_events(request: Request, body: bytes, topics: Topics) -> list[Event]:
-    """Return the events of a request."""
+def read_events(request: Request, body: bytes, topics: Topics, most: int) -> list[Event]:
+    """Return the events of a request, `most` of them at most."""
     kind = request.headers.get("content-type", "")
     if cloudevents.is_cloudevent(kind, request.headers):
-        found = cloudevents.read(kind, request.headers, body)
+        found = cloudevents.read(kind, request.headers, body, most)
         single = len(found) == 1
         return [
             from_cloudevent(each, topics.event_type(each.context["type"]), None if single else row)
@@ -79,12 +125,14 @@ def read_events(request: Request, body: bytes, topics: Topics) -> list[Event]:
     event_type = topics.event_type(type)
     if cloudevents.media_type(kind) in _LINES:
         lines = [line for line in body.split(b"\n") if line.strip()]
+        _check_count(lines, most)
         return [
             from_json(json_text.read(line), type, event_type, raw=line, row=row)
             for row, line in enumerate(lines)
         ]
     value = json_text.read(body)
     if isinstance(value, list):
+        _check_count(value, most)
         return from_json_rows(value, type, event_type, json_text.is_small(body))
     if not isinstance(value, dict):
         raise EventError("the body is a JSON object or an array of them")

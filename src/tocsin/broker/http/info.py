@@ -5,7 +5,7 @@ Enters: requests of operators and the console. Leaves: text for Prometheus, JSON
 
 from __future__ import annotations
 
-import asyncio
+from functools import cache
 from typing import Any
 
 from starlette.requests import Request
@@ -16,16 +16,17 @@ from tocsin.broker.events import Event, check_type
 from tocsin.broker.http.openapi import document
 from tocsin.broker.http.requests import JsonResponse, broker_of, json_of, principal_of, problem
 from tocsin.broker.protocol import json_text
+from tocsin.broker.quota import TRY
 from tocsin.broker.subscription import to_params
 from tocsin.errors import ArgumentError, LimitError, SubscriptionError, TocsinError
 from tocsin.language import parse, print_expression
 from tocsin.language.expression import parameter_names
+from tocsin.loading import prepare
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.describe import describe
 from tocsin.normalize.diagnose import diagnose
-from tocsin.normalize.normal import normalize
 
 _MOST_SHOWN = 20
 
@@ -36,7 +37,7 @@ async def get_health(request: Request) -> Response:
 
 
 async def get_ready(request: Request) -> Response:
-    """Say whether the broker takes work: loaded, not stopping, able to write."""
+    """Say whether the broker takes work: loaded, not stopping, able to write, all tasks well."""
     broker = broker_of(request)
     wrong = None
     if not broker.is_ready:
@@ -45,6 +46,10 @@ async def get_ready(request: Request) -> Response:
         wrong = "stopping"
     elif broker.storage.failure is not None:
         wrong = "the database cannot be written"
+    elif broker.disk.is_low:
+        wrong = "the disk is nearly full"
+    else:
+        wrong = "\n".join(broker.supervisor.problems())
     return PlainTextResponse(f"{wrong or 'ready'}\n", 503 if wrong else 200)
 
 
@@ -80,12 +85,18 @@ async def get_recent(request: Request) -> Response:
 
 async def get_openapi(request: Request) -> Response:
     """Describe the interface."""
-    return JsonResponse(document())
+    return Response(_openapi(), media_type="application/json")
+
+
+@cache
+def _openapi() -> bytes:
+    return json_text.write(document())
 
 
 async def post_condition(request: Request) -> Response:
     """Say how a condition is read, and which recent events would match."""
     broker, principal = broker_of(request), principal_of(request)
+    broker.rates.take(principal.id, TRY)
     asked = await json_of(request)
     if not isinstance(asked, dict) or not isinstance(asked.get("where"), str):
         raise ArgumentError("a condition is an object with where, a text")
@@ -94,10 +105,8 @@ async def post_condition(request: Request) -> Response:
     type = check_type(asked.get("type"))
     principal.may_subscribe(type)
     recent = list(broker.recent) if principal.rights.admin else []
-    loop = asyncio.get_running_loop()
     try:
-        found = await loop.run_in_executor(
-            None,
+        found = await broker.registry.try_out(
             try_condition,
             asked["where"],
             to_params(asked.get("params")),
@@ -123,10 +132,11 @@ def try_condition(
     found: dict[str, Any] = {"parsed": print_expression(expression), "parameters": list(names)}
     if set(names) - set(params):
         return found
-    bound = bind(expression, {name: params[name] for name in names})
-    form = normalize(bound, event_type, limit=max_conjunctions)
+    given = {name: params[name] for name in names}
+    prepared = prepare(where, given, event_type, limit=max_conjunctions)
+    form, bound = prepared.form, bind(expression, given)
     matcher = Matcher(event_type)
-    matcher.subscribe("it", where, {name: params[name] for name in names} or None)
+    matcher._subscribe("it", prepared, None)
     hits = []
     if recent:
         try:

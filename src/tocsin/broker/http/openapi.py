@@ -9,11 +9,20 @@ import tocsin
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
 _BOOLEAN = {"type": "boolean"}
+_AMOUNT = {"type": "number"}
+_NUMBERS = {"type": "array", "items": _NUMBER}
+_REFUSAL = {"ids": _NUMBERS, "delay": _AMOUNT, "reason": _TEXT}
 
 
 def _object(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "object", "properties": properties}
     return found | ({"required": required} if required else {})
+
+
+_LETTER = _object(
+    id=_NUMBER, reason=_TEXT, at=_NUMBER, deliveries=_NUMBER, transition=_TEXT, key=_TEXT,
+    event={"type": "object"},
+)  # fmt: skip
 
 
 def _ref(name: str) -> dict[str, str]:
@@ -29,13 +38,15 @@ def _call(
     answers: dict[str, Any],
     body: dict[str, Any] | None = None,
     query: dict[str, str] | None = None,
+    *,
+    needs_body: bool = True,
 ) -> dict[str, Any]:
     found: dict[str, Any] = {
         "summary": summary,
         "responses": {**answers, "default": {"$ref": "#/components/responses/Problem"}},
     }
     if body is not None:
-        found["requestBody"] = {"required": True, "content": body}
+        found["requestBody"] = {"required": needs_body, "content": body}
     if query:
         found["parameters"] = [
             {"name": name, "in": "query", "schema": _TEXT, "description": text}
@@ -71,6 +82,24 @@ _TERMS = {
 }
 
 
+_ONCE = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": _TEXT,
+    "description": "A repeat under the same key gets the first answer, and Idempotency-Replayed.",
+}
+
+
+def _once(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a call that publishes, with the header that makes repeating it safe."""
+    reused = {"422": {"description": "The idempotency key was used for something else."}}
+    return {
+        **call,
+        "parameters": [*call.get("parameters", []), _ONCE],
+        "responses": {**call["responses"], **reused},
+    }
+
+
 def _said(text: str, status: str = "200") -> dict[str, Any]:
     return {status: {"description": text}}
 
@@ -78,17 +107,20 @@ def _said(text: str, status: str = "200") -> dict[str, Any]:
 def _collections() -> dict[str, Any]:
     searched = {
         "search": "A part of the id or the condition.",
+        "owner": "The id of the token that made them.",
         "after": "An id.",
         "limit": "At most 1000.",
         "order": "id or matched",
     }
     return {
         "/events": {
-            "post": _call(
-                "Publish events: all of a request or none",
-                {"200": _json(_ref("Receipt"), "Durable notifications are on disk.")},
-                _PLAIN | _CLOUD,
-                _TERMS,
+            "post": _once(
+                _call(
+                    "Publish events: all of a request or none",
+                    {"200": _json(_ref("Receipt"), "Durable notifications are on disk.")},
+                    _PLAIN | _CLOUD,
+                    {**_TERMS, "once": "true: take each CloudEvent, by source and id, once."},
+                )
             )
         },
         "/subscriptions": {
@@ -101,20 +133,23 @@ def _collections() -> dict[str, Any]:
 
 
 def _single() -> dict[str, Any]:
-    ack = _object(upto=_NUMBER, ids={"type": "array", "items": _NUMBER})
+    ack = _object(upto=_NUMBER, ids=_NUMBERS)
     one = "/subscriptions/{id}"
     found = {
         one: {
             "get": _call("Show a subscription", _ONE),
-            "patch": _call("Change parameters, condition, webhook, overflow", _ONE, _WANTED),
+            "patch": _call(
+                "Change parameters, condition, webhook, overflow, redelivery", _ONE, _WANTED
+            ),
             "delete": _call("Remove a subscription", _said("Gone.", "204")),
         },
         one + "/stream": {
-            "get": _call(
+            method: _call(
                 "Stream notifications (Server-Sent Events); Last-Event-ID acknowledges",
                 {"200": _STREAM},
                 query={"ack": "explicit or auto"},
             )
+            for method in ("get", "post")
         },
         one + "/ack": {
             "post": _call(
@@ -123,9 +158,32 @@ def _single() -> dict[str, Any]:
                 {"application/json": {"schema": ack}},
             )
         },
-        one + "/dead": {"get": _call("List dead letters", {"200": _json(_object())})},
+        one + "/nack": {
+            "post": _call(
+                "Refuse notifications: they become dead letters, or come again after a delay",
+                {"200": _json(_object(refused=_NUMBER))},
+                {"application/json": {"schema": _object(["ids"], **_REFUSAL)}},
+            )
+        },
+        one + "/dead": {
+            "get": _call(
+                "List dead letters by pages",
+                {"200": _json(_object(dead={"type": "array", "items": _LETTER}, next=_NUMBER))},
+                query={"after": "The next of the page before.", "limit": "At most 1000."},
+            ),
+            "delete": _call(
+                "Remove dead letters, all or those named",
+                {"200": _json(_object(purged=_NUMBER))},
+                query={"id": "A dead letter; repeatable."},
+            ),
+        },
         one + "/revive": {
-            "post": _call("Deliver dead letters again", {"200": _json(_object(revived=_NUMBER))})
+            "post": _call(
+                "Deliver dead letters again under new ids, all or those named",
+                {"200": _json(_object(revived=_NUMBER))},
+                {"application/json": {"schema": _object(ids=_NUMBERS)}},
+                needs_body=False,
+            )
         },
     }
     return {path: {"parameters": _ID, **calls} for path, calls in found.items()}
@@ -136,8 +194,14 @@ def _publications() -> dict[str, Any]:
     receipt = {"200": _json(_ref("Receipt"))}
     query = {"type": "The event type."}
     given = {name: text for name, text in _TERMS.items() if name not in ("key", "key_of", "merge")}
-    listed = _object(found=_NUMBER, publications={"type": "array", "items": _ref("Publication")})
-    searched = {**query, "search": "A part of the key.", "limit": "At most 1000."}
+    every = {"type": "array", "items": _ref("Publication")}
+    listed = _object(found=_NUMBER, more=_BOOLEAN, publications=every)
+    searched = {
+        **query,
+        "search": "A part of the key.",
+        "limit": "At most 1000.",
+        "after": "The last key of the page before.",
+    }
     key = [{"name": "key", "in": "path", "required": True, "schema": _TEXT}]
     return {
         "/publications": {
@@ -146,9 +210,9 @@ def _publications() -> dict[str, Any]:
         "/publications/{key}": {
             "parameters": key,
             "get": _call("Show what stands under a key", kept, query=query),
-            "put": _call("Publish under a key", receipt, _PLAIN | _CLOUD, given),
-            "patch": _call("Change what is named", receipt, _PLAIN | _CLOUD, given),
-            "delete": _call("Retract", receipt, query=query),
+            "put": _once(_call("Publish under a key", receipt, _PLAIN | _CLOUD, given)),
+            "patch": _once(_call("Change what is named", receipt, _PLAIN | _CLOUD, given)),
+            "delete": _once(_call("Retract", receipt, query=query)),
         },
     }
 
@@ -174,7 +238,7 @@ def _others() -> dict[str, Any]:
         "/readyz": {"get": _call("Whether the broker takes work", _said("ready"))},
         "/ws": {
             "get": _call(
-                "WebSocket: publish, retract, subscribe, listen, unsubscribe, ack",
+                "WebSocket: publish, retract, subscribe, listen, unsubscribe, ack, nack",
                 _said("Switch.", "101"),
             )
         },
@@ -187,11 +251,12 @@ def _schemas() -> dict[str, Any]:
         "durable": _BOOLEAN, "valid_until": {"type": ["string", "integer"]},
         "webhook": _object(["url"], url=_TEXT, secret=_TEXT),
         "overflow": {"enum": ["drop-oldest", "refuse"]}, "window": _NUMBER,
+        "ack_seconds": _AMOUNT, "max_deliveries": _NUMBER,
         "transitions": {"type": ["boolean", "array"], "items": {"enum": ["ENTER", "LEAVE"]}},
     }  # fmt: skip
     shown = {
         "owner": _TEXT, "created": _NUMBER, "matched": _NUMBER, "pending": _NUMBER,
-        "missed": _NUMBER, "listeners": _NUMBER,
+        "missed": _NUMBER, "dead": _NUMBER, "dead_bytes": _NUMBER, "listeners": _NUMBER,
     }  # fmt: skip
     return {
         "Event": {"type": "object"},
@@ -205,7 +270,9 @@ def _schemas() -> dict[str, Any]:
             valid_until=_NUMBER,
             event={"type": "object"},
         ),
-        "Receipt": _object(accepted=_NUMBER, first=_NUMBER, last=_NUMBER, matches=_NUMBER),
+        "Receipt": _object(
+            accepted=_NUMBER, first=_NUMBER, last=_NUMBER, matches=_NUMBER, duplicates=_NUMBER
+        ),
         "Problem": _object(["code", "detail"], code=_TEXT, detail=_TEXT, status=_NUMBER),
     }
 

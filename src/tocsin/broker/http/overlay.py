@@ -12,7 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tocsin.broker.http.requests import JsonResponse, broker_of, principal_of
+from tocsin.broker.http.requests import (
+    JsonResponse,
+    broker_of,
+    principal_of,
+    record,
+    source_of,
+)
 from tocsin.broker.overlay.hub import Hub
 from tocsin.broker.overlay.wire import Wire, quietly
 from tocsin.errors import NotAllowedError, UnavailableError
@@ -35,8 +41,10 @@ async def get_overlay(request: Request) -> Response:
 
 async def delete_link(request: Request) -> Response:
     """Forget a neighbour and all that waits for it."""
-    principal_of(request).must_be_admin()
+    principal = principal_of(request)
+    principal.must_be_admin()
     await _hub_of(request).forget(request.path_params["name"])
+    record(request, principal, "link.forget", peer=request.path_params["name"])
     return Response(status_code=204)
 
 
@@ -44,11 +52,12 @@ async def websocket(socket: WebSocket) -> None:
     """Serve a link that a neighbour opened."""
     try:
         principal = principal_of(socket)
-        if not principal.rights.admin:
-            principal.may_publish(None)
-            principal.may_subscribe(None)
+        if not principal.is_local and not principal.rights.link:
+            raise NotAllowedError("a link needs a token made with --link", known=True)
         hub = _hub_of(socket)
-    except (NotAllowedError, UnavailableError):
+    except (NotAllowedError, UnavailableError) as error:
+        if isinstance(error, NotAllowedError) and error.known:
+            broker_of(socket).audit.refuse("link", source_of(socket))
         await socket.close(1008)
         return
     await socket.accept()

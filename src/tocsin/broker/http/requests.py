@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any
+from collections.abc import Callable, Iterable
+from heapq import nsmallest
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 
+from tocsin.broker.config import Limits
 from tocsin.broker.core import Broker
+from tocsin.broker.idempotency import Key, to_key
 from tocsin.broker.protocol import json_text
+from tocsin.broker.subscription import Subscription
 from tocsin.broker.tokens import Principal, Tokens
 from tocsin.errors import (
     ArgumentError,
     ConditionSyntaxError,
+    DiskFullError,
     DuplicateSubscriptionError,
     EventError,
+    IdempotencyError,
     LimitError,
     NotAllowedError,
     ProtocolError,
@@ -31,7 +38,11 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 
-_TOO_LARGE = {"max_body", "max_events"}
+T = TypeVar("T")
+_LARGE = 1 << 16
+_MOST_LISTED = 1_000
+_ACKNOWLEDGED_AT_ONCE = 1_000
+_TOO_LARGE = {"max_body", "max_events", "max_acknowledged", "max_subscription_bytes"}
 _STATUS: list[tuple[type[TocsinError], int]] = [
     (UnknownSubscriptionError, 404),
     (UnknownPublicationError, 404),
@@ -40,6 +51,8 @@ _STATUS: list[tuple[type[TocsinError], int]] = [
     (EventError, 400),
     (ArgumentError, 400),
     (ProtocolError, 400),
+    (DiskFullError, 507),
+    (IdempotencyError, 422),
     (UnavailableError, 503),
 ]
 
@@ -64,7 +77,42 @@ def principal_of(request: HTTPConnection) -> Principal:
     """Return who asks: by the bearer token, where tokens are needed."""
     tokens: Tokens = request.app.state.tokens
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    return tokens.authenticate(token.strip() if kind.lower() == "bearer" else None)
+    shown = token.strip() if kind.lower() == "bearer" else None
+    principal = tokens.authenticate(shown, source_of(request))
+    admit(request, principal)
+    return principal
+
+
+def admit(request: HTTPConnection, principal: Principal) -> None:
+    """Take note whose a connection is, or refuse one too many of its token."""
+    known = request.scope.get("state", {}).get("admit")
+    if known is not None:
+        known(principal.id)
+
+
+def source_of(request: HTTPConnection) -> str | None:
+    """Return the address that a request comes from."""
+    return None if request.client is None else request.client.host
+
+
+def record(request: HTTPConnection, principal: Principal, act: str, **facts: Any) -> None:
+    """Write an act of a client into the audit log."""
+    broker_of(request).audit.note(act, principal, **{"from": source_of(request)}, **facts)
+
+
+def is_deliberate(request: HTTPConnection) -> bool:
+    """Whether a request cannot be one that a page of another site made a browser send.
+
+    Browsers say which site a request comes from, or at least that they are browsers. What else
+    shows that a page of another site did not send it is a header that such pages may not set.
+    """
+    headers = request.headers
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    if "authorization" in headers or "tocsin-client" in headers or "origin" in headers:
+        return True  # an origin was compared with the host before
+    return "mozilla/" not in headers.get("user-agent", "").lower()
 
 
 async def body_of(request: Request, limit: int | None = None) -> bytes:
@@ -90,13 +138,79 @@ async def body_of(request: Request, limit: int | None = None) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+async def off_loop(n_bytes: int, work: Callable[..., T], *args: object) -> T:
+    """Run what takes long for many bytes in another thread, so that others have their turn."""
+    if n_bytes <= _LARGE:
+        return work(*args)
+    return await asyncio.get_running_loop().run_in_executor(None, work, *args)
+
+
+def key_of(request: Request, body: bytes) -> Key | None:
+    """Return the idempotency key of a request, for all that says what is published."""
+    name = request.headers.get("idempotency-key")
+    if name is None:
+        return None
+    context = sorted(
+        f"{header}:{value}"
+        for header, value in request.headers.items()
+        if header == "content-type" or header.startswith("ce-")
+    )
+    place = f"{request.method} {request.url.path}?{request.url.query}"
+    said = (place.encode(), "\n".join(context).encode(), body)
+    return to_key(principal_of(request).id, name, *said)
+
+
 async def json_of(request: Request, limit: int | None = None) -> Any:
     """Return the JSON value in the body of a request."""
     raw = await body_of(request, limit)
     try:
-        return json_text.read(raw)
+        return await off_loop(len(raw), json_text.read, raw)
     except EventError as error:
         raise ArgumentError(f"the body is {error}") from None
+
+
+def limit_of(request: Request) -> int:
+    """Return how many a list shows at most."""
+    asked = json_text.to_number(request.query_params.get("limit"))
+    return 100 if asked is None else min(asked, _MOST_LISTED)
+
+
+def take_first(every: Iterable[T], limit: int, key: Callable[[T], Any]) -> list[T]:
+    """Return the first of a list by an order, without sorting the whole in one go."""
+    return nsmallest(limit, every, key=key)
+
+
+def fill_page(shown: Iterable[bytes], most: int) -> tuple[list[bytes], bool]:
+    """Return the first texts that fit a page of so many bytes, and whether some did not."""
+    page: list[bytes] = []
+    n = 0
+    for text in shown:
+        n += len(text)
+        if page and n > most:
+            return page, True
+        page.append(text)
+    return page, False
+
+
+def acknowledged_ids(ids: object, limits: Limits) -> list[int]:
+    """Return the numbers of notifications that a client acknowledges."""
+    if not isinstance(ids, list):
+        raise ArgumentError('acknowledge with {"upto": number} or {"ids": [numbers]}')
+    if len(ids) > limits.max_acknowledged:
+        raise LimitError(
+            f"at most {limits.max_acknowledged} are acknowledged at once", "max_acknowledged"
+        )
+    if not all(type(each) is int and 0 <= each < 1 << 63 for each in ids):
+        raise ArgumentError("those are no numbers of notifications")
+    return ids
+
+
+async def acknowledge_ids(broker: Broker, found: Subscription, ids: list[int]) -> int:
+    """Acknowledge, a part at a time: the changes of others are written between them."""
+    n = 0
+    for first in range(0, len(ids), _ACKNOWLEDGED_AT_ONCE):
+        n += await broker.acknowledge_ids(found, ids[first : first + _ACKNOWLEDGED_AT_ONCE])
+    return n
 
 
 def status_of(error: TocsinError) -> int:

@@ -3,7 +3,8 @@
 Enters: a request that stays open. Leaves: notifications as they come. A stream of a durable
 subscription begins with the oldest that is not acknowledged. `Last-Event-ID` acknowledges all up to
 it: who sends it says that it has them. With `ack=auto`, what is written to the connection counts as
-acknowledged.
+acknowledged. Both change what is there: a GET of a browser that does not say that it comes from the
+same origin is refused, lest a page of another site sends it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,21 @@ from tocsin.broker.core import Broker
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import Event, check_type, from_json
 from tocsin.broker.http.guarded import Chunks
-from tocsin.broker.http.requests import broker_of, principal_of
-from tocsin.broker.http.subscriptions import own, to_wanted
+from tocsin.broker.http.requests import (
+    acknowledge_ids,
+    acknowledged_ids,
+    admit,
+    broker_of,
+    is_deliberate,
+    off_loop,
+    principal_of,
+    source_of,
+)
+from tocsin.broker.http.subscriptions import own, refuse, to_wanted
+from tocsin.broker.idempotency import to_key
 from tocsin.broker.keyed import retraction, to_terms
 from tocsin.broker.protocol import json_text, sse
+from tocsin.broker.quota import CHANGE, LIST
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.subscription import Subscription
 from tocsin.broker.tokens import Principal
@@ -70,7 +82,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send messages as they come."""
         broker, session = self.broker, self.session
-        session.transport = scope.get("state", {}).get("transport")
+        state = scope.get("state", {})
+        session.transport = state.get("transport")
+        state.get("stream", lambda: None)()
         broker.n_connections += 1
         broker.streams.add(session)
         watching = asyncio.create_task(self._watch(receive))
@@ -130,6 +144,7 @@ class EventStream(Response):
 
 
 _MOST_BYTES = 1 << 18
+_AT_ONCE = 1_000
 
 
 def new_session(broker: Broker, principal: Principal, as_sse: bool) -> StreamSession:
@@ -173,11 +188,19 @@ def stop_listening(found: Subscription, session: Any, consumer: Consumer | None)
 async def get_stream(request: Request) -> Response:
     """Stream the notifications of a subscription."""
     broker, found = own(request)
+    if found.wanted.durable and request.method == "GET" and not is_deliberate(request):
+        raise NotAllowedError(
+            "reading a durable subscription takes it over: use POST, or send a Tocsin-Client "
+            "header, so that it is known not to be another site's page",
+            known=True,
+        )
     session = new_session(broker, principal_of(request), as_sse=True)
     ack = request.query_params.get("ack", "explicit")
     if ack not in ("explicit", "auto"):
         raise ArgumentError("ack is explicit or auto")
     last = json_text.to_number(request.headers.get("last-event-id"))
+    if last is not None and not broker.is_own(last):  # of another epoch, or never given
+        last = None
     if found.wanted.durable and last is not None:
         await broker.acknowledge_upto(found, last)
     consumer = await listen(
@@ -198,17 +221,33 @@ async def get_streams(request: Request) -> Response:
     prefix = request.query_params.get("prefix", "")
     if not prefix:
         raise ArgumentError("give the prefix of the subscriptions' ids")
-    mine = [
-        each
-        for each in broker.registry.beginning(prefix)
-        if not each.wanted.durable and principal.may_see(each.wanted.owner)
-    ]
+    broker.rates.take(principal.id, LIST)
+    every = list(broker.registry.by_id.values())
+    mine = await asyncio.get_running_loop().run_in_executor(
+        None, _beginning, every, prefix, principal
+    )
     if not mine:
         raise UnknownSubscriptionError(prefix)
     session = new_session(broker, principal, as_sse=True)
-    for each in mine:
+    for at, each in enumerate(mine, 1):
         await broker.listen(each, session)
+        if not at % _AT_ONCE:
+            await asyncio.sleep(0)
     return EventStream(broker, mine, session, None)
+
+
+def _beginning(
+    every: Sequence[Subscription], prefix: str, principal: Principal
+) -> list[Subscription]:
+    """Return the transient subscriptions whose ids begin so, in the order of their ids."""
+    mine = [
+        each
+        for each in every
+        if each.id.startswith(prefix)
+        and not each.wanted.durable
+        and principal.may_see(each.wanted.owner)
+    ]
+    return sorted(mine, key=lambda each: each.id)
 
 
 class Socket:
@@ -219,6 +258,7 @@ class Socket:
         self.broker = broker
         self.principal = principal
         self.session = new_session(broker, principal, as_sse=False)
+        self.session.transport = socket.scope.get("state", {}).get("transport")
         self.heard: dict[str, tuple[Subscription, Consumer | None]] = {}
         self.made: list[Subscription] = []
 
@@ -260,29 +300,41 @@ class Socket:
                 received = await self.socket.receive()
                 if received["type"] == "websocket.disconnect":
                     return
+                if self.session.outbox.is_full_of_answers and not await self._has_room():
+                    return
                 text = received.get("text")
                 raw = text.encode(errors="replace") if text is not None else received["bytes"]
                 await self._answer(raw)
 
+    async def _has_room(self) -> bool:
+        """Wait until the client takes its answers; cut it off where it takes none for long."""
+        if await self.session.room(self.broker.config.limits.request_seconds):
+            return True
+        self.broker.metrics.refused += 1
+        self.session.close("slow-consumer")
+        if self.session.transport is not None:
+            self.session.transport.abort()
+        return False
+
     async def _answer(self, raw: bytes) -> None:
         ref: dict[str, Any] = {}
         try:
-            asked = json_text.read(raw)
+            asked = await off_loop(len(raw), json_text.read, raw)
             if not isinstance(asked, dict):
                 raise ArgumentError("an operation is a JSON object")
             if "ref" in asked:
                 ref = {"ref": _to_ref(asked.pop("ref"))}
-            answer = {**await self._do(asked), **ref}
+            answer = {**await self._do(asked, len(raw)), **ref}
         except TocsinError as error:
             self.broker.metrics.refused += 1
             answer = {"error": error.code, "detail": str(error), **ref}
-        self.session.outbox.put(json_text.write(answer), False)
+        self.session.outbox.answer(json_text.write(answer))
         self.session.flush()
 
-    async def _do(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _do(self, asked: dict[str, Any], n_bytes: int) -> dict[str, Any]:
         op = asked.pop("op", None)
         if op == "publish":
-            result = await self._publish(asked)
+            result = await self._publish(asked, n_bytes)
         elif op == "retract":
             result = await self._retract(asked)
         elif op == "subscribe":
@@ -293,11 +345,25 @@ class Socket:
             result = await self._unsubscribe(asked)
         elif op == "ack":
             result = await self._acknowledge(asked)
+        elif op == "nack":
+            result = {"refused": await refuse(self.broker, self._own(asked), asked)}
         else:
-            raise ArgumentError("op is publish, retract, subscribe, listen, unsubscribe or ack")
+            raise ArgumentError(
+                "op is publish, retract, subscribe, listen, unsubscribe, ack or nack"
+            )
         return {"ok": op, **result}
 
-    async def _publish(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _once(self, events: list[Event], asked: dict[str, Any], op: str) -> dict[str, Any]:
+        """Publish; once, where the operation has an idempotency key."""
+        name = asked.pop("idempotency_key", None)
+        key = None
+        if name is not None:
+            key = to_key(self.principal.id, name, op.encode(), json_text.write(asked))
+        receipt = await self.broker.publish(events, key)
+        answer = {"first": receipt.first, "last": receipt.last, "matches": receipt.matches}
+        return {**answer, "replayed": True} if receipt.replayed else answer
+
+    async def _publish(self, asked: dict[str, Any], n_bytes: int) -> dict[str, Any]:
         type = check_type(asked.get("type"))
         self.principal.may_publish(type)
         found = asked.get("events", [asked["event"]] if "event" in asked else None)
@@ -307,25 +373,27 @@ class Socket:
             raise LimitError("too many events in one request", "max_events")
         self.principal.bucket.take(len(found))
         event_type = self.broker.topics.event_type(type)
-        events: list[Event] = [
-            from_json(each, type, event_type, row=row) for row, each in enumerate(found)
-        ]
         terms = to_terms(asked)
-        if terms is not None:
-            events = [terms.apply(each, event_type, row) for row, each in enumerate(events)]
-        receipt = await self.broker.publish(events)
-        return {"first": receipt.first, "last": receipt.last, "matches": receipt.matches}
+
+        def read() -> list[Event]:
+            events = [from_json(each, type, event_type, row=row) for row, each in enumerate(found)]
+            if terms is None:
+                return events
+            return [terms.apply(each, event_type, row) for row, each in enumerate(events)]
+
+        events = await off_loop(n_bytes, read)
+        return await self._once(events, asked, "publish")
 
     async def _retract(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take a publication back; one that is not there is no error."""
         type = check_type(asked.get("type"))
         self.principal.may_publish(type)
         self.principal.bucket.take(1)
-        receipt = await self.broker.publish([retraction(type, asked.get("key"))])
-        return {"first": receipt.first, "last": receipt.last, "matches": receipt.matches}
+        return await self._once([retraction(type, asked.get("key"))], asked, "retract")
 
     async def _subscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Make a subscription that ends with the connection, and listen to it."""
+        await self.broker.rates.wait(self.principal.id, CHANGE)
         asked.setdefault("id", f"ws-{secrets.token_hex(8)}")
         wanted = replace(to_wanted(asked, self.principal, self.broker), stored=False)
         if wanted.durable:  # asked for, or because it has a webhook
@@ -350,7 +418,7 @@ class Socket:
 
     def _replaced(self, id: str) -> None:
         self.heard.pop(id, None)
-        self.session.outbox.put(json_text.write({"closed": id}), False)
+        self.session.outbox.answer(json_text.write({"closed": id}))
         self.session.flush()
 
     async def _unsubscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -358,6 +426,7 @@ class Socket:
         found, consumer = self.heard.pop(str(asked.get("id")), (None, None))
         if found is None:
             raise UnknownSubscriptionError(str(asked.get("id")))
+        await self.broker.rates.wait(self.principal.id, CHANGE)
         stop_listening(found, self.session, consumer)
         if found in self.made:
             self.made.remove(found)
@@ -369,9 +438,8 @@ class Socket:
         upto, ids = asked.get("upto"), asked.get("ids", [])
         if type(upto) is int and 0 <= upto < 1 << 63:
             return {"acknowledged": await self.broker.acknowledge_upto(found, upto)}
-        if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 1 << 63 for i in ids):
-            raise ArgumentError("ack takes upto, a number, or ids, an array of them")
-        return {"acknowledged": await self.broker.acknowledge_ids(found, ids)}
+        checked = acknowledged_ids(ids, self.broker.config.limits)
+        return {"acknowledged": await acknowledge_ids(self.broker, found, checked)}
 
 
 def _to_ref(found: object) -> object:
@@ -387,7 +455,8 @@ async def websocket(socket: WebSocket) -> None:
     try:
         token = next((each[7:] for each in offered if each.startswith("bearer.")), None)
         if token is not None:
-            principal = socket.app.state.tokens.authenticate(token)
+            principal = socket.app.state.tokens.authenticate(token, source_of(socket))
+            admit(socket, principal)
         else:
             principal = principal_of(socket)
         served = Socket(socket, broker_of(socket), principal)

@@ -10,7 +10,8 @@ One event's way through the network::
 
 And what is wanted, the other way: `grades.py` gathers it for each link, `forms.py` says what
 changed, `links.py` keeps what was said, `graph.py` makes a tree of any links, `messages.py` has the
-words. `simulator.py` runs many routers under a clock that it makes up.
+words and `fields.py` checks them. The laboratory's simulator runs many routers under a clock that
+it makes up.
 
 Jayaram et al. (Beretta), sections 2 and 5; Zhao and Wu (TAMA), section III, for the approximate
 core. What the paper leaves open is ours: failures, redundant links, restarts, durability.

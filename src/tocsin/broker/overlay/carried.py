@@ -16,12 +16,23 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from tocsin.broker.events import Event, from_cloudevent, from_json, from_stomp
+from tocsin.broker.events import (
+    OWN_HEADERS,
+    Event,
+    check_type,
+    from_cloudevent,
+    from_json,
+    from_stomp,
+    to_end,
+)
 from tocsin.broker.keyed import to_publication
+from tocsin.broker.overlay.fields import shown, to_instance, to_number
 from tocsin.broker.protocol import json_text
-from tocsin.broker.protocol.cloudevents import CloudEvent
+from tocsin.broker.protocol.cloudevents import CloudEvent, check_context
 from tocsin.errors import EventError, ProtocolError
 from tocsin.model import EventType
+
+_LONGEST_HEADER = 1 << 16
 
 
 def to_line(
@@ -44,21 +55,51 @@ def to_line(
     return json_text.write(head)[:-1] + b"," + event.text + b"]\n"
 
 
-def of_line(plain: list[Any], types: Mapping[str, EventType]) -> tuple[int, Event]:
-    """Return the number on the link, and the event."""
+def of_line(plain: list[Any], types: Mapping[str, EventType]) -> Event:
+    """Return the event of a line; what is ill-formed is refused as a publisher's would be."""
     if len(plain) != 8:
-        raise ProtocolError("PUB has 7 parts")
-    _, number, origin, there, type, until, beside, fields = plain
-    if number.__class__ is not int or there.__class__ is not int or not isinstance(origin, str):
-        raise ProtocolError("PUB has numbers and an origin")
+        raise EventError("PUB has 7 parts")
+    _, _, origin, there, type, until, beside, fields = plain
     try:
-        event = _event(type, until, beside or {}, fields, types.get(type or ""))
+        source = to_instance(origin), to_number(there, "number of an event")
+        type = check_type(type)
+        event = _event(type, to_end(until), _beside(beside), fields, types.get(type or ""))
+    except ProtocolError as error:
+        raise EventError(str(error)) from None
     except (TypeError, KeyError, ValueError) as error:
         if isinstance(error, EventError):
             raise
-        raise ProtocolError(f"PUB has no event: {error!r}") from None
-    event.origin = (origin, there)
-    return number, event
+        raise EventError(f"PUB has no event: {shown(error)}") from None
+    event.origin = source
+    return event
+
+
+_ENDS = (None, "retracted", "expired")
+
+
+def _beside(given: object) -> Mapping[str, Any]:
+    """Return what is beside an event's text, checked."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or set(given) - {"h", "b", "c", "k", "g", "p"}:
+        raise EventError(f"{shown(given)} cannot be beside an event")
+    headers, kind = given.get("h"), given.get("c", "")
+    if headers is not None and not isinstance(headers, dict):
+        raise EventError("headers are an object")
+    if not isinstance(kind, str) or not (kind.isprintable() or not kind):
+        raise EventError(f"{shown(kind)} is no content type")
+    if headers is not None and "ce" not in headers:
+        for name, value in headers.items():
+            _check_header(name, value)
+    if given.get("g") not in _ENDS:
+        raise EventError(f"{shown(given['g'])} is no end of a publication")
+    return given
+
+
+def _check_header(name: str, value: object) -> None:
+    is_text = isinstance(value, str) and len(name) + len(value) <= _LONGEST_HEADER
+    if not is_text or not name or "\0" in name or "\0" in value or name in OWN_HEADERS:  # type: ignore[operator]
+        raise EventError(f"{shown(name)}: {shown(value)} is no header of an event")
 
 
 def _event(
@@ -69,9 +110,13 @@ def _event(
     event_type: EventType | None,
 ) -> Event:
     headers, body = beside.get("h"), beside.get("b")
-    raw = b"" if body is None else base64.b64decode(body)
+    raw = b"" if body is None else base64.b64decode(body, validate=True)
     if headers is not None and "ce" in headers:
-        event = from_cloudevent(CloudEvent(headers["ce"], raw), event_type)
+        context = headers["ce"]
+        if not isinstance(context, dict):
+            raise EventError("a CloudEvent has a context")
+        check_context(context)
+        event = from_cloudevent(CloudEvent(context, raw), event_type)
         event.valid_until = until  # it need not be the end that the context names
     elif headers is not None:
         event = from_stomp(headers, raw, beside["c"], type, event_type, until)
@@ -79,7 +124,7 @@ def _event(
         event = from_json(fields, type, event_type, valid_until=until)
     if "k" in beside:
         publication = to_publication(event, beside["k"], event_type)
-        publication.gone = beside["g"]
+        publication.gone = beside.get("g")
         publication.is_past = "p" in beside
         return publication
     return event

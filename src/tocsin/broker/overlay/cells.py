@@ -2,7 +2,7 @@
 
 Enters: intervals of a line, and the bounds that an attribute has. Leaves: a *grid* for it, the
 intervals rounded outward to the grid's cells, and such intervals as bits (Zhao and Wu, section
-III-E.2; `engines.tama.coding`). A grid halves a span `levels` times; its first cell takes in all
+III-E.2; `coding.py`). A grid halves a span `levels` times; its first cell takes in all
 values below it and its last all above it, so that each interval, an endless one too, is some cells.
 
 A cell begins at a whole multiple of a power of two. So both ends of a link compute the same bounds,
@@ -21,7 +21,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from tocsin.engines.tama.coding import code_range, decode_bounds, split
+from tocsin.broker.overlay.coding import code_range, decode_bounds, split
+from tocsin.broker.overlay.fields import MAX_ATTRIBUTES, shown, to_attribute
 from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize import lines
 from tocsin.normalize.condition import Condition, on_line
@@ -156,9 +157,9 @@ def decode(text: str, grid: Grid) -> Condition:
         coded = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
         found = [grid.interval(*_leaves(each, grid)) for each in split(coded)]
     except (ArgumentError, binascii.Error, ValueError) as error:
-        raise ProtocolError(f"{text!r} is no coded condition: {error}") from None
+        raise ProtocolError(f"{shown(text)} is no coded condition: {error}") from None
     if not found or any(not low < high for low, high in found):
-        raise ProtocolError(f"{text!r} is no coded condition: it holds nothing")
+        raise ProtocolError(f"{shown(text)} is no coded condition: it holds nothing")
     return on_line(Line(grid.line), lines.unite(tuple(found), ()))
 
 
@@ -208,12 +209,16 @@ def grids_of_plain(given: object) -> dict[str, Grid]:
     """Undo `grids_to_plain`, or refuse what is ill-formed."""
     if not isinstance(given, dict):
         raise ProtocolError("CELLS has an object of grids")
-    return {name: _grid(each) for name, each in given.items()}
+    if len(given) > MAX_ATTRIBUTES:
+        raise ProtocolError(f"{len(given)} grids; at most {MAX_ATTRIBUTES} are taken")
+    return {to_attribute(name): _grid(each) for name, each in given.items()}
 
 
 def _grid(given: object) -> Grid:
     if not isinstance(given, list) or len(given) != 4 or not _are_whole(given):
-        raise ProtocolError(f"{given!r} is no grid: it has a line, a cell, an exponent, levels")
+        raise ProtocolError(
+            f"{shown(given)} is no grid: it has a line, a cell, an exponent, levels"
+        )
     grid = Grid(*given)
     if (
         grid.line not in _LINES
@@ -222,7 +227,7 @@ def _grid(given: object) -> Grid:
         or not 1 <= grid.levels <= DEEPEST
         or not -_MOST < grid.first < _MOST - (1 << grid.levels)
     ):
-        raise ProtocolError(f"{given!r} is no grid")
+        raise ProtocolError(f"{shown(given)} is no grid")
     return grid
 
 

@@ -17,12 +17,21 @@ from urllib.parse import urlsplit, urlunsplit
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from tocsin.broker.config import Config
 from tocsin.broker.overlay.hub import Hub
 from tocsin.broker.overlay.wire import Wire, quietly
 from tocsin.errors import ArgumentError
 
 _FIRST, _LONGEST = 0.1, 10.0
+_LONGEST_MESSAGE = 8 << 20
+"""Bytes of a WebSocket message; brokers send parts of 256 KiB."""
 log = logging.getLogger("tocsin.network")
+
+
+def link_target(text: str) -> tuple[str, str]:
+    """Return the name that a neighbour must have, or "", and its URL: of `NAME=URL` or `URL`."""
+    name, equals, url = text.partition("=")
+    return (name.strip(), url.strip()) if equals and "/" not in name else ("", text)
 
 
 def link_url(url: str) -> str:
@@ -35,14 +44,27 @@ def link_url(url: str) -> str:
     return urlunsplit((schemes[parts.scheme], parts.netloc, path, "", ""))
 
 
+def link_tls(config: Config) -> ssl.SSLContext:
+    """Return how links are secured: by the certificates of `link_ca`, or those of the system."""
+    try:
+        context = ssl.create_default_context(cafile=config.link_ca or None)
+        if config.link_cert:
+            context.load_cert_chain(config.link_cert, config.link_key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ArgumentError(f"link_ca, link_cert, link_key cannot be used: {error}") from None
+    return context
+
+
 class Dialer:
     """One link, kept up."""
 
-    def __init__(self, hub: Hub, url: str, token: str) -> None:
+    def __init__(self, hub: Hub, link: str, token: str) -> None:
+        """`link` is a URL, or NAME=URL where the neighbour must be the broker of that name."""
         self.hub = hub
-        self.url = link_url(url)
-        self.shown = url
+        self.name, self.shown = link_target(link)
+        self.url = link_url(self.shown)
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._tls = link_tls(hub.broker.config) if self.url.startswith("wss") else None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -55,12 +77,17 @@ class Dialer:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    def find_problem(self) -> str | None:
+        """Return what is wrong with the task that connects, or None; a link may be down."""
+        return None if self._task is not None and not self._task.done() else "it has stopped"
+
     async def _run(self) -> None:
         wait = _FIRST
         while True:
             began = asyncio.get_running_loop().time()
             try:
-                await self._connect()
+                if await self._connect() is not None:  # it would say the same again
+                    wait = max(wait, 1.0)
             except InvalidStatus as error:
                 log.warning("link %s: refused: %s", self.shown, error)
                 wait = max(wait, 1.0)
@@ -73,16 +100,16 @@ class Dialer:
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(2 * wait, _LONGEST)
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> str | None:
+        """Serve one connection until it ends; return what was wrong, if anything was."""
         beat = self.hub.broker.config.heart_beat_ms / 1000
-        secure = ssl.create_default_context() if self.url.startswith("wss") else None
         async with connect(
             self.url,
             additional_headers=self._headers,
-            max_size=None,
+            max_size=_LONGEST_MESSAGE,
             ping_interval=beat,
             ping_timeout=2 * beat,
-            ssl=secure,
+            ssl=self._tls,
             proxy=None,
         ) as socket:
 
@@ -92,4 +119,6 @@ class Dialer:
                     return data.encode() if isinstance(data, str) else data
                 return None
 
-            await quietly(Wire(self.hub, socket.send, is_dialer=True).run(read), self.shown)
+            wire = Wire(self.hub, socket.send, is_dialer=True)
+            wire.expected_name = self.name
+            return await quietly(wire.run(read), self.shown)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tocsin.broker.overlay.cells import PLAIN, Codes
+from tocsin.broker.overlay.fields import MAX_ATTRIBUTES, MAX_SLOTS, to_attribute, to_list, to_number
 from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.lines import Intervals, Line
@@ -26,6 +27,8 @@ Slots: TypeAlias = Mapping[int, Conjunction]
 
 ALWAYS = NormalForm(({},))
 """What a neighbour wants of whom nothing is known yet."""
+_LONGEST = 300
+"""Characters of an error that repeats what a neighbour sent."""
 
 
 def widened(form: NormalForm) -> NormalForm:
@@ -154,8 +157,12 @@ def conjunction_of_plain(given: object, codes: Codes = PLAIN) -> Conjunction:
     """Undo `conjunction_to_plain`, or refuse what is ill-formed."""
     if not isinstance(given, dict):
         raise ProtocolError("a conjunction is an object")
+    if len(given) > MAX_ATTRIBUTES:
+        raise ProtocolError(f"{len(given)} attributes; at most {MAX_ATTRIBUTES} are taken")
     return {
-        name: codes.read(name, each) if isinstance(each, str) else _condition(name, each)
+        to_attribute(name): codes.read(name, each)
+        if isinstance(each, str)
+        else _condition(name, each)
         for name, each in given.items()
     }
 
@@ -210,9 +217,7 @@ def change_of_plain(given: object, codes: Codes = PLAIN) -> Change:
     """Undo `change_to_plain`, or refuse what is ill-formed."""
     if not isinstance(given, dict) or set(given) - {"gone", "new", "changed"}:
         raise ProtocolError("a change has gone, new and changed")
-    gone = given.get("gone", [])
-    if not isinstance(gone, list):
-        raise ProtocolError("gone is an array of slots")
+    gone = to_list(given.get("gone", []), MAX_SLOTS, "slots that go")
     changed = _pairs(given.get("changed", []))
     return Change(
         tuple(map(_slot, gone)),
@@ -231,12 +236,13 @@ def _slot_of_plain(given: object, codes: Codes) -> SlotChange:
     for name, each in parts.items():
         if not isinstance(each, list) or len(each) != 2:
             raise ProtocolError("a difference of strings has two parts")
-        strings[name] = (_strings_of_plain(name, each[0]), _strings_of_plain(name, each[1]))
-    free = given.get("free", [])
-    if not isinstance(free, list):
-        raise ProtocolError("free is an array of names")
+        strings[to_attribute(name)] = (
+            _strings_of_plain(name, each[0]),
+            _strings_of_plain(name, each[1]),
+        )
+    free = to_list(given.get("free", []), MAX_ATTRIBUTES, "attributes")
     put = conjunction_of_plain(given.get("put", {}), codes)
-    return SlotChange(tuple(map(str, free)), put, strings)
+    return SlotChange(tuple(map(to_attribute, free)), put, strings)
 
 
 def _strings_of_plain(name: str, given: object) -> Intervals:
@@ -247,16 +253,15 @@ def _condition(name: object, given: object) -> Condition:
     try:
         return condition_of_plain(name, given)
     except ArgumentError as error:
-        raise ProtocolError(str(error)) from None
+        raise ProtocolError(str(error)[:_LONGEST]) from None
 
 
 def _slot(given: object) -> int:
-    if type(given) is not int or given < 0:
-        raise ProtocolError(f"{given!r} is no slot")
-    return given
+    return to_number(given, "slot")
 
 
 def _pairs(given: object) -> Iterable[tuple[Any, Any]]:
-    if not isinstance(given, list) or not all(isinstance(e, list) and len(e) == 2 for e in given):
+    pairs: list[Any] = to_list(given, MAX_SLOTS, "slots")
+    if not all(isinstance(each, list) and len(each) == 2 for each in pairs):
         raise ProtocolError("slots are an array of pairs")
-    return [(first, second) for first, second in given]
+    return [(first, second) for first, second in pairs]

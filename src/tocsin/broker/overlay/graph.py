@@ -10,13 +10,24 @@ over when a link of the tree fails. The paper takes its overlay to be acyclic (B
 Versions of a broker's state only grow. One that has lost its own finds it with its neighbours. What
 a broker said is kept when it can no longer be reached: news of links come in any order, and it may
 be joined again by what comes next.
+
+A neighbour may be wrong, or lie. What it says of itself counts; what others say of a neighbour does
+not, so nobody can talk a link of two others away. A version that leaps is not believed, since its
+owner could not outbid it, and the graph has a limit, so that invented brokers do not fill memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Set
 
 from tocsin.broker.overlay.messages import State
+
+MAX_JUMP = 1 << 24
+"""How far a version may be ahead of the one that is known: links that go up and down every second
+for half a year."""
+MAX_BROKERS = 4_000
+MAX_ENDS = 20_000
+"""Ends of links, over all brokers."""
 
 
 class Graph:
@@ -26,7 +37,10 @@ class Graph:
         self.name = name
         self.version = version
         self.up: set[str] = set()
+        self.ignored = 0
+        """States that were not believed, or found no room."""
         self._states: dict[str, State] = {}
+        self._n_ends = 0
 
     def own(self) -> State:
         """Return what this broker says of itself."""
@@ -35,10 +49,6 @@ class Graph:
     def states(self) -> list[State]:
         """Return all that a new neighbour should know."""
         return [self.own(), *self._states.values()]
-
-    def members(self) -> set[str]:
-        """Return the brokers that can be reached, this one among them."""
-        return self._reach(self.name, None, None)
 
     def link_up(self, peer: str) -> None:
         """Take note of a link."""
@@ -50,54 +60,109 @@ class Graph:
         self.up.discard(peer)
         self.version += 1
 
-    def hear(self, state: State) -> list[State]:
-        """Take in what a broker says of itself; return what is news to others."""
+    def hear(self, state: State, source: str) -> list[State]:
+        """Take in what a broker says of itself or of others; return what is news to others."""
         if state.name == self.name:
-            if state.version < self.version or state == self.own():
-                return []
-            self.version = state.version + 1  # it was told before our last life ended
-            return [self.own()]
+            return self._hear_of_self(state)
         known = self._states.get(state.name)
-        if known is not None and known.version >= state.version:
+        is_first_hand = state.name == source
+        if state == known or (state.name in self.up and not is_first_hand):
             return []
-        self._states[state.name] = state
+        if known is not None and not is_first_hand:
+            if state.version <= known.version:
+                return []
+            if state.version - known.version > MAX_JUMP:
+                self.ignored += 1
+                return []
+        if not is_first_hand and not self._has_room(state):
+            self.ignored += 1
+            return []
+        self._put(state)
         return [state]
 
-    def _peers(self, name: str) -> Iterable[str]:
-        if name == self.name:
-            return self.up
-        state = self._states.get(name)
-        return state.peers if state is not None else ()
+    def _hear_of_self(self, state: State) -> list[State]:
+        """Outbid what was said of this broker before its last life ended."""
+        if state.version < self.version or state == self.own():
+            return []
+        if state.version - self.version > MAX_JUMP:
+            self.ignored += 1
+            return []
+        self.version = state.version + 1
+        return [self.own()]
 
-    def _is_edge(self, a: str, b: str) -> bool:
-        """Whether both ends say that there is a link."""
-        return b in self._peers(a) and a in self._peers(b)
+    def _put(self, state: State) -> None:
+        known = self._states.get(state.name)
+        self._n_ends += len(state.peers) - (len(known.peers) if known is not None else 0)
+        self._states[state.name] = state
 
-    def active(self) -> set[str]:
-        """Return the neighbours whose links are in the tree."""
-        if len(self.up) < 2:  # a link that nothing could make redundant from here
-            return set(self.up)
-        return {peer for peer in self.up if not self._is_redundant(peer)}
+    def _has_room(self, state: State) -> bool:
+        """Whether a state finds room, if need be in the place of brokers out of reach."""
+        if self._would_fit(state):
+            return True
+        reached = self.members()
+        for name in [name for name in self._states if name not in reached]:
+            self._n_ends -= len(self._states.pop(name).peers)
+        return self._would_fit(state)
 
-    def _is_redundant(self, peer: str) -> bool:
-        """Whether links that come before this one in the order join its ends already."""
-        return peer in self._reach(self.name, _order(self.name, peer), peer)
+    def _would_fit(self, state: State) -> bool:
+        is_new = state.name not in self._states
+        return (
+            len(self._states) + is_new <= MAX_BROKERS
+            and self._n_ends + len(state.peers) <= MAX_ENDS
+        )
 
-    def _reach(self, start: str, limit: tuple[str, str] | None, wanted: str | None) -> set[str]:
-        """Return whom links before a limit lead to, or as many until one is found."""
-        reached = {start}
-        todo = [start]
+    def members(self) -> set[str]:
+        """Return the brokers that can be reached, this one among them."""
+        reached = {self.name}
+        todo = [self.name]
         while todo:
             here = todo.pop()
-            for there in self._peers(here):
-                if there in reached or (limit is not None and _order(here, there) >= limit):
-                    continue
-                if self._is_edge(here, there):
+            for there in self._ends(here):
+                if there not in reached and here in self._ends(there):
                     reached.add(there)
-                    if there == wanted:
-                        return reached
                     todo.append(there)
         return reached
+
+    def _ends(self, name: str) -> Set[str]:
+        """Return whom a broker says it is linked to."""
+        if name == self.name:
+            return self.up
+        return self._states[name].ends if name in self._states else frozenset()
+
+    def active(self) -> set[str]:
+        """Return the neighbours whose links are in the tree.
+
+        Links that both ends name join brokers, in the order of the links (Kruskal); a link of this
+        broker whose ends are joined already stands by.
+        """
+        if len(self.up) < 2:  # a link that nothing could make redundant from here
+            return set(self.up)
+        groups: dict[str, str] = {}
+
+        def group_of(name: str) -> str:
+            while (above := groups.get(name, name)) != name:
+                groups[name] = name = groups.get(above, above)
+            return name
+
+        active = set()
+        for a, b in sorted(self._links()):
+            group, other = group_of(a), group_of(b)
+            if group == other:
+                continue
+            if self.name in (a, b):
+                active.add(b if a == self.name else a)
+            if a in self._ends(b) and b in self._ends(a):
+                groups[other] = group
+        return active
+
+    def _links(self) -> Iterator[tuple[str, str]]:
+        """Yield the links of this broker, and those between others that both ends name."""
+        for peer in self.up:
+            yield _order(self.name, peer)
+        for name, state in self._states.items():
+            for peer in state.ends:
+                if name < peer != self.name and name in self._ends(peer):
+                    yield name, peer
 
 
 def _order(a: str, b: str) -> tuple[str, str]:

@@ -32,10 +32,19 @@ from tocsin.broker.overlay.router import Router
 from tocsin.broker.overlay.seen import Seen
 from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Session, Subscription, Wanted
-from tocsin.errors import ArgumentError, ProtocolError, TocsinError, UnknownSubscriptionError
+from tocsin.errors import (
+    ArgumentError,
+    ConditionCostError,
+    LimitError,
+    ProtocolError,
+    TocsinError,
+    TooManyConjunctionsError,
+    UnknownSubscriptionError,
+)
 from tocsin.language import parse
-from tocsin.normalize import bind, normalize
+from tocsin.normalize import NormalForm, bind, normalize
 
+_MOST_NEIGHBOURS = 1_000
 _SAVE = 0.02
 """Seconds in which changes of the router's state are stored together."""
 log = logging.getLogger("tocsin.network")
@@ -74,7 +83,7 @@ class Neighbour:
     consumer: Consumer | None = None
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
-            ("events_in", "events_out", "bytes_in", "bytes_out", "spurious", "ups"), 0
+            ("events_in", "events_out", "bytes_in", "bytes_out", "spurious", "refused", "ups"), 0
         )
     )
 
@@ -114,7 +123,13 @@ class Hub:
         for row in storage.first(rows.neighbours):
             self._add(row)
         if state is not None:
-            self.router.restore(json.loads(state))
+            try:
+                self.router.restore(json.loads(state))
+            except (KeyError, TypeError, ValueError, TocsinError):
+                log.exception("what neighbours wanted cannot be read; they get everything for now")
+                self.router = self._router()
+        for name in self.neighbours:
+            self.router.expect(name)
         waiting = {no: (n, last) for no, n, last in storage.first(rows.waiting)}
         for each in self.neighbours.values():
             found = each.durable
@@ -125,6 +140,14 @@ class Hub:
         """Begin to talk: the broker has started."""
         self._loop = asyncio.get_running_loop()
         self.flush()
+        self._save_now()  # from now on what is stored may be behind
+
+    async def stop(self) -> None:
+        """Store what neighbours said: the links are closed, and nothing comes after it."""
+        self._loop = None
+        self._save_now()
+        with contextlib.suppress(TocsinError):
+            await self.broker.storage.submit(rows.save_state, self._saved)
 
     def _set_gauges(self) -> None:
         gauges, each = self.broker.metrics.gauges, self.neighbours
@@ -136,6 +159,14 @@ class Hub:
         gauges["links_waiting"] = (
             "Events that wait for neighbours.",
             lambda: sum(n.durable.pending for n in each.values()),
+        )
+        gauges["links_ignored"] = (
+            "States of brokers that were not believed.",
+            lambda: self.router.graph.ignored,
+        )
+        gauges["links_refused"] = (
+            "Events of neighbours that were refused.",
+            lambda: sum(n.counts["refused"] for n in each.values()),
         )
         gauges["links_spurious"] = (
             "Events of neighbours that nobody here wanted.",
@@ -169,10 +200,18 @@ class Hub:
             form = ALWAYS
             self._watchers.setdefault(wanted.type, set()).add(found.no)
         else:
-            event_type = self.broker.topics.event_type(wanted.type)
-            form = normalize(bind(parse(wanted.where), wanted.params), event_type)
+            form = self._form(wanted) if found.form is None else found.form
+            found.form = None
         self.router.subscribe(found.no, wanted.type, form, keep=found.durable)
         self._schedule()
+
+    def _form(self, wanted: Wanted) -> NormalForm:
+        """Return the normal form of a stored condition; of one that costs too much, all events."""
+        event_type = self.broker.topics.event_type(wanted.type)
+        try:
+            return normalize(bind(parse(wanted.where), wanted.params), event_type)
+        except (ConditionCostError, TooManyConjunctionsError):
+            return ALWAYS
 
     def unsubscribed(self, found: Subscription) -> None:
         """Take note of a subscription that is gone."""
@@ -241,6 +280,8 @@ class Hub:
         if found is not None and found.connection is not None and found.opened_by < opened_by:
             raise ProtocolError(f"{name} is linked already")
         if found is None:
+            if len(self.neighbours) >= _MOST_NEIGHBOURS:
+                raise LimitError("too many neighbours; forget some", "neighbours")
             no = min((n.transient.no for n in self.neighbours.values()), default=0) - 1
             found = self._add(rows.NeighbourRow(name, no, instance, 0))
             await self._store(found)
@@ -265,6 +306,7 @@ class Hub:
         found.consumer.attach()
         self._save()
         log.info("linked to %s", name)
+        self.broker.audit.note("link.up", None, peer=name, opened_by=opened_by)
         return found
 
     async def _store(self, found: Neighbour) -> None:
@@ -284,6 +326,7 @@ class Hub:
         self.flush()
         self._save()
         log.info("no longer linked to %s", found.name)
+        self.broker.audit.note("link.down", None, peer=found.name)
 
     async def forget(self, name: str) -> None:
         """Forget a neighbour and all that waits for it."""
@@ -395,7 +438,7 @@ class Hub:
 
     def _save_now(self) -> None:
         self._is_saving = False
-        state = json.dumps(self.router.to_state())
+        state = json.dumps(self.router.to_state(is_clean=self._loop is None))
         if state != self._saved:
             self._saved = state
             self.broker.storage.forget(rows.save_state, state)

@@ -17,9 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from tocsin.broker.overlay.cells import Codes, Grids, grids_of_plain, grids_to_plain
+from tocsin.broker.overlay.fields import (
+    MAX_ATTRIBUTES,
+    MAX_PEERS,
+    MAX_TYPES,
+    MAX_VERSION,
+    to_flag,
+    to_list,
+    to_name,
+    to_number,
+    to_topic,
+)
 from tocsin.broker.overlay.forms import (
     Change,
     Slots,
@@ -95,6 +107,11 @@ class State:
     version: int
     peers: tuple[str, ...] = field(default=())
 
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """The neighbours, to be looked up."""
+        return frozenset(self.peers)
+
 
 @dataclass(frozen=True)
 class Standby:
@@ -112,6 +129,8 @@ class Speech:
 
     def codes(self, topic: Topic) -> Codes:
         """Return how conditions of a topic are coded."""
+        if topic not in self._codes and len(self._codes) > MAX_TYPES:
+            raise ProtocolError(f"more than {MAX_TYPES} topics")
         return self._codes.setdefault(topic, Codes())
 
     @property
@@ -156,46 +175,40 @@ def of_plain(given: object, said: Speech | None = None) -> Message:
     return read(Speech() if said is None else said, *given[1:])
 
 
-def _topic(given: object) -> Topic:
-    if given is not None and not isinstance(given, str):
-        raise ProtocolError(f"{given!r} is no event type")
-    return given
-
-
 def _types(given: object) -> tuple[Topic, ...]:
-    if not isinstance(given, list):
-        raise ProtocolError("TYPES has an array of event types")
-    return tuple(map(_topic, given))
+    return tuple(map(to_topic, to_list(given, MAX_TYPES, "event types")))
 
 
 def _state(_: Speech, name: object, version: object, peers: object) -> State:
-    if not isinstance(name, str) or type(version) is not int or not isinstance(peers, list):
-        raise ProtocolError("STATE has a name, a version and peers")
-    return State(name, version, tuple(map(str, peers)))
+    names = tuple(map(to_name, to_list(peers, MAX_PEERS, "peers")))
+    return State(to_name(name), to_number(version, "version", MAX_VERSION), names)
 
 
 def _sub(said: Speech, topic: object, slots: object, keep: object) -> Sub:
-    topic = _topic(topic)
-    return Sub(topic, slots_of_plain(slots, said.codes(topic)), bool(keep))
+    topic = to_topic(topic)
+    return Sub(topic, slots_of_plain(slots, said.codes(topic)), to_flag(keep, "keep"))
 
 
 def _upd(said: Speech, topic: object, change: object, keep: object) -> Upd:
-    topic = _topic(topic)
-    return Upd(topic, change_of_plain(change, said.codes(topic)), bool(keep))
+    topic = to_topic(topic)
+    return Upd(topic, change_of_plain(change, said.codes(topic)), to_flag(keep, "keep"))
 
 
 def _cells(said: Speech, topic: object, given: object) -> Cells:
-    topic, grids = _topic(topic), grids_of_plain(given)
-    said.codes(topic).grids.update(grids)
+    topic, grids = to_topic(topic), grids_of_plain(given)
+    known = said.codes(topic).grids
+    known.update(grids)
+    if len(known) > MAX_ATTRIBUTES:
+        raise ProtocolError(f"more than {MAX_ATTRIBUTES} grids of one topic")
     return Cells(topic, grids)
 
 
 _READERS: dict[str, tuple[int, Callable[..., Message]]] = {
-    "ADV": (1, lambda _, type: Adv(_topic(type))),
-    "UNADV": (1, lambda _, type: Unadv(_topic(type))),
+    "ADV": (1, lambda _, type: Adv(to_topic(type))),
+    "UNADV": (1, lambda _, type: Unadv(to_topic(type))),
     "TYPES": (1, lambda _, types: Types(_types(types))),
     "SUB": (3, _sub),
-    "UNSUB": (1, lambda _, topic: Unsub(_topic(topic))),
+    "UNSUB": (1, lambda _, topic: Unsub(to_topic(topic))),
     "UPD": (3, _upd),
     "CELLS": (2, _cells),
     "STATE": (3, _state),

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin.broker.overlay.cells import DEEPEST
-from tocsin.broker.overlay.forms import ALWAYS, difference, widened
+from tocsin.broker.overlay.fields import MAX_SLOTS, MAX_TYPES, MAX_VERSION
+from tocsin.broker.overlay.forms import ALWAYS, Slots, difference, widened
 from tocsin.broker.overlay.grades import PLAIN, Grading, Member, gathering
 from tocsin.broker.overlay.graph import Graph
 from tocsin.broker.overlay.links import Link, Outgoing, Want, in_order, topics_of
@@ -40,7 +41,7 @@ from tocsin.broker.overlay.messages import (
 )
 from tocsin.broker.overlay.rounding import Rounding
 from tocsin.broker.overlay.table import Ahead, RouteTable
-from tocsin.errors import ArgumentError, ProtocolError
+from tocsin.errors import ArgumentError, ProtocolError, TocsinError
 from tocsin.normalize.normal import NormalForm
 
 
@@ -124,6 +125,12 @@ class Router:
 
     # Links.
 
+    def expect(self, peer: str) -> None:
+        """Take note of a neighbour of an earlier life; of one that is not known, nothing is."""
+        if peer not in self.links:
+            self.links[peer] = Link(peer)
+            self._tell_types()
+
     def link_up(self, peer: str, levels: int = 0) -> None:
         """Begin to talk to a neighbour; what was said before is said again.
 
@@ -205,13 +212,16 @@ class Router:
             raise ProtocolError(f"{peer} speaks, but its link is down")
         match message:
             case State():
-                news = self.graph.hear(message)
+                news = self.graph.hear(message, peer)
                 for state in news:
                     self._flood(state, peer if state.name != self.name else None)
                 if news:
                     self._choose()
             case Adv(type):
                 link.types.add(type)
+                if len(link.types) > MAX_TYPES:
+                    link.types.discard(type)
+                    raise ProtocolError(f"{peer} has more than {MAX_TYPES} event types")
                 self._tell_types()
             case Unadv(type):
                 link.types.discard(type)
@@ -238,9 +248,30 @@ class Router:
             case Upd(_, change, keep):
                 want = link.wants.get(topic)
                 if want is not None:
-                    self._set_want(link, topic, Want(change.apply(want.slots), keep))
+                    after = change.apply(want.slots)
+                    if len(after) > MAX_SLOTS:
+                        raise ProtocolError(f"{link.peer} wants more than {MAX_SLOTS} slots")
+                    self._set_want(link, topic, Want(after, keep))
                 elif topic not in link.pending:
                     raise ProtocolError(f"{link.peer} changes what it never wanted")
+
+    def grow(self, peer: str, topic: Topic, slots: Slots, keep: bool) -> None:
+        """Add some of the slots that the next message of a neighbour has.
+
+        A message with many slots is taken in in parts, with pauses between them. Until it is
+        received as a whole, the neighbour gets every event of the topic.
+        """
+        link = self.links.get(peer)
+        if link is None or not link.is_up or topic not in topics_of(link.told):
+            return
+        self._set_pending(link, topic)
+        want = link.wants.get(topic, Want({}, keep))
+        link.wants[topic] = Want({**want.slots, **slots}, want.keep)
+        self.table.changed(peer, topic)
+        if link.counts:
+            for slot, held in slots.items():
+                self._spread(link, topic, (peer, slot), NormalForm((held,)), want.keep)
+        self.table.refresh(topic)
 
     def _forget_said(self, link: Link) -> None:
         for topic in list(link.wants):
@@ -410,20 +441,32 @@ class Router:
 
     # Over restarts.
 
-    def to_state(self) -> dict[str, Any]:
-        """Return what outlives a restart, as JSON can hold it."""
+    def to_state(self, *, is_clean: bool = False) -> dict[str, Any]:
+        """Return what outlives a restart, as JSON can hold it; `is_clean`: nothing comes after."""
         return {
+            "is_clean": is_clean,
             "version": self.graph.version,
             "types": in_order(self._types),
             "links": {peer: link.to_state() for peer, link in self.links.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up what `to_state` returned in an earlier life."""
-        self.graph.version = state["version"] + 1
+        """Take up what `to_state` returned in an earlier life.
+
+        After a crash, what neighbours said last may not have been stored: until they say it again
+        they get everything. So do those whose part cannot be read.
+        """
+        version = state["version"]
+        self.graph.version = version + 1 if 0 <= version < MAX_VERSION >> 1 else 0
         self._types = set(state["types"])
-        for peer, held in state["links"].items():
-            self.links[peer] = Link.of_state(peer, held)
+        for peer, stored in state["links"].items():
+            try:
+                link = Link.of_state(peer, stored)
+            except (TocsinError, KeyError, TypeError, ValueError):
+                link = Link(peer)
+            if not state.get("is_clean"):
+                link.known.clear()
+            self.links[peer] = link
         self._tell_types()
 
 

@@ -108,7 +108,7 @@ class RouteTable:
         topics = (None,) if type is None else (None, type)
         found: dict[str, bool] = {}
         for topic in topics:
-            self._refresh(topic)
+            self.refresh(topic)
             index = self._indexes.get(topic)
             indexed = index.match(event) if index is not None and numbers is None else ()
             for link in self._links.values():
@@ -147,7 +147,8 @@ class RouteTable:
 
         return any(probe.may_hold(values) for probe in probes)
 
-    def _refresh(self, topic: Topic) -> None:
+    def refresh(self, topic: Topic) -> None:
+        """Take up what has changed of a topic."""
         for peer, stale in [each for each in self._stale if each[1] == topic]:
             self._stale.discard((peer, stale))
             want = self._links[peer].wants.get(topic) if peer in self._links else None

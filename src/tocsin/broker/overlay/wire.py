@@ -12,6 +12,11 @@ by the hub, bytes. A line is a JSON array; a WebSocket message is any part of th
 Events that are read together are published together. What must not be lost is acknowledged when it
 is on disk with the number of the last, in one transaction: an event that comes again, because the
 acknowledgement was lost, is known by its number.
+
+A neighbour may be wrong or lie: every field is checked (`fields.py`), a line and what waits to be
+read are bounded, long messages are taken in in parts so that nobody else waits for them, and a
+neighbour is who its token says it is. A message that is ill-formed ends the link; an event that
+cannot be taken is refused, counted and acknowledged, or it would come again for ever.
 """
 
 from __future__ import annotations
@@ -27,21 +32,58 @@ from tocsin.broker.network import Mark
 from tocsin.broker.overlay import rows
 from tocsin.broker.overlay.carried import of_line, to_line
 from tocsin.broker.overlay.cells import DEEPEST
+from tocsin.broker.overlay.fields import shown, to_instance, to_name, to_number
 from tocsin.broker.overlay.hub import Hub, Neighbour
-from tocsin.broker.overlay.messages import Speech, of_plain
+from tocsin.broker.overlay.messages import Message, Speech, Sub, Upd, of_plain
 from tocsin.broker.protocol import json_text
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.subscription import Subscription
-from tocsin.errors import EventError, ProtocolError, TocsinError
+from tocsin.errors import (
+    EventError,
+    LimitError,
+    ProtocolError,
+    TocsinError,
+    UnavailableError,
+)
 
 VERSION = 1
 _OFFERS = ""
 """No type has this name. Brokers that know nothing of levels pass over it, as over other types."""
 _FRAME = 1 << 18
 _MOST_EVENTS = 1_000
-_MOST_WAITING = 64 << 20
-_PAUSE = 0.2
+_MOST_WAITING = 16 << 20
+_LONGEST_GREETING = 1 << 20
+_LONGEST_LINE = 32 << 20
+_LONG = 1 << 14
+"""A line from which on a message is read in a thread of its own."""
+_PART = 100
+"""Slots that are taken in at a time."""
+_SLICE = 0.01
+"""Seconds of work after which others get their turn."""
+_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 log = logging.getLogger("tocsin.network")
+
+
+class Lines:
+    """Lines out of the parts of a stream, each no longer than a limit."""
+
+    def __init__(self, longest: int) -> None:
+        self.longest = longest
+        self._rest: list[bytes] = []
+        self._n_rest = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that a part of the stream ends."""
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._rest, lines[0]])
+            self._rest, self._n_rest = [], 0
+        if rest:
+            self._rest.append(rest)
+            self._n_rest += len(rest)
+        if max([self._n_rest, *map(len, lines)]) > self.longest:
+            raise ProtocolError(f"a line of more than {self.longest} bytes")
+        return lines
 
 
 class Wire(StreamSession):
@@ -55,7 +97,9 @@ class Wire(StreamSession):
         self.neighbour: Neighbour | None = None
         self.told, self.heard = Speech(), Speech()
         self._send = send
-        self._rest = b""
+        self.expected_name = ""
+        """Who the neighbour has to be; empty: whoever it says, where its token allows that."""
+        self._gathered = Lines(_LONGEST_GREETING)
         self._lines: deque[bytes] = deque()
         self._n_waiting = 0
         self._came = asyncio.Event()
@@ -63,7 +107,13 @@ class Wire(StreamSession):
         self._arrived = 0
 
     def render(
-        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
+        self,
+        subscription: Subscription,
+        event: Event,
+        kind: int,
+        redelivered: bool,
+        missed: int,
+        delivery_count: int = 0,
     ) -> bytes:
         """Return an event as a line; what is durable has a number, what is past has a kind."""
         neighbour = self.neighbour
@@ -89,7 +139,7 @@ class Wire(StreamSession):
 
     async def feed(self, data: bytes) -> None:
         """Take in bytes; wait where too much waits already."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        lines = self._gathered.feed(data)
         self._lines += lines
         self._n_waiting += len(data)
         if self.neighbour is not None:
@@ -129,9 +179,10 @@ class Wire(StreamSession):
             while not self._lines:
                 self._came.clear()
                 await self._came.wait()
-        name, instance, levels = self._check(self._next())
+        name, instance, levels = self._check(json_text.read(self._next()))
         opened_by = self.hub.name if self.is_dialer else name
         self.neighbour = found = await self.hub.meet(name, instance, self, opened_by, levels)
+        self._gathered.longest = _LONGEST_LINE
         if found.busy is not None:  # of the connection before
             await asyncio.wait([found.busy])
         self._arrived = found.taken
@@ -150,9 +201,12 @@ class Wire(StreamSession):
             raise ProtocolError("a link begins with HELLO")
         _, version, name, instance, types = plain
         if version != VERSION:
-            raise ProtocolError(f"the neighbour speaks version {version}, not {VERSION}")
-        if not isinstance(name, str) or not isinstance(instance, str) or not name:
-            raise ProtocolError("HELLO has a name and an instance")
+            raise ProtocolError(f"the neighbour speaks version {shown(version)}, not {VERSION}")
+        name, instance = to_name(name), to_instance(instance)
+        if self.expected_name and name != self.expected_name:
+            raise ProtocolError(f"this link is for {self.expected_name!r}, not for {name!r}")
+        if self.principal is not None:
+            self.principal.must_be_link(name)
         if not isinstance(types, dict):
             raise ProtocolError("HELLO has an object of declared types")
         for each, declared in self.hub.broker.topics.types.items():
@@ -162,7 +216,7 @@ class Wire(StreamSession):
         offers = types.get(_OFFERS)
         levels = offers.get("levels") if isinstance(offers, dict) else 0
         if type(levels) is not int or not 0 <= levels <= DEEPEST:
-            raise ProtocolError(f"{levels!r} is no number of levels")
+            raise ProtocolError(f"{shown(levels)} is no number of levels")
         return name, instance, levels
 
     async def _write(self) -> None:
@@ -176,74 +230,120 @@ class Wire(StreamSession):
             if messages and self.neighbour.consumer is not None:
                 self.neighbour.consumer.resume()
 
-    def _next(self) -> Any:
+    def _next(self) -> bytes:
         line = self._lines.popleft()
         self._n_waiting -= len(line) + 1
         self._room.set()
-        return json_text.read(line)
+        return line
 
     async def _work(self) -> None:
         """Take lines as they come: events together, the rest one by one."""
-        events: list[tuple[int, Event]] = []
+        events: list[tuple[int, Event | None]] = []
+        clock = asyncio.get_running_loop().time
         while True:
             while not self._lines and not events:
                 self._came.clear()
                 await self._came.wait()
-            while self._lines and len(events) < _MOST_EVENTS:
-                plain = self._next()
-                kind = plain[0] if isinstance(plain, list) and plain else None
-                if kind == "PUB":
-                    self._arrive(plain, events)
-                elif kind == "ACK":
-                    self._acknowledged(plain)
+            began = clock()
+            while self._lines and len(events) < _MOST_EVENTS and clock() - began < _SLICE:
+                line = self._next()
+                if line.startswith(b'["PUB"'):
+                    self._arrive(json_text.read(line), events)
                 else:
-                    assert self.neighbour is not None
-                    self.hub.hear(self.neighbour, of_plain(plain, self.heard))
+                    await self._hear(line)
             self.hub.flush()
             if events:
                 await self._publish(events)
                 events = []
+            else:
+                await asyncio.sleep(0)
 
-    def _arrive(self, plain: list[Any], events: list[tuple[int, Event]]) -> None:
+    async def _hear(self, line: bytes) -> None:
+        """Take in an acknowledgement, or what the neighbour says about routing."""
+        neighbour = self.neighbour
+        assert neighbour is not None
+        if len(line) < _LONG:
+            plain = json_text.read(line)
+            if isinstance(plain, list) and plain[:1] == ["ACK"]:
+                self._acknowledged(plain)
+                return
+            if isinstance(plain, list) and plain[:1] == ["PUB"]:
+                raise ProtocolError('an event is a line that begins with ["PUB"')
+            message = of_plain(plain, self.heard)
+        else:
+            message = await asyncio.to_thread(self._read_long, line)
+        if neighbour.connection is not self:
+            return
+        if isinstance(message, Sub | Upd):
+            slots = message.slots if isinstance(message, Sub) else message.change.new
+            if len(slots) > _PART:
+                await self._grow(message, list(slots.items()))
+        self.hub.hear(neighbour, message)
+
+    def _read_long(self, line: bytes) -> Message:
+        return of_plain(json_text.read(line), self.heard)
+
+    async def _grow(self, message: Sub | Upd, slots: list[tuple[int, Any]]) -> None:
+        """Take in the slots of a message in parts, and let others work between them."""
+        neighbour = self.neighbour
+        assert neighbour is not None
+        for at in range(0, len(slots), _PART):
+            self.hub.router.grow(
+                neighbour.name, message.topic, dict(slots[at : at + _PART]), message.keep
+            )
+            await asyncio.sleep(0)
+            if neighbour.connection is not self:
+                raise ProtocolError("the link was replaced")
+
+    def _arrive(self, plain: list[Any], events: list[tuple[int, Event | None]]) -> None:
         """Take in an event, unless it was here before."""
         assert self.neighbour is not None
         self.neighbour.counts["events_in"] += 1
-        try:
-            number, event = of_line(plain, self.hub.broker.topics.types)
-        except EventError as error:
-            self._refuse(error)
-            return
+        number = to_number(plain[1] if len(plain) > 1 else None, "number of an event")
         if number and number <= self._arrived:
             self.hub.repeated += 1
             self._acknowledge(number)
             return
         self._arrived = max(self._arrived, number)
+        try:
+            event = of_line(plain, self.hub.broker.topics.types)
+        except EventError as error:
+            self._refuse(error)
+            if number:
+                events.append((number, None))
+            return
         event.source = self.neighbour.name
         events.append((number, event))
 
-    def _refuse(self, error: EventError) -> None:
+    def _refuse(self, error: TocsinError) -> None:
         assert self.neighbour is not None
+        self.neighbour.counts["refused"] += 1
         self.hub.broker.metrics.refused += 1
         log.warning("an event of %s is refused: %s", self.neighbour.name, error)
 
-    async def _publish(self, events: list[tuple[int, Event]]) -> None:
-        """Have events matched and sent on; acknowledge them when they are on disk."""
+    async def _publish(self, events: list[tuple[int, Event | None]]) -> None:
+        """Have events matched and sent on; acknowledge them when they are on disk.
+
+        None stands for an event that was refused: its number is acknowledged with the others.
+        """
         last = max(number for number, _ in events)
+        pause = _PAUSE
         while self.closed is None:
             await self.hub.broker.room()
             try:
-                await self._offer([event for _, event in events], last)
+                await self._offer([event for _, event in events if event is not None], last)
                 break
-            except EventError as error:
+            except (UnavailableError, LimitError) as error:
+                log.info("events have to wait: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            except TocsinError as error:
                 if len(events) > 1:
                     for each in events:
                         await self._publish([each])
                     return
                 self._refuse(error)
                 break
-            except TocsinError as error:
-                log.info("events have to wait: %s", error)
-                await asyncio.sleep(_PAUSE)
         if last and self.closed is None:
             self._acknowledge(last)
 
@@ -279,9 +379,7 @@ class Wire(StreamSession):
         self.flush()
 
     def _acknowledged(self, plain: list[Any]) -> None:
-        number = plain[1] if len(plain) == 2 else None
-        if type(number) is not int:
-            raise ProtocolError("ACK has a number")
+        number = to_number(plain[1] if len(plain) == 2 else None, "number to acknowledge")
         assert self.neighbour is not None
         if self.neighbour.consumer is not None:
             self.neighbour.consumer.acknowledge_upto(number)
@@ -292,7 +390,7 @@ async def quietly(running: Awaitable[None], where: str) -> str | None:
     try:
         await running
     except TocsinError as error:
-        log.warning("link %s: %s", where, error)
+        log.warning("link %s: %s", where, shown(str(error)) if len(str(error)) > 500 else error)
         return str(error)
     except TimeoutError:
         return "no handshake in time"

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from tocsin.broker.protocol import json_text
-from tocsin.errors import EventError
+from tocsin.broker.protocol.text import has_controls
+from tocsin.errors import EventError, LimitError
 
 STRUCTURED = "application/cloudevents+json"
 BATCHED = "application/cloudevents-batch+json"
@@ -47,8 +48,10 @@ def is_cloudevent(content_type: str, headers: Mapping[str, str]) -> bool:
     return media_type(content_type) in (STRUCTURED, BATCHED) or "ce-specversion" in headers
 
 
-def read(content_type: str, headers: Mapping[str, str], body: bytes) -> list[CloudEvent]:
-    """Return the events of a request; `headers` have lower-case names."""
+def read(
+    content_type: str, headers: Mapping[str, str], body: bytes, most: int | None = None
+) -> list[CloudEvent]:
+    """Return the events of a request, `most` at most; `headers` have lower-case names."""
     mode = media_type(content_type)
     if mode == STRUCTURED:
         return [_structured(json_text.read(body), None)]
@@ -56,6 +59,8 @@ def read(content_type: str, headers: Mapping[str, str], body: bytes) -> list[Clo
         found = json_text.read(body)
         if not isinstance(found, list):
             raise EventError("a batch of CloudEvents is a JSON array")
+        if most is not None and len(found) > most:
+            raise LimitError("too many events in one request", "max_events")
         return [_structured(each, row) for row, each in enumerate(found)]
     return [_binary(content_type, headers.items(), body)]
 
@@ -64,7 +69,7 @@ def _structured(found: object, row: int | None) -> CloudEvent:
     if not isinstance(found, dict):
         raise EventError("a CloudEvent is a JSON object", row=row)
     context = {k: v for k, v in found.items() if k not in ("data", "data_base64")}
-    _check(context, row)
+    check_context(context, row)
     if "data_base64" in found:
         if "data" in found:
             raise EventError("data and data_base64 exclude each other", row=row)
@@ -86,11 +91,12 @@ def _binary(content_type: str, headers: Iterable[tuple[str, str]], body: bytes) 
     }
     if content_type:
         context["datacontenttype"] = content_type
-    _check(context, None)
+    check_context(context)
     return CloudEvent(context, body or None)
 
 
-def _check(context: Mapping[str, Any], row: int | None) -> None:
+def check_context(context: Mapping[str, Any], row: int | None = None) -> None:
+    """Refuse context attributes that the specification does not allow."""
     for name in _REQUIRED:
         if not isinstance(context.get(name), str) or not context[name]:
             raise EventError(f"a CloudEvent needs {name}", attribute=f"ce.{name}", row=row)
@@ -105,6 +111,12 @@ def _check(context: Mapping[str, Any], row: int | None) -> None:
             raise EventError(f"no name of a context attribute: {name[:64]!r}", row=row)
         if not isinstance(value, str | bool | int):
             raise EventError("a context attribute is a text, number or boolean", row=row)
+        if isinstance(value, str) and has_controls(value):
+            raise EventError(
+                "a context attribute has no control characters or line breaks",
+                attribute=f"ce.{name}",
+                row=row,
+            )
 
 
 def to_headers(context: Mapping[str, Any]) -> dict[str, str]:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import repeat
 from typing import NamedTuple
 
 from tocsin.errors import LimitError, ProtocolError
 
 _ESCAPES = {"\\r": "\r", "\\n": "\n", "\\c": ":", "\\\\": "\\"}
-_UNESCAPES = {value: key for key, value in _ESCAPES.items()}
+_UNESCAPES = {value: key for key, value in _ESCAPES.items()} | {"\0": "%00"}
 _ESCAPED = re.compile(r"\\.?", re.DOTALL)
-_SPECIAL = re.compile(r"[\r\n:\\]")
+_SPECIAL = re.compile(r"[\r\n:\\\0]")
 _WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
 _UNESCAPED = frozenset(("CONNECT", "CONNECTED"))
 CLIENT_COMMANDS = frozenset(
@@ -48,17 +49,26 @@ class Parser:
         self._searched = 0
         self.error: ProtocolError | LimitError | None = None
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Take more bytes; return the frames that they complete.
+    def put(self, data: bytes) -> None:
+        """Take more bytes, to be parsed by the next `feed`."""
+        if self.error is None:
+            self._buffer += data
 
-        What is not a frame sets `error`; the frames before it count.
+    def feed(self, data: bytes, most: int | None = None) -> list[Frame]:
+        """Take more bytes; return the frames that they complete, the first `most` of them.
+
+        What is not a frame sets `error`; the frames before it count. With `most`, `feed(b"")`
+        returns the frames that follow.
         """
         frames: list[Frame] = []
         if self.error is not None:
             return frames
         self._buffer += data
         try:
-            while (frame := self._next()) is not None:
+            for _ in repeat(None) if most is None else repeat(None, most):
+                frame = self._next()
+                if frame is None:
+                    break
                 frames.append(frame)
         except (ProtocolError, LimitError) as error:
             self.error = error
@@ -85,11 +95,8 @@ class Parser:
 
     def _read_head(self) -> bool:
         buffer = self._buffer
-        start = 0
-        while start < len(buffer) and buffer[start] in b"\r\n":
-            start += 1
-        if start:  # heart-beats, and line ends after a frame
-            del buffer[:start]
+        if buffer.startswith((b"\n", b"\r")):  # heart-beats, and line ends after a frame
+            del buffer[: len(buffer) - len(buffer.lstrip(b"\r\n"))]
         if not buffer:
             return False
         end = _end_of_head(buffer)
@@ -181,10 +188,14 @@ def unescape(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text as it is written in a header."""
+    """Return a text as it is written in a header.
+
+    A NUL, for which there is no escape, is percent-encoded: it would end the frame, and what
+    follows it would be read as another one.
+    """
     if _SPECIAL.search(text) is None:
         return text
-    return _SPECIAL.sub(lambda found: _UNESCAPES[found.group()], text)
+    return _SPECIAL.sub(lambda special: _UNESCAPES[special.group()], text)
 
 
 def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:

@@ -11,8 +11,10 @@ import ssl
 import time
 
 from tocsin.broker.core import Broker
+from tocsin.broker.handshake import TlsListener
 from tocsin.broker.stomp.connection import Connection
 from tocsin.broker.stomp.link import TICK
+from tocsin.broker.stomp.transactions import TransactionBudget
 from tocsin.broker.tokens import Tokens
 from tocsin.errors import UnavailableError
 
@@ -24,8 +26,9 @@ class StompServer:
         self.broker = broker
         self.tokens = tokens
         self.connections: set[Connection] = set()
+        self.transactions = TransactionBudget(broker.config.limits)
         self._server: asyncio.Server | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self._tls: TlsListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def keep(self, task: asyncio.Task[None]) -> None:
@@ -36,10 +39,15 @@ class StompServer:
     async def listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> int:
         """Accept connections; return the port."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self), sock=listening, ssl=tls, backlog=1024
-        )
-        self._ticking = asyncio.create_task(self._tick())
+        if tls is None:
+            self._server = await loop.create_server(
+                lambda: Connection(self), sock=listening, backlog=1024
+            )
+        else:
+            seconds, admission = self.broker.config.limits.connect_seconds, self.broker.admission
+            self._tls = TlsListener(listening, tls, seconds, admission, lambda: Connection(self))
+            self._tls.start()
+        self.broker.supervisor.keep("stomp clock", self._tick)
         port: int = listening.getsockname()[1]
         return port
 
@@ -52,10 +60,11 @@ class StompServer:
 
     async def stop(self) -> None:
         """Close the listener and all connections."""
-        if self._ticking is not None:
-            self._ticking.cancel()
+        await self.broker.supervisor.stop("stomp clock")
         if self._server is not None:
             self._server.close()
+        if self._tls is not None:
+            await self._tls.stop()
         for connection in list(self.connections):
             connection.flush()
             connection.fail(UnavailableError("the broker is stopping"))

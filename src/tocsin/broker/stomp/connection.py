@@ -3,7 +3,8 @@
 Enters: frames in order. Leaves: calls of the core, frames. Destinations are `/topic/TYPE` for
 events of a type and `/events` for events without one (to send) or of every type (to subscribe). A
 subscription ends with its connection, unless it has a `durable-subscription-name`. A transaction's
-SEND frames are published as one: all or none.
+SEND frames are published as one, and what it acknowledges is on disk with them: all or none. A
+RECEIPT comes when what its frame did is on disk.
 """
 
 from __future__ import annotations
@@ -11,33 +12,35 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from tocsin.broker.core import Receipt
 from tocsin.broker.durable import Consumer
-from tocsin.broker.events import Event, check_type, from_stomp
+from tocsin.broker.events import OWN_HEADERS, Event, check_type, from_stomp
+from tocsin.broker.idempotency import Key, to_key
 from tocsin.broker.keyed import NAMES, retraction, to_flag, to_terms, to_wants
 from tocsin.broker.protocol import json_text
 from tocsin.broker.protocol import stomp as codec
 from tocsin.broker.protocol.stomp import Frame
+from tocsin.broker.quota import CHANGE
 from tocsin.broker.stomp.link import Link, Owner
-from tocsin.broker.stomp.transactions import Transactions
-from tocsin.broker.subscription import Subscription, Wanted
+from tocsin.broker.stomp.transactions import REFUSED, Done, Settlement, Transactions
+from tocsin.broker.subscription import Subscription, Wanted, to_delay, to_redelivery
 from tocsin.broker.telemetry import of_sender
 from tocsin.errors import (
     DuplicateSubscriptionError,
     LimitError,
     ProtocolError,
     TocsinError,
+    UnavailableError,
     UnknownSubscriptionError,
 )
 
-_OWN = frozenset(
-    "destination content-type content-length receipt transaction valid-until message-id "
-    "subscription ack redelivered missed key ttl merge retract retain transition gone".split()
-)
 _TERMS = frozenset(("key", "ttl", "merge", "valid-until", "retain", "retract"))
+_PASSING = ("receipt", "transaction", "content-length", "message-id")
+"""Headers that differ where a frame is sent again."""
 _ACKS = ("auto", "client", "client-individual")
+_AT_ONCE = 256
+_LARGE = 1 << 16
 
 
 class _Heard:
@@ -57,8 +60,8 @@ class Connection(Link):
         super().__init__(server)
         self.heard: dict[str, _Heard] = {}
         self.by_no: dict[int, _Heard] = {}
-        self.transactions = Transactions(self.broker.config.limits)
-        self._unsettled: set[asyncio.Future[Receipt]] = set()
+        self.transactions = Transactions(self.broker.config.limits, server.transactions)
+        self._unsettled: set[asyncio.Future[Any]] = set()
 
     def lost(self) -> None:
         """Forget the client; its transient subscriptions go with it."""
@@ -104,7 +107,8 @@ class Connection(Link):
             self.close()
             return
         sends, wants = codec.heart_beats(frame.headers.get("heart-beat", "0,0"))
-        self.principal = self.server.tokens.authenticate(frame.headers.get("passcode"))
+        passcode = frame.headers.get("passcode")
+        self.admit(self.server.tokens.authenticate(passcode, self.source))
         ours = self.broker.config.heart_beat_ms
         if ours and sends:
             self.expects_every = max(ours, sends) / 1000
@@ -127,6 +131,8 @@ class Connection(Link):
             self._keep_for_later(frame)
             return None
         assert self.principal is not None
+        if len(frame.body) > _LARGE:
+            return self._send_large(frame)
         event = self._to_event(frame)
         if self.broker.is_full or self.principal.bucket.rate:
             return self._send_when_possible(frame, [event])
@@ -138,7 +144,9 @@ class Connection(Link):
         headers = frame.headers
         type = to_type(self.need(frame, "destination"))
         self.principal.may_publish(type)
-        mine = {k: v for k, v in headers.items() if k not in _OWN} if len(headers) > 1 else {}
+        mine = (
+            {k: v for k, v in headers.items() if k not in OWN_HEADERS} if len(headers) > 1 else {}
+        )
         if _TERMS.isdisjoint(headers):
             return self._plain(mine, frame, type)
         terms = to_terms({name.replace("-", "_"): headers.get(name) for name in _TERMS})
@@ -161,26 +169,69 @@ class Connection(Link):
             except LimitError as error:
                 await asyncio.sleep(error.retry_after or 1)
 
+    async def _send_large(self, frame: Frame) -> None:
+        """Read a large message in another thread, so that other clients have their turn."""
+        loop = asyncio.get_running_loop()
+        event = await loop.run_in_executor(None, self._to_event, frame)
+        await self._send_when_possible(frame, [event])
+
     async def _send_when_possible(self, frame: Frame, events: list[Event]) -> None:
         await self._wait_for_rate(len(events))
         await self.broker.room()
         self._offer(frame, events)
 
     def _offer(self, frame: Frame, events: list[Event]) -> None:
+        key = self._to_key(frame, frame) if "message-id" in frame.headers else None
         with of_sender(self.broker.telemetry, frame.headers):
-            future = self.broker.offer(events)
+            if key is None:
+                future = self.broker.offer(events)
+            else:
+                future = self.broker.offer_once(events, key)
+        self._answer_when_done(frame, future)
+
+    def _to_key(self, frame: Frame, *content: Frame) -> Key | None:
+        """Return the idempotency key of a SEND or COMMIT, for the content of some frames."""
+        assert self.principal is not None
+        name = frame.headers.get("message-id")
+        if name is None:
+            return None
+        parts: list[bytes] = []
+        for each in content:
+            said = sorted(each.headers.items() - {(n, each.headers.get(n)) for n in _PASSING})
+            parts += [each.command.encode(), json_text.write(said), each.body]
+        return to_key(self.principal.id, name, *parts)
+
+    def _answer_when_done(self, frame: Frame, future: asyncio.Future[Any]) -> None:
         self._unsettled.add(future)
+        if "receipt" in frame.headers:
+            self._n_owed += len(frame.headers["receipt"])
         future.add_done_callback(lambda done: self._settled(frame, done))
 
-    def _settled(self, frame: Frame, done: asyncio.Future[Receipt]) -> None:
+    def _settled(self, frame: Frame, done: asyncio.Future[Any]) -> None:
         self._unsettled.discard(done)
-        error = done.exception()
-        if self.is_closing:
+        was_full = bool(self._n_owed) and self._owes_too_much
+        if "receipt" in frame.headers:
+            self._n_owed -= len(frame.headers["receipt"])
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or self.is_closing:
             return
-        if isinstance(error, TocsinError):
+        if error is not None:
+            if not isinstance(error, TocsinError):
+                error = UnavailableError(f"the frame could not be served: {error}")
             self.fail(error, frame)
-        elif "receipt" in frame.headers:
+            return
+        if "receipt" in frame.headers:
+            self._receipt(frame, getattr(done.result(), "replayed", False))
+        if was_full:
+            self._handle_all()
+
+    def _receipt(self, frame: Frame, is_replayed: bool) -> None:
+        """Send the receipt that a frame asks for; it says where the frame was a repeat."""
+        if not is_replayed:
             self.receipt(frame)
+        elif "receipt" in frame.headers:
+            headers = {"receipt-id": frame.headers["receipt"], "replayed": "true"}
+            self.send_frame("RECEIPT", headers)
 
     def _keep_for_later(self, frame: Frame) -> None:
         self.transactions.keep(frame.headers["transaction"], frame)
@@ -201,15 +252,33 @@ class Connection(Link):
         return self._commit(frame, self._end(frame))
 
     async def _commit(self, frame: Frame, kept: list[Frame]) -> None:
-        """Publish what a transaction sent; when that is on disk, do what it acknowledged."""
-        events = [self._to_event(each) for each in kept if each.command == "SEND"]
+        """Publish what a transaction sent and do what it acknowledged: both or none."""
+        events: list[Event] = []
+        done = []
+        for at, each in enumerate(kept, 1):
+            if each.command == "SEND":
+                events.append(self._to_event(each))
+            else:
+                done.append(self._to_done(each))
+            if not at % _AT_ONCE:  # thousands of frames, while other clients wait
+                await asyncio.sleep(0)
+        settled = Settlement([each for each in done if each is not None])
+        is_replayed = False
         if events:
             await self._wait_for_rate(len(events))
-            await self.broker.publish(events)
-        for each in kept:
-            if each.command != "SEND":
-                self._acknowledge(each)
-        self.receipt(frame)
+            await self.broker.room()
+            change = settled.store if settled.done else None
+            key = self._to_key(frame, *(each for each in kept if each.command == "SEND"))
+            if key is None:
+                await self.broker.offer(events, change=change)
+            else:
+                is_replayed = (await self.broker.offer_once(events, key, change)).replayed
+                if is_replayed:
+                    await self.broker.storage.submit(settled.store)
+        elif settled.done:
+            await self.broker.storage.submit(settled.store)
+        settled.settle(self.broker)
+        self._receipt(frame, is_replayed)
 
     # Subscribing.
 
@@ -224,7 +293,8 @@ class Connection(Link):
         self.principal.may_subscribe(type)
         where = frame.headers.get("selector", "").strip() or "TRUE"
         wants = _to_wants(frame.headers.get("transitions"))
-        options = {"transitions": wants} if wants else {}
+        options: dict[str, Any] = {"transitions": wants} if wants else {}
+        options |= _to_redelivery(frame)
         name = frame.headers.get("durable-subscription-name")
         inner = f"stomp-{secrets.token_hex(6)}-{id}"[:200] if name is None else name
         wanted = Wanted(
@@ -234,6 +304,7 @@ class Connection(Link):
         return self._subscribe(frame, id, ack, wanted)
 
     async def _subscribe(self, frame: Frame, id: str, ack: str, wanted: Wanted) -> None:
+        await self.broker.rates.wait(wanted.owner, CHANGE)
         if not wanted.durable:
             (found,) = await self.broker.registry.add([wanted])
             if self.is_closing:
@@ -265,7 +336,9 @@ class Connection(Link):
         name, where = wanted.id, wanted.where
         found = registry.by_id.get(name)
         if found is None:
+            self.broker.disk.check()
             (found,) = await registry.add([wanted])
+            self._record("subscription.create", found)
             return found
         mine = self.principal.may_see(found.wanted.owner)
         if not mine or not found.wanted.durable or found.wanted.type != wanted.type:
@@ -274,9 +347,20 @@ class Connection(Link):
             raise DuplicateSubscriptionError(name)
         if "webhook" in found.wanted.options:
             raise DuplicateSubscriptionError(name)
-        if found.wanted.where != where:
-            await registry.change(found, where, None, {})
+        changed = {
+            option: value
+            for option, value in wanted.options.items()
+            if found.wanted.options.get(option) != value
+        }
+        if found.wanted.where != where or changed:
+            is_new = found.wanted.where != where
+            await registry.change(found, where if is_new else None, None, changed)
+            self._record("subscription.change", found)
         return found
+
+    def _record(self, act: str, found: Subscription) -> None:
+        """Write what becomes of a durable subscription into the audit log."""
+        self.broker.audit.note(act, self.principal, **{"from": self.source}, id=found.id)
 
     def _replaced(self) -> None:
         self.fail(ProtocolError("another connection has taken the durable subscription over"))
@@ -297,12 +381,22 @@ class Connection(Link):
 
     async def _unsubscribe(self, frame: Frame, heard: _Heard) -> None:
         """A durable subscription stays, unless it is named here too."""
+        assert self.principal is not None
+        await self.broker.rates.wait(self.principal.id, CHANGE)
         if not heard.found.wanted.stored or "durable-subscription-name" in frame.headers:
             await self.broker.remove([heard.found])
+            if heard.found.wanted.stored:
+                self._record("subscription.remove", heard.found)
         self.receipt(frame)
 
     def render(
-        self, subscription: Subscription, event: Event, kind: int, redelivered: bool, missed: int
+        self,
+        subscription: Subscription,
+        event: Event,
+        kind: int,
+        redelivered: bool,
+        missed: int,
+        delivery_count: int = 0,
     ) -> bytes:
         """Return a notification as a MESSAGE frame."""
         heard = self.by_no[subscription.no]
@@ -316,6 +410,8 @@ class Connection(Link):
             more += b"transition:%s\n" % NAMES[kind].encode()
         if redelivered:
             more += b"redelivered:true\n"
+        if delivery_count:
+            more += b"delivery-count:%d\n" % delivery_count
         if missed:
             more += b"missed:%d\n" % missed
         return heard.head + more + tail
@@ -324,24 +420,37 @@ class Connection(Link):
         if "transaction" in frame.headers:
             self._keep_for_later(frame)
             return
-        self._acknowledge(frame)
-        self.receipt(frame)
+        done = self._to_done(frame)
+        future = None if done is None else self._acknowledge(done)
+        if future is None:
+            self.receipt(frame)
+        else:
+            self._answer_when_done(frame, future)
 
-    def _acknowledge(self, frame: Frame) -> None:
-        """Acknowledge, or (NACK) make a dead letter of a notification."""
+    def _to_done(self, frame: Frame) -> Done | None:
+        """Return what an ACK or NACK is about; None where nothing is kept of it."""
         first, _, second = self.need(frame, "id").partition("-")
         no, seq = json_text.to_number(first), json_text.to_number(second)
         if no is None or seq is None:
             raise ProtocolError(f"no message has the ack {frame.headers['id'][:40]!r}")
+        delay = None
+        if frame.command == "NACK":
+            delay = to_delay(frame.headers.get("delay"))
         heard = self.by_no.get(no)
         if heard is None or heard.consumer is None:
-            return  # transient, or unsubscribed meanwhile: nothing is kept
-        if frame.command == "NACK":
-            heard.consumer.bury(seq, "refused by the subscriber")
-        elif heard.ack == "client":
-            heard.consumer.acknowledge_upto(seq)
-        else:
-            heard.consumer.acknowledge(seq)
+            return None  # transient, or unsubscribed meanwhile
+        is_ack = frame.command == "ACK"
+        seqs = heard.consumer.covered(seq, upto=is_ack and heard.ack == "client")
+        return Done(heard.consumer, seqs, is_ack, delay) if seqs else None
+
+    def _acknowledge(self, done: Done) -> asyncio.Future[Any] | None:
+        """Acknowledge, put off, or (NACK) make a dead letter; the future waits for the disk."""
+        if done.is_ack:
+            return done.consumer.acknowledge(done.seqs)
+        if done.delay is not None:
+            found = done.consumer.subscription
+            return asyncio.ensure_future(self.broker.put_off(found, done.seqs, done.delay))
+        return done.consumer.bury(done.seqs[0], REFUSED)
 
     def _on_disconnect(self, frame: Frame) -> Awaitable[None]:
         return self._disconnect(frame)
@@ -374,6 +483,18 @@ def to_type(destination: str) -> str | None:
     if name == destination or not name:
         raise ProtocolError("a destination is /events or /topic/TYPE")
     return check_type(name)
+
+
+def _to_redelivery(frame: Frame) -> dict[str, Any]:
+    """Return the terms of redelivery that a SUBSCRIBE names."""
+    asked: dict[str, Any] = {}
+    for name, kind in (("ack-seconds", float), ("max-deliveries", int)):
+        if name in frame.headers:
+            try:
+                asked[name.replace("-", "_")] = kind(frame.headers[name])
+            except ValueError:
+                raise ProtocolError(f"{name} is a number") from None
+    return to_redelivery(asked)
 
 
 def _to_wants(text: str | None) -> int:

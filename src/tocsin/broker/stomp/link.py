@@ -1,7 +1,9 @@
 """A client's socket: bytes → frames in order, an outbox, heart-beats, and an end.
 
 Enters: bytes. Leaves: frames for `handle`, one at a time; while one waits for something, no more
-are read. A client that is silent, that never finishes a frame or that does not read is closed.
+are read. Nor are they while the client does not take the answers that it has. Frames that came at
+once are handled a few milliseconds at a time, so that other clients have their turn. A client that
+is silent, that never finishes a frame or that does not read is closed.
 """
 
 from __future__ import annotations
@@ -14,15 +16,19 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any, Protocol, cast
 
+from tocsin.broker.admission import address_of
 from tocsin.broker.core import Broker
 from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import stomp as codec
 from tocsin.broker.protocol.stomp import Frame
+from tocsin.broker.stomp.transactions import TransactionBudget
 from tocsin.broker.tokens import Principal, Tokens
 from tocsin.errors import LimitError, NotAllowedError, ProtocolError, TocsinError
 
 TICK = 0.25
-_MOST_WAITING = 1_000
+_AT_ONCE = 16
+_SLICE = 0.02
+_STRANGER_HEAD = 8_192
 
 
 class Owner(Protocol):
@@ -31,6 +37,7 @@ class Owner(Protocol):
     broker: Broker
     tokens: Tokens
     connections: set[Any]
+    transactions: TransactionBudget
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Hold a task until it is done."""
@@ -50,10 +57,13 @@ class Link(asyncio.Protocol, ABC):
         self.is_revoked = False
         self.sends_every = self.expects_every = 0.0
         self.opened = self.last_received = self.last_sent = time.monotonic()
-        self._parser = codec.Parser(limits.max_header_bytes, limits.max_headers, limits.max_body)
+        head = min(_STRANGER_HEAD, limits.max_header_bytes)
+        self._parser = codec.Parser(head, limits.max_headers, max_body=0)
         self._frames: deque[Frame] = deque()
         self._busy = self._paused = self.is_closing = False
-        self._stopped_reading = False
+        self._stopped_reading = self._is_continuing = False
+        self._n_owed = 0
+        self._unread = (0, 0.0)
         self._incomplete_since: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.transport: asyncio.Transport = cast(Any, None)
@@ -61,23 +71,42 @@ class Link(asyncio.Protocol, ABC):
     # The socket.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, or refuse one connection too many."""
+        """Begin, with little memory until the client has shown who it is."""
         self.transport = cast(asyncio.Transport, transport)
+        self.server.connections.add(self)
+        if not self.broker.admission.enter(self, address_of(transport), self.transport.abort):
+            self.transport.abort()
+            return
         self.transport.set_write_buffer_limits(high=256 * 1024)
         opened = transport.get_extra_info("socket")
         if opened is not None:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.server.connections.add(self)
+
+    def admit(self, principal: Principal) -> None:
+        """Let a client in, or refuse one connection too many."""
+        limits = self.broker.config.limits
+        if self.broker.n_connections >= limits.max_connections:
+            raise LimitError("too many connections", "max_connections", 1.0)
+        self.broker.admission.admit(self, principal.id)
+        self.principal = principal
         self.broker.n_connections += 1
-        if self.broker.n_connections > self.broker.config.limits.max_connections:
-            self.fail(LimitError("too many connections", "max_connections"))
+        self._parser.max_header_bytes = limits.max_header_bytes
+        self._parser.max_body = limits.max_body
+
+    @property
+    def source(self) -> str | None:
+        """The address that the client has."""
+        peer = self.transport.get_extra_info("peername")
+        return str(peer[0]) if peer else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client; its transient subscriptions go with it."""
         self.is_closing = True
         self.server.connections.discard(self)
-        self.broker.n_connections -= 1
+        self.broker.admission.leave(self)
+        if self.principal is not None:
+            self.broker.n_connections -= 1
         self._frames.clear()
         self.lost()
 
@@ -86,12 +115,7 @@ class Link(asyncio.Protocol, ABC):
         if self.is_closing:
             return
         self.last_received = time.monotonic()
-        self._frames.extend(self._parser.feed(data))
-        waiting = self._parser.waiting
-        if not waiting:
-            self._incomplete_since = None
-        elif self._incomplete_since is None:
-            self._incomplete_since = self.last_received
+        self._parser.put(data)
         self._handle_all()
 
     def pause_writing(self) -> None:
@@ -102,6 +126,7 @@ class Link(asyncio.Protocol, ABC):
         """The client has caught up."""
         self._paused = False
         self.flush()
+        self._handle_all()
 
     def flush(self) -> None:
         """Write what waits, where the client takes it."""
@@ -129,9 +154,16 @@ class Link(asyncio.Protocol, ABC):
         late = self._incomplete_since
         if self.principal is None and now - self.opened > limits.connect_seconds:
             self.fail(LimitError("no CONNECT came in time", "connect_seconds"))
-        elif late is not None and now - late > limits.request_seconds:
+        elif late is not None and not self._stopped_reading and now - late > limits.request_seconds:
             self.fail(LimitError("a frame comes too slowly", "request_seconds"))
-        elif self.expects_every and now - self.last_received > 2 * self.expects_every + 1:
+        elif self._paused and self._owes_too_much and self._is_stuck(now):
+            self.broker.metrics.refused += 1
+            self.transport.abort()
+        elif (
+            self.expects_every
+            and not self._stopped_reading
+            and now - self.last_received > 2 * self.expects_every + 1
+        ):
             self.transport.abort()
         elif (
             self.sends_every
@@ -143,9 +175,34 @@ class Link(asyncio.Protocol, ABC):
 
     # Frames.
 
+    @property
+    def _owes_too_much(self) -> bool:
+        """Whether the answers that the client does not take, or will get, fill its outbox."""
+        return self.outbox.is_full_of_answers or self._n_owed > self.outbox.max_bytes
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether the client has taken nothing for `request_seconds`."""
+        n_bytes, since = self.transport.get_write_buffer_size(), self._unread[1]
+        if n_bytes != self._unread[0]:
+            self._unread = (n_bytes, now)
+            return False
+        return now - since > self.broker.config.limits.request_seconds
+
     def _handle_all(self) -> None:
-        while self._frames and not self._busy and not self.is_closing:
-            frame = self._frames.popleft()
+        """Handle frames until none is whole, one has to be waited for, or the time is over."""
+        end = time.monotonic() + _SLICE
+        is_out_of_time = False
+        frames = self._frames
+        while not (self._busy or self.is_closing):
+            if (self._paused or self._n_owed) and self._owes_too_much:
+                break
+            if not frames:
+                if time.monotonic() > end:
+                    is_out_of_time = True
+                    break
+                if not self._next_frames():
+                    break
+            frame = frames.popleft()
             try:
                 waiting = self.handle(frame)
             except TocsinError as error:
@@ -153,15 +210,42 @@ class Link(asyncio.Protocol, ABC):
                 return
             if waiting is not None:
                 self._wait_for(frame, waiting)
-        if not self._frames and not self._busy and self._parser.error is not None:
-            self.fail(self._parser.error)
-        self._steer_reading()
+        if is_out_of_time and not self._is_continuing:
+            self._is_continuing = True
+            asyncio.get_running_loop().call_soon(self._continue)
+        self._steer_reading(is_out_of_time)
 
-    def _steer_reading(self) -> None:
-        stop = self._busy or len(self._frames) > _MOST_WAITING
+    def _continue(self) -> None:
+        self._is_continuing = False
+        self._handle_all()
+
+    def _next_frames(self) -> bool:
+        """Parse more frames, one by one before CONNECT; whether there are any."""
+        parser = self._parser
+        self._frames.extend(parser.feed(b"", 1 if self.principal is None else _AT_ONCE))
+        if self._frames:
+            self._incomplete_since = None
+            return True
+        if parser.error is not None:
+            self.fail(parser.error)
+        elif not parser.waiting:
+            self._incomplete_since = None
+        elif self._incomplete_since is None:
+            self._incomplete_since = self.last_received
+        return False
+
+    def _steer_reading(self, is_out_of_time: bool) -> None:
+        stop = self._busy or is_out_of_time or self._owes_too_much
         if stop != self._stopped_reading and not self.transport.is_closing():
             self._stopped_reading = stop
-            (self.transport.pause_reading if stop else self.transport.resume_reading)()
+            if stop:
+                self._unread = (-1, 0.0)
+                self.transport.pause_reading()
+            else:
+                self.last_received = time.monotonic()  # it may have sent while nobody read
+                if self._incomplete_since is not None:
+                    self._incomplete_since = self.last_received
+                self.transport.resume_reading()
 
     def _wait_for(self, frame: Frame, waiting: Awaitable[None]) -> None:
         self._busy = True
@@ -201,7 +285,7 @@ class Link(asyncio.Protocol, ABC):
 
     def send_frame(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
         """Send a frame that is never dropped."""
-        self.outbox.put(codec.encode(command, headers, body), False)
+        self.outbox.answer(codec.encode(command, headers, body))
         self.flush()
 
     def receipt(self, frame: Frame) -> None:
@@ -220,7 +304,7 @@ class Link(asyncio.Protocol, ABC):
         if frame is not None and "receipt" in frame.headers:
             headers["receipt-id"] = frame.headers["receipt"]
         self._paused = False
-        self.outbox.put(codec.encode("ERROR", headers, str(error).encode()), False)
+        self.outbox.answer(codec.encode("ERROR", headers, str(error).encode()))
         self.flush()
         self.close()
 

@@ -1,25 +1,44 @@
-"""The open transactions of a client: frames that wait for COMMIT, never too many of them.
+"""The open transactions of a client: frames that wait for COMMIT, and what they acknowledge.
 
 Enters: BEGIN, the frames of transactions, COMMIT or ABORT. Leaves: the frames of a transaction, in
-order. All that a connection has open together is bounded, by frames and by the memory they take.
+order. All that a connection has open together is bounded, by frames and by the memory they take;
+so is the memory of all connections together (`TransactionBudget`).
 """
 
 from __future__ import annotations
 
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tocsin.broker import schema
+from tocsin.broker.backlogs import Backlogs
 from tocsin.broker.config import Limits
+from tocsin.broker.durable import Consumer
 from tocsin.broker.protocol.stomp import Frame
 from tocsin.errors import LimitError, ProtocolError
 
 _MOST_OPEN = 100
+REFUSED = "refused by the subscriber"
 _PER_HEADER = 128  # what a header takes beside its text; a frame without any takes as much
+
+
+class TransactionBudget:
+    """The bytes that the open transactions of all clients take."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.max_bytes = limits.max_all_transaction_bytes
+        self.n_bytes = 0
 
 
 class Transactions:
     """What a client has begun and not ended."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, budget: TransactionBudget) -> None:
         self._limits = limits
-        self._open: dict[str, list[Frame]] = {}
+        self._budget = budget
+        self._open: dict[str, list[tuple[Frame, int]]] = {}
         self._n_frames = 0
         self._n_bytes = 0
 
@@ -40,23 +59,77 @@ class Transactions:
             raise LimitError("the transactions have too many frames", "max_transaction")
         if self._n_bytes + size > limits.max_transaction_bytes:
             raise LimitError("the transactions are too large", "max_transaction_bytes")
+        if self._budget.n_bytes + size > self._budget.max_bytes:
+            raise LimitError(
+                "the transactions of all clients are too large", "max_all_transaction_bytes", 1.0
+            )
         self._n_frames += 1
-        self._n_bytes += size
-        self._open[name].append(frame)
+        self._add(size)
+        self._open[name].append((frame, size))
+
+    def _add(self, n_bytes: int) -> None:
+        self._n_bytes += n_bytes
+        self._budget.n_bytes += n_bytes
 
     def end(self, name: str) -> list[Frame]:
         """Return what a transaction kept, and forget it."""
-        found = self._open.pop(name, None)
-        if found is None:
+        sized = self._open.pop(name, None)
+        if sized is None:
             raise ProtocolError(f"no transaction {name!r} was begun")
-        self._n_frames -= len(found)
-        self._n_bytes -= sum(map(_size_of, found))
-        return found
+        self._n_frames -= len(sized)
+        self._add(-sum(size for _, size in sized))
+        return [frame for frame, _ in sized]
 
     def clear(self) -> None:
         """Forget all."""
         self._open.clear()
-        self._n_frames = self._n_bytes = 0
+        self._add(-self._n_bytes)
+        self._n_frames = 0
+
+
+class Done(NamedTuple):
+    """Notifications that a client acknowledges, puts off (`delay`) or refuses for good."""
+
+    consumer: Consumer
+    seqs: Sequence[int]
+    is_ack: bool
+    delay: float | None = None
+
+
+class Settlement:
+    """What a transaction acknowledged: on disk in one go, then in memory."""
+
+    def __init__(self, done: Sequence[Done]) -> None:
+        self.done = done
+        self._results: list[tuple[int, int]] = []
+
+    def store(self, connection: sqlite3.Connection) -> None:
+        """Make the changes, within the transaction of who calls."""
+        now = time.time_ns() // 1000
+        self._results = []
+        for each in self.done:
+            no, n, n_bytes = each.consumer.subscription.no, 0, 0
+            if each.is_ack:
+                n = schema.acknowledge(connection, no, each.seqs)
+            elif each.delay is not None:
+                due = now + round(each.delay * 1_000_000)
+                schema.put_off(connection, no, each.seqs, due)
+            else:
+                n, n_bytes = schema.bury(connection, no, schema.Letter(each.seqs[0], REFUSED), now)
+            self._results.append((n, n_bytes))
+
+    def settle(self, broker: Backlogs) -> None:
+        """Take note of what is on disk."""
+        for each, (n, n_bytes) in zip(self.done, self._results, strict=True):
+            found = each.consumer.subscription
+            if each.is_ack:
+                broker.acknowledged(found, n)
+            elif each.delay is None:
+                broker.buried(found, n, n_bytes)
+            if each.delay is None or each.is_ack:
+                each.consumer.forget(each.seqs)
+            else:
+                each.consumer.put_off(each.seqs, each.delay)
 
 
 def _size_of(frame: Frame) -> int:

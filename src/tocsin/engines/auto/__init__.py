@@ -9,21 +9,28 @@ and is dropped at the next merge.
 A match takes a `Version`: the segments, and the time. Nothing in it ever changes but for times of
 death, and those that come later than its own time it does not see. So readers need no lock but to
 take their version, and see either all of a change or nothing.
+
+No counter runs over. Dense ids have 31 bits: before they run out, and before the table of deaths
+gets large beside what lives, the matcher renumbers them (see `renumber`). Times have 32 bits and
+start again before they run out. A segment numbers up to 2^29 conjunctions and 2^32 words of its
+stream: what would exceed half of either goes into a segment of its own. In all three cases readers
+keep the arrays that they have.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.auto import row_kernels
+from tocsin.engines.auto.bounds import check_bounds
 from tocsin.engines.auto.content import (
     Content,
     from_table,
@@ -37,20 +44,53 @@ from tocsin.engines.auto.recent import Recent, RecentView
 from tocsin.engines.auto.report import describe_tables, explain_subscription
 from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.auto.segment import Candidates, Segment, join
+from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.protocol import Found, IndexParts
 from tocsin.normalize.table import ConjunctionTable, stack, take
 from tocsin.parts import Parts
 
 _SAMPLE = 10_000
 """How many events `profile` keeps."""
-_LATEST = 0xFFFFFFFF
-"""Deaths are counted back from here: what lives has 0, which costs no memory until touched."""
 _SOON = 20_000
 """Merges of fewer conjunctions are made at once, others by the thread."""
+_MANY_ATTRIBUTES = 256
+"""Segments with more attributes together are not merged while a match waits, however small."""
 _AT_ONCE = 5_000
 """Up to how many conjunctions that arrive are indexed by whoever brings them."""
 _BESIDE = 0.25
 """Up to this share of the largest segment, what arrives is kept beside it."""
+
+
+class Capacity(NamedTuple):
+    """How much goes into one segment: half of what its numbers have bits for, or less."""
+
+    conjunctions: int = 1 << 28
+    words: int = 1 << 30
+    """Of the stream, which may become twice as many when cells are renumbered in a merge."""
+
+    def holds(self, segments: Sequence[Segment | Recent]) -> bool:
+        """Whether some segments fit into one."""
+        n_words = sum(segment.n_words for segment in segments)
+        return (
+            sum(len(segment.ids) for segment in segments) <= self.conjunctions
+            and n_words <= self.words
+        )
+
+    def cut(self, table: ConjunctionTable) -> Iterator[ConjunctionTable]:
+        """Yield a table in portions that fit, most often itself; no subscription is divided."""
+        n_ranges = int(table.piece_start[-1]) + 2 * table.n_conditions
+        n_words = 3 * table.n_conjunctions + 5 * table.n_conditions + 4 * n_ranges
+        n = 1 + max(table.n_conjunctions // self.conjunctions, n_words // self.words)
+        if n == 1:
+            yield table
+            return
+        owner, cuts = table.subscription, np.arange(1, n) * table.n_conjunctions // n
+        for some in np.split(np.arange(len(owner)), np.searchsorted(owner, owner[cuts])):
+            if len(some):
+                yield take(table, some)
+
+
+CAPACITY = Capacity()
 
 
 @dataclass(eq=False)
@@ -65,6 +105,10 @@ class _Held:
         return self.segment.n_subscriptions
 
     @property
+    def n_attributes(self) -> int:
+        return len(self.segment.space.attributes)
+
+    @property
     def is_recent(self) -> bool:
         return isinstance(self.segment, Recent)
 
@@ -73,19 +117,27 @@ class _Held:
         return self.segment.view() if isinstance(self.segment, Recent) else self.segment
 
 
+class _Snapshot(NamedTuple):
+    """What a merge reads: segments, deaths, and the largest segment of all."""
+
+    segments: list[Segment | RecentView]
+    tombstones: Tombstones
+    largest: Segment | None
+
+
 class Version:
     """The subscriptions as they are at a time: segments, each with whether any of it is dead."""
 
     def __init__(
         self,
         segments: tuple[tuple[Segment | RecentView, bool], ...],
-        deaths: NDArray[np.uint32],
+        tombstones: Tombstones,
         time: int,
         seen: threading.local,
         rooms: Rooms,
     ) -> None:
         self.segments = segments
-        self._deaths = deaths
+        self._tombstones = tombstones
         self._time = time
         self._seen = seen
         self._rooms = rooms
@@ -114,8 +166,9 @@ class Version:
             found.offsets,
             found.found,
             segment.ids,
-            self._deaths,
-            _LATEST - self._time,
+            self._tombstones.times,
+            self._tombstones.first,
+            LATEST - self._time,
             notes,
             stamp,
             segment.has_siblings,
@@ -128,14 +181,16 @@ class Version:
     ) -> tuple[NDArray[np.int64], int]:
         """Return this thread's notes of the event that each id was last seen in, and a number.
 
-        The events of the match that asks are numbered from there on.
+        The events of the match that asks are numbered from there on, in 64 bits. Notes are as long
+        as the tombstones, within a factor; what no event was seen in has 0.
         """
         if not segment.has_siblings:
             return np.empty(0, np.int64), 0
         notes = getattr(self._seen, "notes", None)
-        if notes is None or len(notes) < len(self._deaths):
-            self._seen.notes = notes = np.full(len(self._deaths), -1, np.int64)
-            self._seen.stamp = 0
+        n_ids = len(self._tombstones.times)
+        if notes is None or not n_ids <= len(notes) <= 4 * n_ids:
+            self._seen.notes = notes = np.zeros(n_ids, np.int64)
+            self._seen.stamp = 1
         stamp: int = self._seen.stamp
         self._seen.stamp += n_events
         return notes, stamp
@@ -146,7 +201,8 @@ class Version:
         for segment, _ in self.segments:
             ids = segment.match_one(event)
             if len(ids):
-                found.update(dict.fromkeys(ids[self._deaths[ids] < _LATEST - self._time].tolist()))
+                alive = ids[self._tombstones.of(ids) < LATEST - self._time]
+                found.update(dict.fromkeys(alive.tolist()))
         return list(found)
 
 
@@ -161,44 +217,60 @@ class AutoEngine:
         self._pending: list[ConjunctionTable] = []
         self._held: list[_Held] = []
         self._sample: EventBatch | None = None
-        self._deaths = np.zeros(1024, np.uint32)
+        self._tombstones = Tombstones.empty()
         self._time = 0
         self._current: Version | None = None
         self._rooms = Rooms()
         self._lock = threading.RLock()
         self._merger: threading.Thread | None = None
         self._busy: list[_Held] = []
+        self._renumberings: list[NDArray[np.int64]] = []
+        """What `renumber` was given since the merge in the background began."""
         self._failure: Exception | None = None
         self._seen = threading.local()
+
+    def start_time_at(self, time: int) -> None:
+        """Let the time of an engine that is new start at a number: tests start it near its end."""
+        self._time = time
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
         """Take in subscriptions; they are indexed at the next match.
 
         A few that come between matches are indexed at once, so that the thread that matches need
-        not do it.
+        not do it. Where that fails, the index is as it was.
         """
         with self._lock:
             is_watched = self._current is not None and table.n_conjunctions <= _AT_ONCE
-            highest = int(ids[-1]) if len(ids) else -1
-            if highest >= len(self._deaths):
-                larger = np.zeros(max(highest + 1, 2 * len(self._deaths)), np.uint32)
-                dead = np.flatnonzero(self._deaths)
-                larger[dead] = self._deaths[dead]
-                self._deaths = larger
+            if len(ids):
+                if not self._held and not self._pending:
+                    self._tombstones = Tombstones.empty(int(ids[0]))
+                stop = int(ids[-1]) + 1
+                if stop > self._tombstones.stop:
+                    self._tombstones = self._tombstones.with_room(stop)
             self._pending.append(table)
-            self._time += 1
-            self._current = None
             if is_watched and self._held:
-                with suppress(Exception):  # the next match tries again, and says what is wrong
-                    self._flush()
+                try:
+                    self._index_pending()
+                except BaseException:
+                    self._pending = []  # there was nothing else: a version was current
+                    raise
+            self._tick()
+            if not self._pending:
+                self._tidy()
 
     def delete(self, ids: NDArray[np.int64]) -> None:
         """Let subscriptions die."""
         with self._lock:
-            self._time += 1
-            self._deaths[ids] = _LATEST - self._time
-            self._current = None
+            self._tick()
+            self._tombstones.bury(ids, self._time)
             self._note_dead(ids)
+
+    def _tick(self) -> None:
+        """Begin a new time, for a change; readers from now on take a new version."""
+        if self._time >= LATEST - 1:
+            self._tombstones, self._time = self._tombstones.restarted(), 0
+        self._time += 1
+        self._current = None
 
     def _note_dead(self, ids: NDArray[np.integer]) -> None:
         """Count ids that died in the segments where they may be."""
@@ -212,7 +284,13 @@ class AutoEngine:
     def profile(self, events: EventBatch) -> None:
         """Keep a sample of events; segments built from now on are planned for such events."""
         with self._lock:
-            self._sample = events.sample(_SAMPLE) if len(events) else None
+            self._sample = events.readable_sample(_SAMPLE, self._mentioned())
+
+    def _mentioned(self) -> set[str]:
+        """Return the attributes that conditions mention."""
+        spaces = (held.segment.space.attributes for held in self._held)
+        tables = (table.attributes for table in self._pending)
+        return {name for names in (*spaces, *tables) for name in names}
 
     def reader(self) -> Version:
         """Index what arrived, and return the subscriptions as they are now."""
@@ -220,7 +298,7 @@ class AutoEngine:
             if self._current is None:
                 self._flush()
                 held = tuple((held.view(), held.n_dead > 0) for held in self._held)
-                self._current = Version(held, self._deaths, self._time, self._seen, self._rooms)
+                self._current = Version(held, self._tombstones, self._time, self._seen, self._rooms)
             return self._current
 
     def match_batch(self, events: EventBatch) -> Found:
@@ -233,18 +311,40 @@ class AutoEngine:
 
     def _flush(self) -> None:
         """Index what arrived, and see to merges."""
-        if self._pending:
-            tables = self._pending
-            table = stack(tables, [0] * len(tables), sum(t.n_subscriptions for t in tables))
-            live = self._deaths[table.subscription] == 0
-            if not live.all():
-                table = take(table, np.flatnonzero(live))
-            if table.n_conjunctions:
-                self._take_in(table)
-            self._pending = []
+        self._index_pending()
+        self._tidy()
+
+    def _index_pending(self) -> None:
+        """Index what arrived. Where that fails, what is not indexed is still pending."""
+        if not self._pending:
+            return
+        table = self._live_pending()
+        portions = [] if table is None else list(CAPACITY.cut(table))
+        self._pending = portions
+        while portions:
+            self._take_in(portions[0])
+            del portions[0]
+
+    def _live_pending(self) -> ConjunctionTable | None:
+        """Return what arrived and lives as one table, or None where there is no such."""
+        tables = self._pending
+        table = stack(tables, [0] * len(tables), sum(t.n_subscriptions for t in tables))
+        live = self._tombstones.of(table.subscription) == 0
+        if not live.all():
+            table = take(table, np.flatnonzero(live))
+        return table if table.n_conjunctions else None
+
+    def _tidy(self) -> None:
+        """Merge what is small, and start a larger merge if one is due.
+
+        Answers do not depend on it, so a failure is kept for `merge` and `check` to report.
+        """
         if self._merges:
-            self._merge_small()
-            self._start_merger(self._due())
+            try:
+                self._merge_small()
+                self._start_merger(self._due())
+            except Exception as error:
+                self._failure = error
 
     def _take_in(self, table: ConjunctionTable) -> None:
         """Index what arrived: beside the largest segment if that can be, else by itself."""
@@ -264,7 +364,12 @@ class AutoEngine:
     def _add_recent(self, found: Segment, beside: Segment) -> None:
         """Add what was laid out beside a segment to what is recent there, and is not merged now."""
         last, is_free = self._held[-1].segment, self._held[-1] not in self._busy
-        if isinstance(last, Recent) and last.beside is beside and is_free:
+        if (
+            isinstance(last, Recent)
+            and last.beside is beside
+            and is_free
+            and CAPACITY.holds([last, found])
+        ):
             last.add(found)
             return
         recent = Recent(beside)
@@ -288,7 +393,11 @@ class AutoEngine:
             is_beside = last[0].segment.space is last[1].segment.space
             if last[0].size >= 2 * last[1].size or n > (_SOON if is_beside else _SOON // 4):
                 return
-            self._replace(last, self._merged(last))
+            if last[0].n_attributes + last[1].n_attributes > _MANY_ATTRIBUTES and not is_beside:
+                return
+            if not CAPACITY.holds([h.segment for h in last]):
+                return
+            self._replace(last, self._merged(self._snapshot(last)))
 
     def _due(self) -> list[_Held]:
         """Return the neighbouring segments that should be merged next, if any.
@@ -305,11 +414,14 @@ class AutoEngine:
         while first > largest + 1 and held[first - 1].size < 2 * size:
             first -= 1
             size += held[first].size
-        if first < end - 1 and size > _SOON // 4:
+        n_attributes = sum(h.n_attributes for h in held[first:end])
+        is_large = size > _SOON // 4 or n_attributes > _MANY_ATTRIBUTES
+        if first < end - 1 and is_large and _fits(held[first:end]):
             return held[first:end]
         rest = sum(h.size for h in held[largest + 1 :])
         is_beside = all(h.segment.space is held[largest].segment.space for h in held[largest:])
-        if rest > held[largest].size * (_BESIDE if is_beside else 0.5) and rest > _SOON // 4:
+        is_much = rest > held[largest].size * (_BESIDE if is_beside else 0.5)
+        if is_much and rest > _SOON // 4 and _fits(held[largest:]):
             return held[largest:]
         of = {id(h.segment) for h in held}
         left = [h for h in held if isinstance(h.segment, Recent) and id(h.segment.beside) not in of]
@@ -319,20 +431,29 @@ class AutoEngine:
     def _start_merger(self, due: list[_Held]) -> None:
         """Merge some segments in a thread of its own, unless it is busy."""
         if due and self._merger is None:
-            self._busy = due
-            self._merger = threading.Thread(target=self._merge_apart, daemon=True)
-            self._merger.start()
+            merger = threading.Thread(target=self._merge_apart, daemon=True)
+            self._busy, self._merger = due, merger
+            try:
+                merger.start()
+            except BaseException:  # no more threads
+                self._busy, self._merger = [], None
+                raise
 
     def _merge_apart(self) -> None:
         """Merge the busy segments, and go on as long as a merge is due."""
         while True:
             segment, failure = None, None
+            with self._lock:
+                self._renumberings = []
+                snapshot = self._snapshot(self._busy)
             try:
-                segment = self._merged(self._busy)
+                segment = self._merged(snapshot)
             except Exception as error:
                 failure = error
             with self._lock:
                 if failure is None:
+                    for kept in self._renumberings:
+                        segment = None if segment is None else segment.renumbered(kept)
                     self._replace(self._busy, segment)
                 self._failure = failure
                 self._busy = [] if failure or not self._merges else self._due()
@@ -340,13 +461,16 @@ class AutoEngine:
                     self._merger = None
                     return
 
-    def _merged(self, held: list[_Held]) -> Segment | None:
+    def _snapshot(self, held: list[_Held]) -> _Snapshot:
+        """Return what a merge reads; nothing in it changes but for deaths."""
+        return _Snapshot([h.view() for h in held], self._tombstones, self._largest())
+
+    def _merged(self, snapshot: _Snapshot) -> Segment | None:
         """Build one segment of what lives in several, planned for the events as they now are."""
-        segments = [h.view() for h in held]
-        kept = [self._deaths[segment.ids] == 0 for segment in segments]
+        segments, tombstones, largest = snapshot
+        kept = [tombstones.of(segment.ids) == 0 for segment in segments]
         if not any(k.any() for k in kept):
             return None
-        largest = self._largest()
         if largest is not None and all(
             segment.space is largest.space and segment is not largest for segment in segments
         ):
@@ -366,36 +490,88 @@ class AutoEngine:
 
     def _count_dead(self, segment: Segment | Recent) -> int:
         """Count the subscriptions of a segment that are dead."""
-        return len(np.unique(segment.ids[self._deaths[segment.ids] != 0]))
+        return len(self._dead_in(segment))
+
+    def _dead_in(self, segment: Segment | Recent) -> NDArray[np.int32]:
+        """Return the ids of the subscriptions of a segment that are dead, in order."""
+        dead = segment.ids[self._tombstones.of(segment.ids) != 0]
+        distinct: NDArray[np.int32] = dead[np.diff(dead, prepend=-1) != 0]  # ids are in order
+        return distinct
 
     def merge(self) -> None:
-        """Index all there is as one segment, planned for the events as they now are."""
-        while True:
+        """Index all there is as one segment, planned for the events as they now are.
+
+        Where that is more than a segment holds, it is as few as may be.
+        """
+        with self._lock:
+            self._flush()
+            n_left = len(self._held)
+        at = 0
+        while n_left > 0:
             with self._lock:
-                self._flush()
-                merger = self._merger
+                self._index_pending()
+                merger, group = self._merger, []
                 if merger is None:
-                    self._start_merger(list(self._held))
+                    group = _fitting(self._held[at:])
+                    self._failure = None
+                    self._start_merger(group)
                     merger = self._merger
-                    break
+            if merger is None:
+                return
             merger.join()
-        if merger is not None:
-            merger.join()
-        if self._failure is not None:
-            raise self._failure
+            if group:
+                if self._failure is not None:
+                    raise self._failure
+                n_left -= len(group)
+                at += 1
+
+    def buried(self) -> NDArray[np.int64]:
+        """Return the ids of what is dead, but not dropped from the segments yet, in order."""
+        with self._lock:
+            dead = [self._dead_in(held.segment) for held in self._held if held.n_dead]
+            return np.concatenate([np.empty(0, np.int64), *dead])
+
+    def renumber(self, kept: NDArray[np.int64]) -> None:
+        """Give subscriptions other dense ids: what was `kept[i]` is i from now on.
+
+        `kept` has, in order, all that live and all that are buried. Other deaths are forgotten.
+        Segments are shared with those before but for their ids; readers keep what they have.
+        """
+        with self._lock:
+            table = self._live_pending() if self._pending else None
+            pending = []
+            if table is not None:
+                subscription = np.searchsorted(kept, table.subscription)
+                pending = [replace(table, subscription=subscription)]
+            tombstones = self._tombstones.renumbered(kept).restarted()
+            segments: dict[int, Segment] = {
+                id(held.segment): held.segment.renumbered(kept)
+                for held in self._held
+                if isinstance(held.segment, Segment)
+            }
+            renumbered: list[Segment | Recent] = [
+                held.segment.renumbered(
+                    kept, segments.get(id(held.segment.beside), held.segment.beside)
+                )
+                if isinstance(held.segment, Recent)
+                else segments[id(held.segment)]
+                for held in self._held
+            ]
+            if self._merger is not None:
+                self._renumberings.append(kept)
+            for held, segment in zip(self._held, renumbered, strict=True):
+                held.segment = segment
+            self._pending, self._tombstones, self._time = pending, tombstones, 0
+            self._current = None
 
     def parts(self) -> IndexParts:
         """Return the index as it is now: segments, and what of them is dead."""
         with self._lock:
             segments = self.segments()
-            dead = [
-                np.unique(held.segment.ids[self._deaths[held.segment.ids] != 0])
-                for held in self._held
-                if held.n_dead
-            ]
+            dead = [self._dead_in(held.segment) for held in self._held if held.n_dead]
             arrays = {"dead": np.concatenate([np.empty(0, np.int32), *dead])}
             return IndexParts(
-                Parts({"n_ids": len(self._deaths)}, arrays),
+                Parts({"n_ids": self._tombstones.stop}, arrays),
                 {segment.name: partial(take_apart, segment) for segment in segments},
                 self._sample,
                 sorted({name for segment in segments for name in segment.space.attributes}),
@@ -411,7 +587,7 @@ class AutoEngine:
                 if isinstance(segment, Segment):
                     found.append(segment)
                     continue
-                made = self._merged([held])
+                made = self._merged(self._snapshot([held]))
                 found += [] if made is None else [made]
                 if held not in self._busy:
                     self._replace([held], made)
@@ -420,11 +596,15 @@ class AutoEngine:
     def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
         """Take over segments; what is dead died before all that follows."""
         with self._lock:
-            self._held = [_Held(put_together(parts, self._rooms)) for parts in segments]
             n_ids = max(state.facts["n_ids"] for state in states)
-            self._deaths = np.zeros(n_ids, np.uint32)
+            opened = [put_together(parts, self._rooms) for parts in segments]
+            for segment in opened:
+                check_bounds(segment, n_ids)
+            self._held = [_Held(segment) for segment in opened]
+            first = min((int(segment.ids[0]) for segment in opened), default=0)
+            self._tombstones = Tombstones.empty(first).with_room(n_ids)
             for state in states:
-                self._deaths[state.arrays["dead"]] = _LATEST - self._time
+                self._tombstones.bury(state.arrays["dead"], self._time)
                 self._note_dead(state.arrays["dead"])
             self._current = None
 
@@ -466,4 +646,18 @@ class AutoEngine:
         """Bytes held by the segments, and by the times of death."""
         with self._lock:
             held = sum(held.segment.nbytes for held in self._held)
-            return held + sum(table.nbytes for table in self._pending) + self._deaths.nbytes
+            pending = sum(table.nbytes for table in self._pending)
+            return held + pending + self._tombstones.times.nbytes
+
+
+def _fits(held: Sequence[_Held]) -> bool:
+    """Whether neighbouring segments may be merged into one."""
+    return CAPACITY.holds([h.segment for h in held])
+
+
+def _fitting(held: list[_Held]) -> list[_Held]:
+    """Return as many of the first segments as fit into one, at least one if there is any."""
+    n = min(1, len(held))
+    while n < len(held) and _fits(held[: n + 1]):
+        n += 1
+    return held[:n]

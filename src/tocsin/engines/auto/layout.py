@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tocsin.engines.auto import build_kernels as kernels
 from tocsin.engines.auto.arrays import (
     N_BANDS,
+    NUMBER,
     Bitmaps,
     Columns,
     Conditions,
@@ -28,6 +29,7 @@ from tocsin.engines.auto.arrays import (
     Words,
 )
 from tocsin.engines.auto.plan import MAX_DIGITS, MAX_PREFIX, Plan
+from tocsin.errors import CapacityError
 from tocsin.jit import RANGES
 
 _COLUMNS_FROM = 256
@@ -64,6 +66,7 @@ class Layout:
 def lay_out(conditions: Conditions, plan: Plan, has_columns: bool = True) -> Layout:
     """Lay out the conjunctions of a plan; tables may have columns or not."""
     in_tables = plan.family >= 0
+    _check_numbers(len(in_tables), "conjunctions", int(NUMBER))
     windows = _choose_windows(conditions, plan, in_tables) if has_columns else []
     in_columns = np.zeros(len(in_tables), np.bool_)
     member = plan.member.copy()
@@ -96,9 +99,16 @@ def _make_stream(conditions: Conditions, in_words: Numbers, in_tables: Flags) ->
     order = np.concatenate([in_words, np.flatnonzero(in_tables).astype(np.uint32)])
     start = np.empty(len(order), np.uint32)
     n_words = kernels.measure_stream(conditions, order, start)
+    _check_numbers(n_words, "words of conditions")
     stream = Stream(start, np.empty(n_words, np.uint16))
     kernels.write_stream(conditions, stream)
     return stream
+
+
+def _check_numbers(n: int, what: str, most: int = 0xFFFFFFFF) -> None:
+    """Refuse what the numbers of a segment have no bits for."""
+    if n > most:
+        raise CapacityError(f"{n} {what} are too many for one segment of the index, at most {most}")
 
 
 def read_stream(stream: Stream, chosen: Numbers) -> Conditions:
@@ -132,6 +142,7 @@ def _place(
     given = (plan.coding, conditions, keys, chosen, plan.family, member_of, low, high, digits)
     kernels.place(*given, counts, np.empty(0, np.uint32))
     np.cumsum(counts, out=counts)
+    _check_numbers(int(counts[-1]), "entries")
     order = np.empty(counts[-1], np.uint32)
     keys = keys._replace(start=counts.astype(np.uint32))
     if len(order):
@@ -201,7 +212,8 @@ def _choose_windows(conditions: Conditions, plan: Plan, in_tables: Flags) -> lis
     for f, prefix in enumerate(plan.prefixes):
         inside = np.flatnonzero(in_tables & (plan.family == f))
         members, counts = np.unique(plan.member[inside], return_counts=True)
-        for member in members[np.argsort(-counts)].tolist():
+        is_large = counts >= _COLUMNS_FROM  # there may be very many members, most of them small
+        for member in members[is_large][np.argsort(-counts[is_large])].tolist():
             chosen = inside[plan.member[inside] == member]
             is_range = member >= 0 and not plan.coding.is_point[member]
             for under, window in ((-1, member),) * is_range + ((member, -1),):

@@ -90,7 +90,8 @@ def _fill_block(
     for row in range(last - first):
         bits[row * n_words + (none >> 5)] |= np.uint32(1) << np.uint32(none & 31)
     for a in range(n_attributes):
-        word, bit = a >> 5, np.uint32(1) << np.uint32(a & 31)
+        at = _bit_of(a)
+        word, bit = at >> 5, np.uint32(1) << np.uint32(at & 31)
         i, stop = end[a], start[a + 1]
         begin[a] = i
         n_cells, is_exact = coding.n_cells[a], coding.is_exact[a]
@@ -105,7 +106,17 @@ def _fill_block(
 @inlined
 def block_words(n_attributes: Scalar) -> Scalar:
     """Return how many words of 32 bits say which attributes an event has."""
-    return max((min(n_attributes, 0xFFFF) >> 5) + 1, SHORT)
+    return max((n_attributes >> 5) + 1, SHORT)
+
+
+@inlined
+def _bit_of(attribute: Scalar) -> Scalar:
+    """Return the bit that says whether an event has an attribute.
+
+    It is the attribute's number, but for those that 16 bits cannot tell from the bit that all
+    events have (see `find_asked`).
+    """
+    return attribute + (attribute >= 0xFFFF)
 
 
 @inlined
@@ -150,9 +161,10 @@ def _find_member(
                 row = np.int64(event[of]) - first
                 code = _code(np.int64(cell[of]), n_cells, is_exact)
             else:
-                word = bits[row * n_words + (attribute >> 5)]
+                bit = _bit_of(attribute)
+                word = bits[row * n_words + (bit >> 5)]
                 code = np.int64(codes[attribute * size + row])
-                code *= np.int64((word >> np.uint32(attribute & 31)) & np.uint32(1))
+                code *= np.int64((word >> np.uint32(bit & 31)) & np.uint32(1))
             digit = (code - 2) >> shift
             if is_point:
                 digit = np.int64(digits[place + code])
@@ -255,9 +267,10 @@ def _settle(
         word, rest, event = entries[entry[at], 0], entries[entry[at], 1], name[at]
         a, b = np.int64(word & np.uint64(0xFFFF)), np.int64(word >> np.uint64(48))
         code, code2 = np.uint16(0), np.uint16(0)
-        if (bits[event * n_words + (a >> 5)] >> np.uint32(a & 31)) & np.uint32(1):
+        bit, bit2 = _bit_of(a), _bit_of(b)
+        if (bits[event * n_words + (bit >> 5)] >> np.uint32(bit & 31)) & np.uint32(1):
             code = codes[a * size + event]
-        if (bits[event * n_words + (b >> 5)] >> np.uint32(b & 31)) & np.uint32(1):
+        if (bits[event * n_words + (bit2 >> 5)] >> np.uint32(bit2 & 31)) & np.uint32(1):
             code2 = codes[b * size + event]
         distance = np.uint16(code - np.uint16(word >> np.uint64(16)))
         distance2 = np.uint16(code2 - np.uint16(rest))

@@ -13,6 +13,7 @@ by it meets a chain with up to 64 events at once, by masks (see `group_kernels.m
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from tocsin.engines.auto import build_kernels, group_kernels, row_kernels
 from tocsin.engines.auto.arrays import IN_BLOCK, NO_NUMBER, NUMBER, Chains, Stream
 from tocsin.engines.auto.pairs import Pairs
 from tocsin.engines.auto.prepared import Ordered, Prepared, to_rows
-from tocsin.engines.auto.segment import Candidates, Segment, spread
+from tocsin.engines.auto.segment import Candidates, Segment, renumbered_ids, spread
 
 _MAX_CODES = 2048
 """With more codes than these, making masks for a few events would cost more than it saves."""
@@ -132,10 +133,26 @@ class Recent:
         """The ids of subscriptions, by conjunction."""
         return self._ids[: self._n]
 
+    @property
+    def n_words(self) -> int:
+        """How many words of the stream there are."""
+        return self._n_words
+
     def view(self) -> RecentView:
         """Return the subscriptions as they are now."""
         stream = Stream(self._stream.start[: self._n], self._stream.words[: self._n_words])
         return RecentView(self.beside, self.ids, stream, self._chains, self.n_subscriptions)
+
+    def renumbered(self, kept: NDArray[np.int64], beside: Segment) -> Recent:
+        """Return the same with other ids: what was `kept[i]` is i. It takes the place of this one.
+
+        `beside` is the segment that this is kept beside, renumbered.
+        """
+        recent = copy.copy(self)
+        recent._ids = np.empty_like(self._ids)
+        recent._ids[: self._n] = renumbered_ids(self.ids, kept)
+        recent.beside = beside
+        return recent
 
     def add(self, segment: Segment) -> None:
         """Add the subscriptions of a segment without patterns that was laid out beside the same."""

@@ -35,15 +35,18 @@ class TableReport:
 
 def explain_subscription(segment: Segment, dense: int) -> list[str]:
     """Say under which key each conjunction of a subscription is kept."""
+    filled = _filled(segment)
+    in_bitmaps = (segment.layout.bitmaps.number & NUMBER)[filled]
     return [
-        _explain_conjunction(segment, int(c)) for c in np.flatnonzero(segment.ids == dense).tolist()
+        _explain_conjunction(segment, int(c), in_bitmaps)
+        for c in np.flatnonzero(segment.ids == dense).tolist()
     ]
 
 
-def _explain_conjunction(segment: Segment, c: int) -> str:
+def _explain_conjunction(segment: Segment, c: int, in_bitmaps: NDArray[np.uint32]) -> str:
     layout = segment.layout
-    if np.any((layout.bitmaps.number & NUMBER)[_filled(segment)] == c):
-        n = int(np.count_nonzero(_filled(segment)))
+    if np.any(in_bitmaps == c):
+        n = len(in_bitmaps)
         return f"kept in bitmaps with {n} conjunctions in all: most events come near"
     numbers = (layout.entries[:, 1] >> np.uint64(32)).astype(np.uint32) & NUMBER
     for keys, held, way in (

@@ -166,6 +166,7 @@ def to_ids(
     found: Numbers,
     ids: Cells,
     deaths: Numbers,
+    first_id: int,
     alive_below: int,
     last_event: Integers,
     stamp: int,
@@ -177,16 +178,17 @@ def to_ids(
     Those are alive whose deaths are below a number: deaths count back, and what lives has 0.
     They are written over the conjunctions; `ends[k]` becomes the number of ids up to and with the
     k-th event. `last_event[id]` holds a number of the event that an id was last seen in; numbers
-    below `stamp` are of earlier calls.
+    below `stamp` are of earlier calls. Deaths and last events are those of ids from `first_id` on.
     """
     n = 0
     for event in range(len(offsets) - 1):
         for i in range(offsets[event], offsets[event + 1]):
             dense = ids[found[i]]
-            is_wanted = deaths[dense] < alive_below
+            place = np.int64(dense) - first_id
+            is_wanted = deaths[place] < alive_below
             if has_siblings:
-                is_wanted &= last_event[dense] != stamp + event
-                last_event[dense] = stamp + event
+                is_wanted &= last_event[place] != stamp + event
+                last_event[place] = stamp + event
             found[n] = np.uint32(dense)
             n += is_wanted
         ends[event] = n

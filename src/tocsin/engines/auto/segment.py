@@ -7,6 +7,7 @@ the ways in which its parts are met with a batch.
 
 from __future__ import annotations
 
+import copy
 import uuid
 from collections.abc import Mapping
 from functools import cached_property
@@ -42,6 +43,8 @@ _MEMBERS_FROM = 64
 """From how many events, and members of a family, on these are taken one after the other."""
 _MEMBER_EVENTS = 4096
 """How many events are met with all members at a time."""
+_MEMBER_CODES = 1 << 26
+"""And how many of their codes at most: fewer events where there are very many attributes."""
 _BITMAP_EVENTS = 2048
 """How many events are met with all words of the bitmaps at a time."""
 _MOST_EXPECTED = 1 << 20
@@ -136,6 +139,14 @@ class Segment:
             other.rooms,
         )
 
+    def renumbered(self, kept: NDArray[np.int64]) -> Segment:
+        """Return the same index with other ids: what was `kept[i]` is i. All else is shared."""
+        segment = copy.copy(self)
+        segment.name = uuid.uuid4().hex
+        segment.ids = renumbered_ids(self.ids, kept)
+        segment.first_id = _first_of_run(segment.ids)
+        return segment
+
     def _choose_by_member(self) -> int:
         """Choose the family that is met member by member: one of many, without a prefix; or -1."""
         keys = self.layout.keys
@@ -155,6 +166,11 @@ class Segment:
     def stream(self) -> Stream:
         """The conditions, by conjunction."""
         return self.layout.stream
+
+    @property
+    def n_words(self) -> int:
+        """How many words of the stream there are."""
+        return len(self.layout.stream.words)
 
     @property
     def needs_cells(self) -> bool:
@@ -309,6 +325,8 @@ class Segment:
     def _find_by_member(self, batch: Prepared, base: int) -> Candidates:
         n, layout = len(batch.events), self.layout
         room = expected = max(4 * n, self._expect(n))
+        n_attributes = max(len(self.coding.n_cells), 1)
+        size = min(_MEMBER_EVENTS, max(_MEMBER_CODES // n_attributes, 1))
         while True:
             pairs = self._room_for_pairs(room, room == expected)
             n_pairs = member_kernels.match_members(
@@ -319,7 +337,7 @@ class Segment:
                 self._by_member,
                 *batch.present,
                 n,
-                _MEMBER_EVENTS,
+                size,
                 *pairs,
             )
             if n_pairs >= 0:
@@ -449,6 +467,11 @@ def spread(
 def _as_column(cells: list[int]) -> NDArray[np.int32]:
     """Return the cells of an event as those of a batch of one."""
     return np.array(cells, np.int32).reshape(-1, 1)
+
+
+def renumbered_ids(ids: NDArray[np.int32], kept: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the places of ids, all of which are there, in a sorted list of ids."""
+    return np.searchsorted(kept, ids).astype(np.int32)
 
 
 def _first_of_run(ids: NDArray[np.int32]) -> int | None:

@@ -12,12 +12,13 @@ checkpoint's file system is what we ask too.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tocsin import disk
 from tocsin.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -74,60 +75,50 @@ class LocalFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content, or None when there is no such file."""
-        try:
-            return (self.path / name).read_bytes()
-        except FileNotFoundError:
-            return None
+        with self._refusing("read"):
+            try:
+                return disk.read_file(self.path / name)
+            except FileNotFoundError:
+                return None
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a file at once; False when it was there already."""
         place = self.path / name
-        if place.exists():
-            return False
-        draft = self._draft(place, content)
-        try:
-            os.link(draft, place)
-        except FileExistsError:
-            return False
-        finally:
-            draft.unlink()
-        _sync_folder(place.parent)
+        with self._refusing("written"):
+            if place.exists():
+                return False
+            try:
+                disk.create_file(place, _draft(place), content)
+            except FileExistsError:
+                return False
         return True
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file at once, whether or not it was there."""
         place = self.path / name
-        self._draft(place, content).replace(place)
-
-    def _draft(self, place: Path, content: bytes) -> Path:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = place.parent / f".{place.name}.{uuid.uuid4().hex}"
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return draft
+        with self._refusing("written"):
+            disk.replace_file(place, _draft(place), content)
 
     def names(self, inner: str = "") -> list[str]:
         """Return the names in a folder, in order; none when it does not exist."""
-        try:
-            found = [each.name for each in (self.path / inner).iterdir()]
-            return sorted(name for name in found if name[0] != ".")
-        except FileNotFoundError:
-            return []
+        with self._refusing("read"):
+            return [name for name in disk.names(self.path / inner) if name[0] != "."]
 
     def sizes(self, inner: str) -> dict[str, int]:
         """Return the files of a folder, synced to the disk, with their sizes."""
-        found = {}
-        for name in self.names(inner):
-            place = self.path / inner / name
-            if place.is_file():
-                with place.open("rb") as file:
-                    os.fsync(file.fileno())
-                found[name] = place.stat().st_size
-        if found:
-            _sync_folder(self.path / inner)
-        return found
+        sizes = {}
+        with self._refusing("synced"):
+            for name in self.names(inner):
+                place = self.path / inner / name
+                if place.is_file():
+                    disk.sync_file(place)
+                    sizes[name] = place.stat().st_size
+            if sizes:  # Spark made the folder too: its name, and that of the one above
+                for folder in (self.path / inner, *(self.path / inner).parents):
+                    disk.sync_folder(folder)
+                    if folder == self.path.parent:
+                        break
+        return sizes
 
     def remove(self, inner: str) -> None:
         """Remove a folder or file with all that is in it."""
@@ -135,16 +126,21 @@ class LocalFolder:
         if place.is_dir():
             shutil.rmtree(place, ignore_errors=True)
         else:
-            place.unlink(missing_ok=True)
+            with self._refusing("removed"):
+                disk.remove(place)
 
-
-def _sync_folder(path: Path) -> None:
-    with contextlib.suppress(OSError):  # not every file system syncs folders
-        number = os.open(path, os.O_RDONLY)
+    @contextlib.contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """Say of what the system refuses that the pipeline cannot go on."""
         try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise PipelineError(f"{self.url}: cannot be {what}: {reason}") from error
+
+
+def _draft(place: Path) -> Path:
+    return place.parent / f".{place.name}.{uuid.uuid4().hex}"
 
 
 class HadoopFolder:

@@ -10,7 +10,9 @@ Spark's Kafka sink takes part in no transactions: a batch that was cut off leave
 records in the topic, and a repeated task sends its records again. So
 
 1. before the first record of a batch is sent, a *started* file with the time is created;
-2. a task that Spark repeats refuses to run, and with it the whole write fails;
+2. records are kept on the executors before any is sent, so that sending reads no shuffle, whose
+   loss would make Spark run the stage again, its tasks counted from the first attempt; a task that
+   Spark repeats refuses to run, and with it the whole write fails;
 3. whoever finds a batch started but not *done* reads what of it is in the topic already, by the
    headers, from that time on, and sends the rest: the difference of the two as multisets.
 
@@ -96,8 +98,7 @@ class KafkaSink:
         )
 
     def _send(self, records: DataFrame) -> None:
-        guarded = records.mapInArrow(refuse_repeats(), _RECORD)
-        writer = guarded.write.format("kafka").options(**self.options)
+        writer = guarded(records).write.format("kafka").options(**self.options)
         writer.option("topic", self.topic).option("includeHeaders", "true").save()
 
     def _missing(self, records: DataFrame, batch: Batch) -> DataFrame:
@@ -123,6 +124,15 @@ def _header(name: str, value: Column) -> Column:
     from pyspark.sql import functions as f
 
     return f.struct(f.lit(name).alias("key"), f.encode(value, "UTF-8").alias("value"))
+
+
+def guarded(records: DataFrame) -> DataFrame:
+    """Return records such that no task that sends some of them runs twice.
+
+    They are kept on the executors first. A plan with a shuffle would be run again by stages when
+    the shuffle is lost, its tasks counted from the first attempt, as if nothing had been sent.
+    """
+    return records.localCheckpoint().mapInArrow(refuse_repeats(), _RECORD)
 
 
 def refuse_repeats() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -22,19 +22,18 @@ parsed and validated by plans of its own, after its version was pinned.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tocsin import disk
 from tocsin.errors import ArgumentError, PipelineError
 from tocsin.spark import tracking, worker
 from tocsin.spark.pipeline.config import Config
@@ -53,10 +52,21 @@ _KEPT = 3
 """Of so many of the last batches publications and transitions are kept."""
 _TIDY_EVERY = 5
 _REPORT = (
-    "bucket int, state string, publications long, events long, entered long, gone long, "
-    "found string"
+    "bucket int, state string, publications long, checksum long, events long, entered long, "
+    "gone long, found string"
 )
 """What a task says of its buckets; `found` names its file of transitions, in one row."""
+
+
+class Bucket(NamedTuple):
+    """What is kept of a bucket: its file, how many publications are in it, and its CRC-32.
+
+    Files of earlier releases have no checksum.
+    """
+
+    name: str
+    n: int
+    checksum: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,8 +82,8 @@ class Kept:
     events: int = 0
     entered: int = 0
     left: int = 0
-    states: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """By bucket: its file, and how many publications are in it."""
+    states: Mapping[str, Bucket] = field(default_factory=dict)
+    """By bucket: what is kept of it."""
     found: tuple[str, ...] = ()
     schema: str | None = None
     """The columns of transitions, as Spark writes them in JSON."""
@@ -82,12 +92,12 @@ class Kept:
     @property
     def publications(self) -> int:
         """How many publications there are after the batch."""
-        return sum(n for _, n in self.states.values())
+        return sum(bucket.n for bucket in self.states.values())
 
     @property
     def files(self) -> set[str]:
         """The files that count."""
-        return {*self.found, *(name for name, _ in self.states.values())}
+        return {*self.found, *(bucket.name for bucket in self.states.values())}
 
 
 class Keeper:
@@ -121,7 +131,7 @@ class Keeper:
             entered=sum(row["entered"] for row in rows),
             left=sum(row["gone"] for row in rows),
             states={
-                str(row["bucket"]): (row["state"], row["publications"])
+                str(row["bucket"]): Bucket(row["state"], row["publications"], row["checksum"])
                 for row in rows
                 if row["state"] is not None
             },
@@ -129,9 +139,12 @@ class Keeper:
             schema=self._schema(events) or (before.schema if before else None),
         )
         try:
-            self.place.create(f"{batch.name}.json", json.dumps(asdict(kept)).encode())
+            self.place.create(f"{batch.name}.json", from_kept(kept))
         except FileExistsError:  # another driver was faster
             return self._require(batch.query, batch.number)
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror or error}"
+            raise PipelineError(f"{self.place}: {reason}") from error
         return kept
 
     def transitions(self, kept: Kept) -> DataFrame | None:
@@ -146,7 +159,9 @@ class Keeper:
         schema = StructType.fromJson(json.loads(kept.schema))
         if not kept.found:
             return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).parquet(*map(self.place.of, kept.found))
+        reader = self.spark.read.schema(schema)
+        reader = reader.option("parquet.page.verify-checksum.enabled", "true")
+        return reader.parquet(*map(self.place.of, kept.found))
 
     def kept(self, batch: Batch) -> Kept | None:
         """Return what counts of a batch, or None where nothing does yet."""
@@ -220,15 +235,29 @@ class Keeper:
     def _read(self, query: str, number: int) -> Kept | None:
         name = f"{Batch(query, number).name}.json"
         try:
-            return _to_kept(self.place.read(name), self.place.of(name))
+            return to_kept(self.place.read(name), self.place.of(name))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            reason = f"cannot be read: {error.strerror or error}"
+            raise PipelineError(f"{self.place}: {reason}") from error
 
 
-def _to_kept(content: bytes, path: str) -> Kept:
+def from_kept(kept: Kept) -> bytes:
+    """Return what counts of a batch as a manifest, with a checksum of all that it says."""
+    said = asdict(kept)
+    said["states"] = {bucket: list(of) for bucket, of in kept.states.items()}
+    return json.dumps({**said, "checksum": _checksum(said)}).encode()
+
+
+def to_kept(content: bytes, path: str) -> Kept:
+    """Return what a manifest says; those of earlier releases have no checksum."""
     try:
         values: dict[str, Any] = json.loads(content)
-        values["states"] = {bucket: (name, n) for bucket, (name, n) in values["states"].items()}
+        checksum = values.pop("checksum", None)
+        if checksum is not None and checksum != _checksum(values):
+            raise PipelineError(f"{path} is damaged: its checksum is wrong")
+        values["states"] = {bucket: Bucket(*of) for bucket, of in values["states"].items()}
         values["found"] = tuple(values["found"])
         kept = Kept(**values)
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -236,6 +265,10 @@ def _to_kept(content: bytes, path: str) -> Kept:
     if kept.format > FORMAT:
         raise PipelineError(f"{path}: written by a newer version (format {kept.format})")
     return kept
+
+
+def _checksum(said: object) -> int:
+    return zlib.crc32(json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _number_of(name: str, query: str) -> int | None:
@@ -249,7 +282,7 @@ def _number_of(name: str, query: str) -> int | None:
 class StepTask:
     """What `mapInArrow` runs: steps the buckets of one partition on, and says what it wrote."""
 
-    def __init__(self, keeper: Keeper, batch: Batch, before: Mapping[str, tuple[str, int]]) -> None:
+    def __init__(self, keeper: Keeper, batch: Batch, before: Mapping[str, Bucket]) -> None:
         self.place = str(keeper.place)
         self.subscriptions = keeper.subscriptions
         self.rules = keeper.rules
@@ -283,50 +316,58 @@ class StepTask:
     ) -> tuple[dict[str, Any], pa.Table | None]:
         """Step one bucket on; return what it is now, and its transitions."""
         old = self.before.get(str(bucket))
-        state = None if old is None else State.from_bytes(place.read(old[0]))
+        state = None if old is None else read_state(place, old)
         opened = tracking.subscriptions_of(self.subscriptions, self.now)
         new, found = step(state, updates, self.now, self.rules, opened)
         table = found.to_table(self.is_text)
-        name = None
+        kept = None
         if new is not None:
-            name = old[0] if old and new is state else self._write_state(place, bucket, new)
+            kept = old if old and new is state else self._write_state(place, bucket, new)
         n_found, n_entered = (0, 0) if table is None else (len(table), _count(table, ENTER))
         row = {
             "bucket": bucket,
-            "state": name,
-            "publications": 0 if new is None else len(new.values),
+            "state": None if kept is None else kept.name,
+            "publications": 0 if kept is None else kept.n,
+            "checksum": None if kept is None else kept.checksum,
             "events": 0 if updates is None else len(updates),
             "entered": n_entered,
             "gone": n_found - n_entered,
         }
         return row, table
 
-    def _write_state(self, place: Place, bucket: int, state: State) -> str:
+    def _write_state(self, place: Place, bucket: int, state: State) -> Bucket:
         name = f"{self.name}-{bucket:05d}-{uuid.uuid4().hex[:12]}.arrow"
         octets = state.to_bytes()
-        place.put(name, lambda path: _write(path, octets))
-        return name
+        place.put(name, lambda path: disk.write_file(path, [octets]))
+        return Bucket(name, len(state.values), zlib.crc32(octets))
 
     def _write_found(self, place: Place, found: pa.Table) -> str:
         name = f"{self.name}-{uuid.uuid4().hex[:12]}.parquet"
         sink = pa.BufferOutputStream()
-        pq.write_table(found, sink, compression="zstd")
-        octets = sink.getvalue()
-        place.put(name, lambda path: _write(path, octets))
+        pq.write_table(found, sink, compression="zstd", write_page_checksum=True)
+        octets = memoryview(sink.getvalue())
+        place.put(name, lambda path: disk.write_file(path, [octets]))
         return name
+
+
+def read_state(place: Place, bucket: Bucket) -> State:
+    """Return the publications that were kept of a bucket."""
+    path = place.of(bucket.name)
+    try:
+        octets = place.read(bucket.name)
+        if bucket.checksum is not None and zlib.crc32(octets) != bucket.checksum:
+            raise PipelineError(f"{path} is damaged: its checksum is wrong")
+        return State.from_bytes(octets)
+    except FileNotFoundError:
+        raise PipelineError(f"{path} is missing: publications were kept in it") from None
+    except OSError as error:
+        raise PipelineError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        raise PipelineError(f"{path} is damaged: {error}") from error
 
 
 def _count(table: pa.Table, kind: str) -> int:
     return int(pc.sum(pc.equal(table.column("kind"), kind)).as_py() or 0)
-
-
-def _write(path: Path, octets: bytes | pa.Buffer) -> None:
-    """Write a file, whole and on the disk."""
-    with path.open("wb") as file:
-        file.write(octets)
-        file.flush()
-        with contextlib.suppress(OSError):  # not every file system syncs
-            os.fsync(file.fileno())
 
 
 def _report_schema() -> pa.Schema:

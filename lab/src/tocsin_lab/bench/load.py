@@ -1,0 +1,93 @@
+"""What to measure, and a matcher loaded for it.
+
+Enters: a setting. Leaves: a matcher that holds the subscriptions of a workload, its index built,
+and how long that took. The kernels are compiled on a small matcher first, so that nothing is
+charged for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+from tocsin.errors import ArgumentError
+from tocsin.matcher import Matcher
+from tocsin.workloads import Workload
+from tocsin_lab.bench.steps import Steps
+
+Load = Literal["rows", "texts"]
+
+_FEW_SUBSCRIPTIONS, _FEW_EVENTS = 1000, 200
+_DEFAULT_EVENTS = {"W0": 200_000, "W1": 200_000, "W2": 200_000, "T": 40_000, "TW": 10_000}
+_OTHER_EVENTS = 20_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What to measure; no events means as many as suit the workload."""
+
+    workload: str = "W0"
+    subscriptions: int = 100_000
+    events: int | None = None
+    engine: str = "auto"
+    baseline: Literal["duckdb", "none"] = "duckdb"
+    threads: int = 1
+    seed: int = 0
+    repeats: int = 3
+    load: Load = "rows"
+
+    @property
+    def n_events(self) -> int:
+        """How many events."""
+        return self.events or _DEFAULT_EVENTS.get(self.workload, _OTHER_EVENTS)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A matcher with its index built, and how long that took."""
+
+    matcher: Matcher
+    load_s: float
+    build_s: float
+
+
+def check_setting(setting: Setting) -> None:
+    """Refuse what makes no sense."""
+    if min(setting.subscriptions, setting.n_events, setting.threads, setting.repeats) < 1:
+        raise ArgumentError("this takes at least one subscription, event, thread and repeat")
+    if setting.baseline not in ("duckdb", "none"):
+        raise ArgumentError(f"there is no baseline {setting.baseline!r}; choose duckdb or none")
+    if setting.load not in ("rows", "texts"):
+        raise ArgumentError(f"cannot load {setting.load!r}; choose rows or texts")
+
+
+def load_matcher(chosen: Workload, setting: Setting, steps: Steps) -> Loaded:
+    """Generate and load subscriptions and build the index, after compiling what that takes."""
+    n = setting.subscriptions
+    steps.start("compile")
+    _load_and_build(chosen, min(n, _FEW_SUBSCRIPTIONS), setting, _FEW_EVENTS)
+    steps.finish()
+    steps.start("load")
+    loaded = _load_and_build(chosen, n, setting, 1)
+    steps.finish()
+    return loaded
+
+
+def _load_and_build(chosen: Workload, n: int, setting: Setting, n_events: int) -> Loaded:
+    matcher = Matcher(chosen.event_type, engine=setting.engine)
+    if setting.load == "texts":
+        table = chosen.subscription_texts(n, setting.seed)
+        started = perf_counter()
+        matcher.subscribe_many(table)
+    else:
+        table = chosen.subscription_rows(n, setting.seed)
+        started = perf_counter()
+        matcher.subscribe_rows(table)
+    load_s = perf_counter() - started
+    events = chosen.events(n_events, setting.seed)
+    started = perf_counter()
+    matcher.match_batch(events)
+    build_s = perf_counter() - started
+    matcher.match(events.slice(0, 1).to_pylist()[0])
+    return Loaded(matcher, load_s, build_s)

@@ -1,0 +1,393 @@
+"""What a network of brokers carries: throughput, delays, bytes; against doing without its parts.
+
+Enters: a workload (trading or highway), subscribers, edges, how often they change what they want.
+Leaves: a dictionary ready for JSON. A core broker, where events come in, has links to the edges,
+where the subscribers are. The brokers are simulated, their work is done: a broker is busy for as
+long as its routing takes on this machine (processor time), and queues build up behind it
+(`broker.overlay.simulator`). So brokers that would run side by side are measured one by one.
+
+Variants, after the paper's tables 1 and 2 (Jayaram et al., Beretta, section 6):
+
+============= ==================================================================
+lub           approximate summaries, parametric updates: Beretta
+disjunction   summaries of at most so many conjunctions
+exact         no approximation: every conjunction that no other covers
+resubscribe   approximate summaries; an update is an unsubscription and a new one
+flooding      no summaries: every event goes everywhere
+coded         as lub, and ranges travel coded (Zhao and Wu, section III-E.2)
+coded-exact   as exact, coded
+============= ==================================================================
+
+*Told* are the bytes that say at first what is wanted, *control* those that say it later.
+*Throughput* is events over the time that the busiest broker is busy. *Latency* is from publish to
+delivery, *update delay* from an update until the last broker that has to know it does. *Spurious*
+is the part of the events on links that nobody at their end wanted. Times are noisy: variants take
+turns, and the best of each counts. Subscribers are with the edge
+of their firm or road (`placement` home), or anywhere (spread).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import mean, quantiles
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from tocsin.broker.overlay.grades import Grading
+from tocsin.broker.overlay.messages import Adv, Message, State, Types
+from tocsin.broker.overlay.table import Index
+from tocsin.errors import ArgumentError
+from tocsin.language import parse
+from tocsin.normalize import NormalForm, bind, normalize
+from tocsin.workloads import Market, workload
+from tocsin_lab.bench.machine import machine, versions
+from tocsin_lab.bench.steps import Progress, Steps
+from tocsin_lab.simulator import Happening, Local, Simulator
+from tocsin_lab.workloads import Highway
+
+_GRADES = {
+    "lub": "lub",
+    "disjunction": "disjunction",
+    "exact": "exact",
+    "resubscribe": "lub",
+    "flooding": "flood",
+    "coded": "lub",
+    "coded-exact": "exact",
+}
+VARIANTS = tuple(_GRADES)
+WORKLOADS = {"trading": "M", "highway": "H"}
+PLACEMENTS = ("home", "spread")
+_CORE = "core"
+_ENGINE = "fastint"
+"""The paper's own: bounds move in place."""
+_HOME = {"trading": "firm", "highway": "road"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One measurement."""
+
+    workload: str = "trading"
+    subscribers: int = 1_000
+    edges: int = 10
+    events: int = 2_000
+    updates: float = 0.5
+    """Updates of subscriptions for each event."""
+    rate: float = 1_000.0
+    """Events a second."""
+    placement: str = "home"
+    seed: int = 0
+    levels: int = 4
+    """With how many levels brokers match where ranges are coded."""
+
+    def __post_init__(self) -> None:
+        if self.workload not in WORKLOADS:
+            raise ArgumentError(f"a workload is {' or '.join(WORKLOADS)}, not {self.workload!r}")
+        if self.placement not in PLACEMENTS:
+            raise ArgumentError(f"a placement is {' or '.join(PLACEMENTS)}")
+        if min(self.subscribers, self.edges, self.events) < 1 or self.updates < 0:
+            raise ArgumentError("this takes subscribers, edges and events")
+
+
+class IndexLocal(Local):
+    """The subscriptions of a broker's clients in an engine, as a real broker has them."""
+
+    def __init__(self, on_put: Callable[[str], None]) -> None:
+        super().__init__()
+        self._index = Index(engine=_ENGINE)
+        self._on_put = on_put
+
+    def put(self, id: str, topic: str | None, form: NormalForm, keep: bool) -> None:
+        """Register a subscription, or change it."""
+        self._on_put(id)
+        super().put(id, topic, form, keep)
+        self._index.fill(id, dict(enumerate(form)))
+
+    def drop(self, id: str) -> None:
+        """Remove a subscription."""
+        super().drop(id)
+        self._index.fill(id, {})
+
+    def match(self, type: str | None, event: Mapping[str, Any]) -> list[str]:
+        """Return the subscriptions that an event matches now."""
+        return list(self._index.match(event))
+
+
+@dataclass
+class Subscriber:
+    """A subscription and its parameters, as they move."""
+
+    id: str
+    edge: str
+    where: str
+    params: dict[str, Any]
+    number: int
+    tick: int = 0
+
+
+class Load:
+    """Subscribers, events and updates of a setting: the same for every variant."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        chosen = workload(WORKLOADS[setting.workload])
+        assert isinstance(chosen, Market | Highway)
+        self.workload = chosen
+        self.event_type = chosen.event_type
+        self.type = chosen.event_type.name
+        self._expressions = [parse(where) for where in chosen.templates]
+        self.edges = [f"edge{i:02d}" for i in range(setting.edges)]
+        self.subscribers = list(self._subscribers())
+        self.events = chosen.events(setting.events, setting.seed).to_pylist()
+        self._random = np.random.Generator(np.random.Philox(setting.seed))
+        n_updates = round(setting.updates * setting.events)
+        self.chosen = self._random.integers(0, len(self.subscribers), n_updates).tolist()
+        self.shifts = self._random.uniform(-0.01, 0.01, n_updates).tolist()
+
+    def _subscribers(self) -> Iterator[Subscriber]:
+        setting, home = self.setting, _HOME[self.setting.workload]
+        tables = self.workload.subscription_params(setting.subscribers, setting.seed)
+        names = self.workload.firms if home == "firm" else self.workload.roads  # type: ignore[union-attr]
+        place = {name: at for at, name in enumerate(names)}
+        for where, table in zip(self.workload.templates, tables, strict=True):
+            for row in table.to_pylist():
+                number = row.pop("id")
+                at = place[row[home]] if setting.placement == "home" else number
+                yield Subscriber(f"s{number}", self.edges[at % setting.edges], where, row, number)
+
+    def form(self, subscriber: Subscriber) -> NormalForm:
+        """Return what a subscriber wants now."""
+        at = self.workload.templates.index(subscriber.where)
+        return normalize(bind(self._expressions[at], subscriber.params), self.event_type)
+
+    def move(self, subscriber: Subscriber, shift: float) -> None:
+        """Let a trader follow the price, a driver drive."""
+        params = subscriber.params
+        if isinstance(self.workload, Highway):
+            subscriber.tick += 1
+            ids = np.array([subscriber.number])
+            low, high = self.workload.ahead(ids, subscriber.tick, self.setting.seed)
+            params |= {"low": low[0], "high": high[0]}
+        else:
+            for name in ("low", "high"):
+                params[name] = round(params[name] * (1 + shift), 2)
+
+
+class Trial:
+    """One variant under one load."""
+
+    def __init__(self, load: Load, variant: str) -> None:
+        self.load = load
+        self.variant = variant
+        self.network = Simulator(
+            load.setting.seed,
+            Grading(_GRADES[variant]),
+            levels=load.setting.levels if variant.startswith("coded") else 0,
+            engine=_ENGINE,
+            delays=(0.001, 0.001),
+            local=lambda: IndexLocal(self._changed),
+            timer=process_time,
+        )
+        self.network.on_delivery = self._delivered
+        self.network.on_work = self._worked
+        self.latencies: list[float] = []
+        self.delays: list[float] = []
+        self.told = 0
+        self._published: dict[tuple[str, int], float] = {}
+        self._asked: dict[str, tuple[str, float]] = {}
+        self._begun: dict[str, list[float]] = defaultdict(list)
+        self._on_way: dict[str, list[float]] = defaultdict(list)
+
+    def _delivered(self, id: str, happening: Happening) -> None:
+        published = self._published.get(happening.key)
+        if published is not None:  # not one of those before the measurement
+            self.latencies.append(self.network.now - published)
+
+    def _changed(self, id: str) -> None:
+        """A broker takes up an update."""
+        if id in self._asked:
+            edge, begun = self._asked.pop(id)
+            self._begun[edge].append(begun)
+
+    def _worked(self, name: str, sent: Sequence[tuple[str, Message]], source: str | None) -> None:
+        """Follow updates: an edge that says nothing upstream is done; else the core is, later."""
+        now = self.network.brokers[name].free_at
+        if name == _CORE:
+            if source is not None and self._on_way[source]:
+                self.delays += [now - begun for begun in self._on_way.pop(source)]
+        elif self._begun[name]:
+            begun = self._begun.pop(name)
+            told = any(not isinstance(each, Adv | Types | State) for _, each in sent)
+            if told:
+                self._on_way[name] += begun
+            else:
+                self.delays += [now - each for each in begun]
+
+    def run(self) -> dict[str, Any]:
+        """Set the network up, load it, and return the figures."""
+        network, load = self.network, self.load
+        network.add(_CORE, *load.edges)
+        for edge in load.edges:
+            network.link(_CORE, edge)
+        for each in load.subscribers:
+            network.subscribe(each.edge, each.id, load.form(each), load.type)
+        network.publish(_CORE, {}, load.type)  # advertises
+        network.run()
+        for event in load.events[:20]:
+            network.publish(_CORE, event, load.type)
+        network.run()
+        return self._measure()
+
+    def _measure(self) -> dict[str, Any]:
+        network, load, setting = self.network, self.load, self.load.setting
+        self.told = sum(network.traffic.n_bytes[kind] for kind in ("CELLS", "SUB", "UPD"))
+        network.traffic.messages.clear()
+        network.traffic.n_bytes.clear()
+        before = network.spurious
+        for broker in network.brokers.values():
+            broker.busy = 0.0
+        self.latencies, self.delays = [], []
+        start = network.now + 1.0
+        for at, event in enumerate(load.events):
+            network.at(start + at / setting.rate, lambda event=event: self._publish(event))  # type: ignore[misc]
+        per_update = len(load.events) / max(len(load.chosen), 1) / setting.rate
+        for at, (chosen, shift) in enumerate(zip(load.chosen, load.shifts, strict=True)):
+            network.at(
+                start + at * per_update,
+                lambda chosen=chosen, shift=shift: self._update(chosen, shift),  # type: ignore[misc]
+            )
+        gc.collect()
+        gc.disable()
+        try:
+            network.run()
+        finally:
+            gc.enable()
+        return self._figures(network.spurious - before)
+
+    def _publish(self, event: Mapping[str, Any]) -> None:
+        happening = self.network.publish(_CORE, event, self.load.type)
+        self._published[happening.key] = self.network.now
+
+    def _update(self, chosen: int, shift: float) -> None:
+        each = self.load.subscribers[chosen]
+        self.load.move(each, shift)
+        form = self.load.form(each)
+        if self.variant == "resubscribe":
+            self.network.unsubscribe(each.edge, each.id)
+        self._asked[each.id] = (each.edge, self.network.now)
+        self.network.subscribe(each.edge, each.id, form, self.load.type)
+
+    def _figures(self, spurious: int) -> dict[str, Any]:
+        network = self.network
+        busiest = max(network.brokers.values(), key=lambda broker: broker.busy)
+        crossed = network.traffic.messages["PUB"]
+        control = network.traffic.total - network.traffic.n_bytes["PUB"]
+        return {
+            "throughput": len(self.load.events) / max(busiest.busy, 1e-9),
+            "busiest": busiest.name,
+            "core_us": network.brokers[_CORE].busy / len(self.load.events) * 1e6,
+            "latency_ms": 1000 * mean(self.latencies) if self.latencies else 0.0,
+            "update_delay_ms": 1000 * mean(self.delays) if self.delays else 0.0,
+            "update_delay_p99_ms": 1000 * quantiles(self.delays, n=100)[98]
+            if len(self.delays) > 1
+            else 0.0,
+            "deliveries": len(self.latencies),
+            "events_on_links": crossed,
+            "spurious": spurious / max(crossed, 1),
+            "bytes": network.traffic.total,
+            "told_bytes": self.told,
+            "control_bytes": control,
+            "control_messages": network.traffic.messages.total() - crossed,
+        }
+
+
+def run(
+    setting: Setting,
+    variants: Sequence[str] = VARIANTS,
+    subscribers: Sequence[int] = (),
+    updates: Sequence[float] = (),
+    repeats: int = 3,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure the setting, and others that differ in subscribers or in updates an event.
+
+    Each variant is tried so often, in turn with the others; the trial that took least counts.
+    """
+    for variant in variants:
+        if variant not in VARIANTS:
+            raise ArgumentError(f"a variant is {', '.join(VARIANTS)}, not {variant!r}")
+    settings = [setting]
+    settings += [_with(setting, subscribers=n) for n in subscribers if n != setting.subscribers]
+    settings += [_with(setting, updates=u) for u in updates if u != setting.updates]
+    steps = Steps(progress, len(settings) * len(variants) * repeats)
+    results = []
+    Trial(Load(_with(setting, subscribers=50, events=30)), "exact").run()  # compiles
+    for each in settings:
+        figures: dict[str, dict[str, Any]] = {}
+        for variant in [*variants] * repeats:
+            steps.start(f"{each.workload} {variant}")
+            found = Trial(Load(each), variant).run()
+            best = figures.get(variant, found)
+            figures[variant] = max(best, found, key=lambda tried: float(tried["throughput"]))
+            steps.finish()
+        deliveries = {found["deliveries"] for found in figures.values()}
+        results.append({"setting": asdict(each), "variants": figures, "ratios": _ratios(figures)})
+        spread = max(deliveries) - min(deliveries)
+        assert spread <= 0.02 * max(deliveries) + 20, f"deliveries differ: {sorted(deliveries)}"
+    return {"results": results, "machine": machine(), "versions": versions()}
+
+
+def _with(setting: Setting, **changes: Any) -> Setting:
+    return Setting(**{**asdict(setting), **changes})
+
+
+def _ratios(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return how much better approximate summaries with updates are than each other variant."""
+    own = figures.get("lub")
+    if own is None:
+        return {}
+    return {
+        name: {
+            "throughput": own["throughput"] / other["throughput"],
+            "latency": other["latency_ms"] / max(own["latency_ms"], 1e-9),
+            "update_delay": other["update_delay_ms"] / max(own["update_delay_ms"], 1e-9),
+            "spurious": other["spurious"] / max(own["spurious"], 1e-9),
+            "bytes": other["bytes"] / own["bytes"],
+        }
+        for name, other in figures.items()
+        if name != "lub"
+    }
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """Return the figures as text."""
+    lines = []
+    for each in result["results"]:
+        s = each["setting"]
+        lines += [
+            f"{s['workload']}: {s['subscribers']:,} subscribers over {s['edges']} edges "
+            f"({s['placement']}), {s['events']:,} events, {s['updates']:g} updates an event",
+            f"{'':<13}{'events/s':>10}{'latency':>10}{'upd. delay':>12}{'spurious':>10}"
+            f"{'bytes':>12}{'of these control':>18}{'messages':>10}{'told before':>13}",
+        ]
+        for name, found in each["variants"].items():
+            lines.append(
+                f"{name:<13}{found['throughput']:>10,.0f}{found['latency_ms']:>7.2f} ms"
+                f"{found['update_delay_ms']:>9.2f} ms{found['spurious']:>10.1%}"
+                f"{found['bytes']:>12,}{found['control_bytes']:>18,}"
+                f"{found['control_messages']:>10,}{found['told_bytes']:>13,}"
+            )
+        for name, ratios in each["ratios"].items():
+            shown = "  ".join(f"{what} {ratio:.2f}×" for what, ratio in ratios.items())
+            lines.append(f"  lub against {name}: {shown}")
+        flood = each["variants"].get("flooding")
+        for name, found in each["variants"].items() if flood else ():
+            if name != "flooding":
+                lines.append(f"  bytes: flooding / {name} = {flood['bytes'] / found['bytes']:.1f}")
+        lines.append("")
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,140 @@
+"""Seed 004: FASTINT's matching against subscriptions, and its updates against re-subscription.
+
+Jayaram, Wang, Eugster, "Subscription Normalization for Effective Content-Based Messaging", IEEE
+TPDS 2015, sections 5 and 6. Enters: a scale. Leaves: outcomes, on the trading workload M and on
+ranges that get narrower as they get more.
+
+Deviations. The paper's figures are of whole networks, which `tocsin bench overlay` measures; here
+is what one broker's matcher does. Its claim that a look-up is logarithmic is about finding a leaf,
+so it is tried with ranges of which an event meets ten, however many there are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tocsin.workloads import workload
+from tocsin_lab.bench import update
+from tocsin_lab.bench.plot import Plot
+from tocsin_lab.bench.report.aguilera import exponent
+from tocsin_lab.bench.report.fabret import filled
+from tocsin_lab.bench.report.outcome import Experiment, Figure, Finding, Outcome, Row, Scale, series
+from tocsin_lab.bench.steps import Progress, Steps
+from tocsin_lab.workloads.ranges import Ranges
+
+_SIZES = (10_000, 30_000, 100_000, 300_000)
+_LOOKED_UP = (1_000, 10_000, 100_000, 1_000_000)
+_MET = 10
+_GRID = 1_000_000
+_ENGINES = ("fastint", "counting", "tree", "auto")
+_UPDATED = ("fastint", "dynamic", "auto")
+_CHEAPER = 10
+
+
+def matching(scale: Scale, progress: Progress | None = None) -> Outcome:
+    """Matching time and memory against subscriptions, on trading."""
+    sizes = scale.sizes(*_SIZES)
+    steps = Steps(progress, len(sizes) * len(_ENGINES))
+    rows: list[Row] = []
+    for engine in _ENGINES:
+        steps.start(f"M, {engine}")
+        held = filled(workload("M"), engine, scale)
+        for size in sizes:
+            held.fill(size)
+            rows.append(
+                {
+                    "engine": engine,
+                    "subscriptions": size,
+                    "us_per_event": round(held.microseconds(), 2),
+                    "bytes": held.matcher.nbytes,
+                    "matches_per_event": round(held.matches_per_event(), 1),
+                }
+            )
+            steps.finish()
+        del held
+    title = "Matching time against subscriptions, M"
+    lines = series(rows, "subscriptions", "us_per_event", "engine")
+    plot = Plot(title, "subscriptions", "µs an event", lines, x_log=True, y_log=True)
+    text = "An event of M matches about a third of a percent of the subscriptions."
+    last = {
+        row["engine"]: float(row["us_per_event"])
+        for row in rows
+        if row["subscriptions"] == sizes[-1]
+    }
+    finding = Finding(
+        "FASTINT is faster than counting",
+        f"{last['counting'] / last['fastint']:.2f} times at {sizes[-1]:,}",
+        last["fastint"] < last["counting"] if scale.is_telling else None,
+    )
+    return Outcome((Figure("004-matching", title, text, tuple(rows), plot),), (finding,))
+
+
+def looking_up(scale: Scale, progress: Progress | None = None) -> Outcome:
+    """The cost of a look-up, where the number of matches stays the same."""
+    sizes = scale.sizes(*_LOOKED_UP)
+    steps = Steps(progress, len(sizes))
+    rows: list[Row] = []
+    for size in sizes:
+        steps.start(f"{size:,} ranges")
+        width = max(round(_GRID * _MET / size), 1) / _GRID
+        held = filled(Ranges("L", 1, 1, 1, width), "fastint", scale)
+        held.fill(size)
+        us, met = held.microseconds(), held.matches_per_event()
+        rows.append(
+            {
+                "engine": "fastint",
+                "subscriptions": size,
+                "us_per_event": round(us, 3),
+                "matches_per_event": round(met, 2),
+            }
+        )
+        steps.finish()
+    title = "A look-up against ranges, ten of which are met"
+    lines = series(rows, "subscriptions", "us_per_event", "engine")
+    plot = Plot(title, "ranges", "µs an event", lines, x_log=True)
+    sizes_and_times = [(float(r["subscriptions"]), float(r["us_per_event"])) for r in rows]
+    grown = exponent(*zip(*sizes_and_times, strict=True))
+    finding = Finding(
+        "A look-up costs about the logarithm of the number of ranges",
+        f"time N^{grown:.2f}; {sizes_and_times[-1][1] / sizes_and_times[0][1]:.1f} times for "
+        f"{sizes_and_times[-1][0] / sizes_and_times[0][0]:,.0f} times as many",
+        grown < 0.35 if scale.is_telling and not math.isnan(grown) else None,
+    )
+    return Outcome((Figure("004-look-up", title, "", tuple(rows), plot),), (finding,))
+
+
+def updating(scale: Scale, progress: Progress | None = None) -> Outcome:
+    """A parametric update against unsubscribing and subscribing again, on trading and highway."""
+    n, asked = scale.size(1_000_000), [(name, engine) for engine in _UPDATED for name in "MH"]
+    steps = Steps(progress, len(asked))
+    rows: list[Row] = []
+    for name, engine in asked:
+        steps.start(f"{name}, {engine}")
+        found = update.run(n, 200, engine, scale.seed, name=name)
+        kept = ("update_us", "update_delay_us", "resubscribe_us", "resubscribe_delay_us")
+        measured = {column: float(found[column]) for column in (*kept, "ratio", "delay_ratio")}
+        rows.append({"workload": name, "engine": engine, "subscriptions": n, **measured})
+        steps.finish()
+    title = f"A parametric update against re-subscription, {n:,} subscriptions"
+    text = (
+        "The delay is that of the change and of the first match after it, over a quiet match. Only "
+        "fastint moves bounds in place; the others take a subscription out and put another in."
+    )
+    ratios = [
+        f"{row['workload']}: {row['ratio']} times, with the first match after it "
+        f"{row['delay_ratio']} times"
+        for row in rows[:2]
+    ]
+    finding = Finding(
+        "An update that moves bounds costs a tenth of a re-subscription",
+        "; ".join(ratios),
+        all(float(row["ratio"]) >= _CHEAPER for row in rows[:2]) if scale.is_full else None,
+    )
+    return Outcome((Figure("004-updates", title, text, tuple(rows)),), (finding,))
+
+
+EXPERIMENTS = (
+    Experiment("matching", matching),
+    Experiment("look-up", looking_up),
+    Experiment("updates", updating),
+)

@@ -1,0 +1,1 @@
+"""The laboratory on the command line."""

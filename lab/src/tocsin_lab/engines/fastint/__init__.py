@@ -1,0 +1,247 @@
+"""The `fastint` engine: FASTINT of Jayaram et al. (Beretta).
+
+K. R. Jayaram, W. Wang, P. Eugster, "Subscription Normalization for Effective Content-Based
+Messaging", IEEE TPDS 2015, section 5. Enters and leaves: see `engines.protocol`.
+
+Conjunctions are split by attribute. Each attribute has trees over intervals for ordered values and
+sets by value for strings; a value of an event leads to the set S of conjunctions whose condition on
+the attribute it satisfies, and its size C. The smallest set is taken, and each conjunction in it is
+checked against the event's other values (section 5.5). The current bounds of every condition are
+kept beside (the paper's `vals`), so that an update moves one interval in place (section 5.4).
+
+Where we deviate. Each leaf of the paper's SV tree holds all of S, and a bit vector V over all
+subscriptions; both grow with the square of the subscriptions where intervals overlap. We keep an
+interval at the nodes that make it up, as segment trees do, and read V off the bounds: bit i is set
+if the value lies between the bounds of i. So memory grows with n log n. Where not every conjunction
+constrains an attribute, the paper puts wildcards into its sets; the smallest set is then nearly
+everything. We choose the smallest set among the attributes that all constrain; where there is no
+such attribute, the sets of all attributes are taken one after another, and each conjunction in them
+is checked once. An absent value is a value like others. LIKE patterns are checked on what is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.encode.events import EventBatch
+from tocsin.normalize.condition import Condition
+from tocsin.normalize.moving import Move
+from tocsin.normalize.table import ConjunctionTable
+from tocsin_lab.engines.fastint import audit, kernels
+from tocsin_lab.engines.fastint.arrays import N_ENTRIES
+from tocsin_lab.engines.fastint.index import SvTrees
+from tocsin_lab.engines.intervals.arrays import (
+    ABSENT,
+    LOW,
+    POINT,
+    PRESENT,
+    RUN,
+    SIZE_BITS,
+    SIZE_MASK,
+    WHAT,
+    Events,
+    Rows,
+)
+from tocsin_lab.engines.intervals.engine import IntervalEngine
+from tocsin_lab.engines.tree.growing import grown
+
+_MOST_WAYS = 70
+"""More nodes than lie on the way from a leaf to the root."""
+
+
+class FastintEngine(IntervalEngine):
+    """Conjunctions in slots, and the trees that find them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index = SvTrees(self._attributes.places)
+        self._n_constrained = np.zeros(0, np.int64)
+
+    # The protocol.
+
+    def replace(self, old: int, new: int, table: ConjunctionTable) -> None:
+        """Put a subscription in the place of another, moving only the bounds that differ."""
+        rows, sizes = self._attributes.rows_of(table)
+        slots = self._slots_of(old)
+        is_spread = self._attributes.places.is_spread  # then the trees are built anew
+        if is_spread or len(table.pattern_condition) or not self._fits(slots, rows, sizes):
+            self.delete(np.array([old]))
+            self.insert(np.array([new]), table)
+            return
+        self._note(np.array([new]))
+        self._follow()
+        first = 0
+        for slot, size in zip(slots, sizes.tolist(), strict=True):
+            start = int(self._held.slots[slot, RUN]) >> SIZE_BITS
+            for i in range(size):
+                self._move(slot, start + i, rows, first + i)
+            first += size
+        self._patterns.discard(slots)
+        self._owner[slots] = new
+        self._first_of[new], self._first_of[old] = self._first_of[old], -1
+        self._settle()
+
+    def move(self, dense: int, moves: Sequence[Move]) -> bool:
+        """Give conditions of a subscription other bounds, in place."""
+        slot = int(self._first_of[dense])
+        if slot < 0 or self._next_of[slot] >= 0 or self._attributes.places.is_spread:
+            return False
+        run = int(self._held.slots[slot, RUN])
+        first, numbers = run >> SIZE_BITS, self._attributes.places.number_of
+        asked = self._held.rows[first : first + (run & SIZE_MASK), WHAT].tolist()
+        attributes = [what >> 8 for what in asked]
+        rows = []
+        for each in moves:
+            number = numbers.get(each.attribute, -1)
+            if attributes.count(number) != 1 or (number << 8 | each.line) not in asked:
+                return False
+            rows.append(first + attributes.index(number))
+        for row, (_, _, low, high) in zip(rows, moves, strict=True):
+            bounds = low[0], high[0], low[1] << 16 | high[1]
+            self._index.move(self._held, slot, row, bounds)
+        self._settle()
+        return True
+
+    def profile(self, events: EventBatch) -> None:
+        """Do nothing: the sizes of the sets are known."""
+
+    def merge(self) -> None:
+        """Build the trees anew."""
+        self._build()
+
+    def lub(self, attribute: str) -> Condition | None:
+        """Return the least interval on each line that covers all conditions on an attribute.
+
+        None says that some conjunction does not constrain it.
+        """
+        number = self._attributes.places.number_of.get(attribute)
+        if number is None or self._n_constrained[number] < self._n_live or not self._n_live:
+            return None
+        rows = self._rows_in(self._live())
+        return audit.cover(rows, number, self._attributes.places)
+
+    def explain(self, dense: int) -> str:
+        """Say which trees hold each conjunction of a subscription."""
+        names = self._attributes.names
+        lines = []
+        for slot in self._slots_of(dense):
+            rows = self._rows_in(np.array([slot]))
+            on = dict.fromkeys(names[a] for a in rows.attribute.tolist())
+            n = int(self._held.n_entries[slot])
+            where = f"in {n} nodes of the trees of {', '.join(on)}" if on else "under no condition"
+            lines.append(f"held {where}")
+        return "\n".join(lines) if lines else "not kept: it can never match"
+
+    def describe(self) -> str:
+        """Say how large the trees are."""
+        n_trees = int(np.count_nonzero(self._index.trees.size > 1))
+        entries = int(self._index.nodes.state[N_ENTRIES])
+        return f"{n_trees} trees with {entries} entries for {self._n_live} conjunctions"
+
+    def check(self) -> None:
+        """Verify every invariant."""
+        super().check()
+        live = self._live()
+        counted = self._n_constrained.copy()
+        self._count(self._rows_in(live), self._held.sizes(live), -1)
+        assert not self._n_constrained.any(), "conditions are miscounted"
+        self._n_constrained = counted
+        audit.check(self._index, self._held, live)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by rows, slots and trees."""
+        return super().nbytes + self._index.nbytes
+
+    # Inside.
+
+    def _find(self, events: Events, offsets: NDArray[np.int64]) -> None:
+        """Write the conjunctions that some events match behind those found before."""
+        index, done = self._index, 0
+        full = np.flatnonzero(self._n_constrained == self._n_live)
+        any_full = len(full) > 0
+        if not any_full:
+            full = np.arange(len(self._attributes))
+        way = np.empty(_MOST_WAYS * (2 if any_full else len(full) + 1), np.int64)
+        while True:
+            done = kernels.match(
+                index.trees,
+                index.nodes,
+                self._held.rows,
+                self._held.slots,
+                events,
+                full,
+                any_full,
+                self._n_live,
+                done,
+                self._stamp,
+                way,
+                self._out,
+                offsets,
+            )
+            if done == len(offsets) - 1:
+                break
+            self._out = grown(self._out, int(offsets[done]) + self._n_live)
+        self._stamp += len(offsets) - 1
+
+    def _build(self) -> None:
+        """Build the trees anew, without what is gone."""
+        live = self._live()
+        self._attributes.drop_cuts(self._held.rows, self._held.places(live))
+        self._index.build(self._held, live)
+
+    def _add(self, slots: NDArray[np.int64], rows: Rows, sizes: NDArray[np.int64]) -> None:
+        self._follow()
+        self._count(rows, sizes, 1)
+        self._index.name_points(rows.low[rows.kind == POINT])
+        if self._index.is_due(self._n_live):
+            self._build()
+        else:
+            self._index.append(self._held, slots)
+
+    def _remove(self, slots: NDArray[np.int64]) -> None:
+        self._count(self._rows_in(slots), self._held.sizes(slots), -1)
+        self._index.note_stale(int(self._held.n_entries[slots].sum()))
+
+    def _settle(self) -> None:
+        if self._index.is_due(self._n_live):
+            self._build()
+
+    def _follow(self) -> None:
+        n = len(self._attributes)
+        more = n - len(self._n_constrained)
+        self._n_constrained = np.append(self._n_constrained, np.zeros(more, np.int64))
+        self._index.make_room(n)
+
+    def _count(self, rows: Rows, sizes: NDArray[np.int64], sign: int) -> None:
+        """Count the conjunctions that constrain each attribute."""
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        is_first = np.ones(len(owner), np.bool_)
+        is_first[1:] = (owner[1:] != owner[:-1]) | (rows.attribute[1:] != rows.attribute[:-1])
+        counts = np.bincount(rows.attribute[is_first], minlength=len(self._n_constrained))
+        self._n_constrained += sign * counts
+
+    def _fits(self, slots: list[int], rows: Rows, sizes: NDArray[np.int64]) -> bool:
+        """Whether conjunctions have rows like those of some slots, but for their bounds."""
+        if not slots or len(slots) != len(sizes):
+            return False
+        own = np.array(slots)
+        if not np.array_equal(self._held.sizes(own), sizes):
+            return False
+        held = self._rows_in(own)
+        same = np.array_equal(held.attribute, rows.attribute)
+        return same and np.array_equal(held.kind, rows.kind)
+
+    def _move(self, slot: int, row: int, rows: Rows, at: int) -> None:
+        """Give one row of a conjunction the bounds of another."""
+        kind, held = rows.kind[at], self._held.rows[row]
+        tails = int(rows.low_tail[at]) << 16 | int(rows.high_tail[at])
+        bounds = int(rows.low[at]), int(rows.high[at]), tails
+        if kind in (ABSENT, PRESENT) or bounds == tuple(held[LOW:].tolist()):
+            return
+        if kind == POINT:
+            self._index.name_points(rows.low[at : at + 1])
+        self._index.move(self._held, slot, row, bounds)

@@ -1,0 +1,195 @@
+"""Tables → rows, and events → where their values lie.
+
+Enters: conjunction tables; event batches and single events. Leaves: `Rows` in the order of the
+table's conditions, and `Events`. Numbers, booleans and timestamps are compared by their keys and
+tails (`normalize.keys`), so that a new bound changes nothing that is there. Strings are compared by
+cuts, whose numbers keep their meaning, and whose order is kept apart as marks (`tree.places`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.encode.columns import Column, Part
+from tocsin.encode.events import EventBatch, read_value
+from tocsin.model import INT64_MAX, INT64_MIN
+from tocsin.normalize import lines
+from tocsin.normalize.condition import line_of
+from tocsin.normalize.keys import float_keys, integer_keys, key_of_number
+from tocsin.normalize.lines import Line
+from tocsin.normalize.table import ABSENT as ABSENT_FLAG
+from tocsin.normalize.table import PRESENT as PRESENT_FLAG
+from tocsin.normalize.table import ConjunctionTable
+from tocsin_lab.engines.intervals.arrays import (
+    ABSENT,
+    HIGH,
+    LOW,
+    POINT,
+    PRESENT,
+    STRING,
+    WHAT,
+    Events,
+    Rows,
+)
+from tocsin_lab.engines.tree.places import FIRST_LINE, N_FIXED, Places, StringCuts
+
+
+class Attributes:
+    """The attributes by number, and the cuts of their strings."""
+
+    def __init__(self) -> None:
+        self.places = Places()
+
+    def __len__(self) -> int:
+        return len(self.places.attributes)
+
+    @property
+    def names(self) -> list[str]:
+        """The attributes' names, by number."""
+        return [attribute.name for attribute in self.places.attributes]
+
+    def rows_of(self, table: ConjunctionTable) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows of a table's conditions, and how many each conjunction has."""
+        numbers = np.array([self.places.attribute(name) for name in table.attributes], np.int32)
+        attribute = numbers[table.attribute]
+        is_absent = (table.flags & ABSENT_FLAG) > 0
+        is_present = (table.flags & PRESENT_FLAG) > 0
+        n_pieces = np.diff(table.piece_start)
+        counts = n_pieces + is_absent + is_present
+        start = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=start[1:])
+        rows = _empty_rows(int(start[-1]))
+        rows.attribute[:] = np.repeat(attribute, counts)
+        at = np.arange(len(table.line)) + np.repeat(start[:-1] - table.piece_start[:-1], n_pieces)
+        rows.kind[at] = table.line
+        rows.low[at], rows.high[at] = table.low_key, table.high_key
+        rows.low_tail[at], rows.high_tail[at] = table.low_tail, table.high_tail
+        rows.kind[(start[:-1] + n_pieces)[is_absent]] = ABSENT
+        rows.kind[(start[1:] - 1)[is_present]] = PRESENT
+        self._number_strings(rows, table)
+        return rows, start[table.condition_start[1:]] - start[table.condition_start[:-1]]
+
+    def _number_strings(self, rows: Rows, table: ConjunctionTable) -> None:
+        """Replace the ranks of strings by the numbers of cuts."""
+        strings = np.flatnonzero(rows.kind == STRING)
+        if not len(strings):
+            return
+        attribute = rows.attribute[strings]
+        for number in np.unique(attribute).tolist():
+            own = strings[attribute == number]
+            low, low_tail = rows.low[own], rows.low_tail[own]
+            high, high_tail = rows.high[own], rows.high_tail[own]
+            at_low = (low == INT64_MIN) & (low_tail == 0)
+            at_high = (high == INT64_MAX) & (high_tail == 1)
+            is_point = ~at_low & ~at_high & (low == high) & (low_tail == 0) & (high_tail == 1)
+            start = self.places.attributes[number].first + FIRST_LINE + Line.STRING
+            lows, highs = np.full(len(own), start), np.full(len(own), start + 1)
+            inner = [np.flatnonzero(~at_low), np.flatnonzero(~at_high)]
+            marked = np.concatenate(
+                [2 * low[inner[0]] + low_tail[inner[0]], 2 * high[inner[1]] + high_tail[inner[1]]]
+            )
+            used, which = np.unique(marked, return_inverse=True)
+            texts = table.vocabulary.take(used >> 1).to_pylist()
+            bounds = list(zip(texts, (used & 1).tolist(), strict=True))
+            cuts = self.places.string_cuts(number, bounds)[which] if bounds else which
+            lows[inner[0]], highs[inner[1]] = cuts[: len(inner[0])], cuts[len(inner[0]) :]
+            rows.kind[own[is_point]] = POINT
+            rows.low[own], rows.high[own] = lows, highs
+            rows.low_tail[own] = rows.high_tail[own] = 0
+
+    def drop_cuts(self, held: NDArray[np.int64], at: NDArray[np.int64]) -> None:
+        """Forget the cuts that no row at the given places uses, where most are such."""
+        kinds = held[at, WHAT] & 0xFF
+        named = at[(kinds == STRING) | (kinds == POINT)]
+        used = np.zeros(self.places.n_cuts, np.bool_)
+        used[held[named, LOW]] = used[held[named, HIGH]] = True
+        if 2 * np.count_nonzero(used) + 64 < self.places.n_cuts - N_FIXED * len(self):
+            renumbered = self.places.keep(used)
+            held[named, LOW] = renumbered[held[named, LOW]]
+            held[named, HIGH] = renumbered[held[named, HIGH]]
+
+    def encode(self, events: EventBatch, first: int, n: int) -> Events:
+        """Encode n events of a batch from the first on."""
+        found = _empty_events(n, len(self))
+        for number, attribute in enumerate(self.places.attributes):
+            self._encode_column(number, events.column(attribute.name), first, n, found)
+        return found
+
+    def _encode_column(
+        self, number: int, column: Column, first: int, n: int, found: Events
+    ) -> None:
+        if column.other is not None:
+            found.kind[column.other[first : first + n], number] = PRESENT
+        for part in column.parts:
+            here = slice(None) if part.here is None else part.here[first : first + n]
+            keys, tails = self._keys(number, part, first, n)
+            found.kind[here, number] = part.line
+            found.key[here, number] = keys[here]
+            if tails is not None:
+                found.tail[here, number] = tails[here]
+
+    def _keys(
+        self, number: int, part: Part, first: int, n: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int16] | None]:
+        if part.line is Line.STRING:
+            return self._string_keys(number, part, first, n), None
+        values = part.values[first : first + n]
+        if part.line is not Line.NUMBER:
+            return values, None
+        if values.dtype == np.float64:
+            return float_keys(values), None
+        return integer_keys(values)
+
+    def _string_keys(self, number: int, part: Part, first: int, n: int) -> NDArray[np.int64]:
+        attribute = self.places.attributes[number]
+        held = attribute.lines[Line.STRING]
+        assert isinstance(held, StringCuts)
+        start = attribute.first + FIRST_LINE + Line.STRING
+        if not len(held.cuts):
+            return np.full(n, start, np.int64)
+        places = np.empty(n, np.int32)
+        held.encode(Line.STRING, part.values.slice(first, n), places)
+        return np.concatenate([np.array([start], np.int64), held.cuts])[places]
+
+    def encode_one(self, event: Mapping[str, object]) -> Events:
+        """Encode one event."""
+        found = _empty_events(1, len(self))
+        for number, attribute in enumerate(self.places.attributes):
+            value = read_value(event, attribute.name)
+            if value is None:
+                continue
+            line = line_of(value)
+            if line is None:
+                found.kind[0, number] = PRESENT
+                continue
+            found.kind[0, number] = line
+            if line is Line.STRING:
+                found.key[0, number] = attribute.cut_of(value)
+                continue
+            key = lines.to_key(value)
+            if line is Line.NUMBER:
+                key, found.tail[0, number] = key_of_number(key)
+            found.key[0, number] = key
+        return found
+
+
+def _empty_rows(n: int) -> Rows:
+    return Rows(
+        np.zeros(n, np.int32),
+        np.zeros(n, np.int8),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int16),
+        np.zeros(n, np.int16),
+    )
+
+
+def _empty_events(n: int, n_attributes: int) -> Events:
+    return Events(
+        np.full((n, n_attributes), ABSENT, np.int8),
+        np.zeros((n, n_attributes), np.int64),
+        np.zeros((n, n_attributes), np.int16),
+    )

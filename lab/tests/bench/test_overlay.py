@@ -1,0 +1,40 @@
+"""The benchmark of the network: all variants deliver the same, and flooding costs what it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from tocsin.errors import ArgumentError
+from tocsin_lab.bench.overlay import VARIANTS, Load, Setting, Trial, render, run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["trading", "highway"])
+def test_every_variant_delivers_the_same_events(workload: str) -> None:
+    result = run(Setting(workload, subscribers=60, edges=4, events=60, updates=0.2), repeats=1)
+    (found,) = result["results"]
+    figures = found["variants"]
+    assert list(figures) == list(VARIANTS)
+    assert figures["flooding"]["events_on_links"] == 4 * 60
+    assert figures["lub"]["events_on_links"] < 4 * 60
+    assert figures["exact"]["spurious"] <= figures["lub"]["spurious"] <= 1
+    assert figures["lub"]["control_messages"] <= figures["resubscribe"]["control_messages"]
+    assert figures["coded"]["control_messages"] <= figures["lub"]["control_messages"]
+    assert figures["coded-exact"]["control_messages"] <= figures["exact"]["control_messages"]
+    assert figures["coded-exact"]["told_bytes"] < 0.8 * figures["exact"]["told_bytes"]
+    assert "bytes: flooding / lub" in render(result)
+
+
+@pytest.mark.slow
+def test_summaries_send_a_tenth_of_what_flooding_sends() -> None:
+    load = Setting("trading", subscribers=1_000, edges=10, events=300, updates=0.2)
+    n_bytes = {name: Trial(Load(load), name).run()["bytes"] for name in ("lub", "flooding")}
+    assert n_bytes["lub"] * 10 <= n_bytes["flooding"]
+
+
+def test_impossible_settings_are_refused() -> None:
+    for wrong in ({"workload": "x"}, {"placement": "x"}, {"edges": 0}, {"updates": -1}):
+        with pytest.raises(ArgumentError):
+            Setting(**wrong)
+    with pytest.raises(ArgumentError, match="a variant"):
+        run(Setting(), ["best"])

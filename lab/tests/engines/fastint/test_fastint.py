@@ -1,0 +1,223 @@
+"""FASTINT: bounds move in place, sets stay small, and covers are read off."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tocsin
+from tocsin.encode.events import to_batch
+from tocsin.engines.protocol import Updatable
+from tocsin.language import parse
+from tocsin.normalize import normalize
+from tocsin.normalize.condition import PRESENT
+from tocsin.normalize.table import ConjunctionTable, from_forms
+from tocsin_lab.engines.fastint import FastintEngine
+
+pytestmark = pytest.mark.slow
+
+TEMPLATES = [
+    "x > :low AND x < :high",
+    "x BETWEEN :low AND :high AND s = :name",
+    "s = :name",
+    "s < :name AND x >= :low",
+    "x = :low OR y = :high",
+    "x IN (:low, :high) AND (y IS NULL OR y > :low)",
+    "s IS NOT NULL AND x <> :low",
+    "s LIKE '%a%' AND x > :low",
+]
+
+
+def table_of(*texts: str, first: int = 0) -> ConjunctionTable:
+    table = from_forms([normalize(parse(text)) for text in texts])
+    return replace(table, subscription=table.subscription + first)
+
+
+def engine_of(*texts: str) -> FastintEngine:
+    engine = FastintEngine()
+    engine.insert(np.arange(len(texts)), table_of(*texts))
+    return engine
+
+
+def entries(engine: FastintEngine) -> int:
+    return int(engine._index.nodes.state[1])
+
+
+def test_the_engine_changes_subscriptions_in_place() -> None:
+    assert isinstance(FastintEngine(), Updatable)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_updates_in_place_equal_new_subscriptions(seed: int) -> None:
+    dice = random.Random(seed)
+    names = ["", "a", "ab", "b", "ba", "z", "zz\0"]
+
+    def params() -> dict[str, Any]:
+        low = dice.choice([dice.randrange(50), dice.random() * 50, 2**53 + 1])
+        return {"low": low, "high": low + dice.randrange(10), "name": dice.choice(names)}
+
+    def asked(text: str) -> dict[str, Any]:
+        return {k: v for k, v in params().items() if f":{k}" in text}
+
+    updated = tocsin.Matcher(engine="fastint")
+    plain = tocsin.Matcher(engine="oracle")
+    for i in range(120):
+        text = dice.choice(TEMPLATES)
+        held = asked(text)
+        updated.subscribe(i, text, held)
+        plain.subscribe(i, text, held)
+    for step in range(300):
+        i = dice.randrange(120)
+        if dice.random() < 0.2:
+            text = dice.choice(TEMPLATES)
+            change: dict[str, Any] = {"where": text, "params": asked(text)}
+        else:
+            _, known = plain._book.template(plain._dense(i))
+            change = {"params": {k: v for k, v in params().items() if k in known}}
+        updated.update(i, **change)
+        plain.update(i, **change)
+        if step % 30 == 0:
+            updated.check()
+            events = [
+                {"x": dice.randrange(60), "s": dice.choice(names), "y": dice.choice([None, 3, 60])}
+                for _ in range(20)
+            ]
+            found, expected = updated.match_batch(events), plain.match_batch(events)
+            for row in range(20):
+                assert sorted(found[row]) == sorted(expected[row]), events[row]
+                assert sorted(updated.match(events[row])) == sorted(expected[row])
+
+
+def test_what_was_moved_is_what_is_saved_found_and_removed(tmp_path: Path) -> None:
+    matcher = tocsin.Matcher(tocsin.EventType("T", x=float, t="timestamp"), engine="fastint")
+    table = {"id": range(200), "low": [float(i) for i in range(200)]}
+    matcher.subscribe_many(table, where="x >= :low AND x < 1000")  # two predicates on one attribute
+    matcher.subscribe_many({"id": range(200, 400), "low": table["low"]}, where="x > :low")
+    before = [matcher._dense(id) for id in (10, 210, 399)]
+    for id in (10, 210, 399):
+        matcher.update(id, params={"low": 500 + id})
+    assert [matcher._dense(id) for id in (210, 399)] == before[1:], "moved where they are"
+    assert matcher._dense(10) != before[0], "more than a bound changes"
+    matcher.unsubscribe(399)
+    matcher.check()
+    matcher.save(tmp_path / "store")
+    for found in (matcher, tocsin.Matcher.open(tmp_path / "store")):
+        assert 210 not in found.match({"x": 300.0})
+        assert 210 in found.match({"x": 711.0})
+        assert 210 not in found.match({"x": 710.0})
+        assert 10 in found.match({"x": 510.0})
+        assert 399 not in found.match({"x": 5000.0})
+        found.update(210, params={"low": 2.5})
+        assert 210 in found.match({"x": 3.0})
+        found.check()
+
+
+def test_a_move_that_is_refused_changes_nothing() -> None:
+    matcher = tocsin.Matcher(tocsin.EventType("T", x=float), engine="fastint")
+    matcher.subscribe_many({"id": range(50), "low": [1.0] * 50}, where="x > :low")
+    for bad in ({"low": "text"}, {"other": 1}, {"low": object()}):
+        with pytest.raises(tocsin.errors.TocsinError):
+            matcher.update(7, params=bad)
+    assert 7 in matcher.match({"x": 1.5})
+    matcher.update(7, params={"low": None})
+    assert 7 not in matcher.match({"x": 1.5}), "nothing is greater than NULL"
+    matcher.update(7, params={"low": 0})
+    assert 7 in matcher.match({"x": 0.5})
+    matcher.check()
+
+
+def test_a_bound_that_stays_in_its_leaf_adds_nothing() -> None:
+    engine = engine_of(*(f"x BETWEEN {i} AND {i + 10}" for i in range(2000)))
+    before = entries(engine)
+    engine.replace(500, 2000, table_of("x BETWEEN 500 AND 510.0", first=2000))
+    assert entries(engine) == before
+    engine.replace(2000, 2001, table_of("x BETWEEN 700 AND 710", first=2001))
+    assert entries(engine) > before
+    engine.check()
+    assert sorted(engine.match_one({"x": 709})) == [*range(699, 710), 2001]
+    assert 2001 not in engine.match_one({"x": 505})
+
+
+def test_updates_without_end_keep_the_trees_small() -> None:
+    engine = engine_of(*(f"x BETWEEN {i} AND {i + 10} AND s = 'n{i % 9}'" for i in range(300)))
+    largest = 0
+    for step in range(3000):
+        low = step * 7 % 1000
+        text = f"x BETWEEN {low} AND {low + 10} AND s = 'm{step}'"
+        engine.replace(step, step + 300, table_of(text, first=step + 300))
+        largest = max(largest, entries(engine))
+    engine.check()
+    assert largest < 20_000
+    assert len(engine._attributes.places.attributes[1].lines[1].cuts) < 3000
+    for step in range(3000, 3300):
+        low = (step - 300) * 7 % 1000
+        assert step in engine.match_one({"x": low + 5, "s": f"m{step - 300}"})
+
+
+def test_deleting_much_builds_smaller_trees() -> None:
+    engine = engine_of(*(f"x BETWEEN {i} AND {i + 100}" for i in range(3000)))
+    before = entries(engine)
+    engine.delete(np.arange(2900))
+    assert entries(engine) < before / 10
+    engine.check()
+    assert sorted(engine.match_one({"x": 2950})) == list(range(2900, 2951))
+
+
+def test_the_smallest_set_decides() -> None:
+    """Whoever asks for a rare value is found without a look at what is common."""
+    engine = engine_of(*(f"common = 1 AND rare = {i}" for i in range(500)))
+    found = engine.match_batch(to_batch(pa.table({"common": [1, 1, 2], "rare": [7, 900, 7]})))
+    assert found.ids.tolist() == [7]
+    looked_at = np.count_nonzero(engine._held.slots[:, 1] >= 0)
+    assert looked_at <= 3
+
+
+def test_covers_are_read_off() -> None:
+    engine = engine_of(
+        "x BETWEEN 3 AND 5 AND s = 'a' AND f < 2.5",
+        "x = 9 AND s = 'c' AND f BETWEEN 0 AND 1 AND y = 1",
+    )
+    assert engine.lub("x") == normalize(parse("x BETWEEN 3 AND 9")).conjunctions[0]["x"]
+    assert engine.lub("s") == normalize(parse("s IN ('a', 'c')")).conjunctions[0]["s"]
+    assert engine.lub("f") == normalize(parse("f < 2.5")).conjunctions[0]["f"]
+    assert engine.lub("y") is None
+    assert engine.lub("nothing") is None
+    engine.replace(1, 2, table_of("x = 4 AND s > 'b' AND f = 1 AND y = 1", first=2))
+    assert engine.lub("x") == normalize(parse("x BETWEEN 3 AND 5")).conjunctions[0]["x"]
+    assert engine.lub("s") == normalize(parse("s >= 'a'")).conjunctions[0]["s"]
+    engine.delete(np.array([0, 2]))
+    assert engine.lub("x") is None
+
+
+def test_covers_admit_what_is_absent_or_of_no_kind() -> None:
+    engine = engine_of("x IS NULL", "x > 5")
+    held = engine.lub("x")
+    assert held is not None
+    assert (held.holds(None), held.holds(6), held.holds(5)) == (True, True, False)
+    engine = engine_of("x IS NOT NULL", "x > 5")
+    assert engine.lub("x") == PRESENT
+
+
+def test_an_update_to_what_can_never_match_and_back() -> None:
+    matcher = tocsin.Matcher(engine="fastint")
+    matcher.subscribe("a", "x BETWEEN :low AND :high", {"low": 1, "high": 5})
+    matcher.update("a", params={"low": 9})
+    assert matcher.match({"x": 9}) == []
+    matcher.update("a", params={"high": 9})
+    assert matcher.match({"x": 9}) == ["a"]
+    matcher.check()
+
+
+def test_a_search_for_unknown_strings_disturbs_nothing() -> None:
+    engine = engine_of(*(f"s > 'n{i:03}'" for i in range(300)))
+    for i in range(200):
+        assert engine.same(table_of(f"s > 'n1{'0' * i}1x'")) == []
+    assert engine.same(table_of("s > 'n007'")) == [7]
+    engine.check()
+    assert sorted(engine.match_one({"s": "n1000"})) == list(range(101))

@@ -1,0 +1,160 @@
+"""Who is connected: a budget for strangers, and one for each token.
+
+Enters: connections as they open, whose they turn out to be, and their ends. Leaves: an error, or a
+stranger closed, where a budget is spent. A connection is a stranger's until it has shown who it is:
+it then no longer counts against the budget of strangers, so that strangers cannot exhaust what
+clients need. Where that budget is spent, the oldest stranger goes, so that a client that shows its
+token at once comes in; strangers that are all new are a burst of clients, and the newcomer goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from tocsin.broker.config import Config, Limits
+from tocsin.errors import LimitError
+
+log = logging.getLogger("tocsin.connections")
+_NEW = 1.0
+_OTHER_DESCRIPTORS = 256
+_PLAIN_REQUESTS = 1_000
+
+
+class _Stranger(NamedTuple):
+    address: str
+    since: float
+    close: Callable[[], object]
+
+
+class Admission:
+    """The connections of a broker. Used within the event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._strangers: dict[object, _Stranger] = {}  # the oldest first
+        self._by_address: dict[str, dict[object, None]] = {}
+        self._owners: dict[object, str] = {}
+        self._by_owner: Counter[str] = Counter()
+        self.n_turned_away = 0
+
+    @property
+    def n_strangers(self) -> int:
+        """How many connections have not shown who they are."""
+        return len(self._strangers)
+
+    def enter(self, connection: object, address: str, close: Callable[[], object]) -> bool:
+        """Take a new connection, a stranger's; whether it may stay. `close` ends it at once."""
+        limits, now = self._limits, time.monotonic()
+        group = self._by_address.setdefault(address, {})
+        for most, oldest in (
+            (limits.max_unauthenticated_per_address, group),
+            (limits.max_unauthenticated, self._strangers),
+        ):
+            if len(oldest) < max(1, most):
+                continue
+            first = next(iter(oldest))
+            self.n_turned_away += 1
+            if now - self._strangers[first].since < _NEW:
+                if not group:
+                    del self._by_address[address]
+                return False
+            stranger = self._strangers[first]
+            self.leave(first)
+            stranger.close()
+        self._by_address.setdefault(address, {})[connection] = None
+        self._strangers[connection] = _Stranger(address, now, close)
+        return True
+
+    def admit(self, connection: object, owner: str) -> None:
+        """Take note whose a connection is; `owner` is empty where no tokens are asked for."""
+        if connection in self._owners:
+            return
+        most = self._limits.max_token_connections
+        if owner and self._by_owner[owner] >= most:
+            raise LimitError(
+                f"a token has at most {most} connections", "max_token_connections", 1.0
+            )
+        self._forget_stranger(connection)
+        self._owners[connection] = owner
+        self._by_owner[owner] += 1
+
+    def leave(self, connection: object) -> None:
+        """Forget a connection that is gone."""
+        self._forget_stranger(connection)
+        owner = self._owners.pop(connection, None)
+        if owner is not None:
+            self._by_owner[owner] -= 1
+            if not self._by_owner[owner]:
+                del self._by_owner[owner]
+
+    def _forget_stranger(self, connection: object) -> None:
+        stranger = self._strangers.pop(connection, None)
+        if stranger is not None:
+            group = self._by_address[stranger.address]
+            del group[connection]
+            if not group:
+                del self._by_address[stranger.address]
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """Return where a connection comes from; of an IPv6 address the network of 64 bits."""
+    peer = transport.get_extra_info("peername")
+    return network_of(str(peer[0])) if isinstance(peer, tuple) and peer else ""
+
+
+def network_of(host: str) -> str:
+    """Return an address, of IPv6 the network of 64 bits: whoever has one address has them all."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+
+
+def fit_to_descriptors(config: Config) -> Config:
+    """Raise the limit of open files as far as it goes; lower `max_connections` to what fits."""
+    limits = config.limits
+    needed = limits.max_connections + limits.max_unauthenticated
+    needed += _PLAIN_REQUESTS + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return config
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError):
+        most = soft
+    if most >= needed:
+        return config
+    fitting = _fit(limits, most)
+    log.warning(
+        "this process may open %d files: max_connections is %d, not %d (raise the limit of open "
+        "files, as with LimitNOFILE= of systemd, to at least %d)",
+        most, fitting.max_connections, limits.max_connections, needed,
+    )  # fmt: skip
+    return replace(config, limits=fitting)
+
+
+def _fit(limits: Limits, descriptors: int) -> Limits:
+    """Return limits that open no more than so many files."""
+    spare = min(_OTHER_DESCRIPTORS, descriptors // 4)
+    eighth = descriptors // 8
+    strangers = max(1, min(limits.max_unauthenticated, eighth))
+    left = descriptors - spare - strangers - min(_PLAIN_REQUESTS, eighth)
+    return replace(
+        limits,
+        max_unauthenticated=strangers,
+        max_connections=max(1, min(limits.max_connections, left)),
+    )

@@ -1,0 +1,98 @@
+"""Owners: what was set up with a token stops with the token.
+
+Enters: the tokens as the database has them now. Leaves: subscriptions suspended, reinstated or
+removed, webhooks stopped and woken, connections closed. A suspended subscription gets nothing: no
+webhook is called, nothing is added to its backlog. It goes on from there when its token counts
+again, which happens where one that had expired is given a new end (`tocsin token rotate`). What was
+revoked with its subscriptions loses them. Used within the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from tocsin.broker import tokens as token_rows
+from tocsin.broker.core import Broker, Closable
+from tocsin.broker.tokens import Tokens
+from tocsin.broker.webhooks import Webhooks
+
+_EVERY = 0.5
+_SETTLED = 2_000_000
+"""After so many microseconds no request that began with a revoked token is under way."""
+log = logging.getLogger("tocsin.server")
+
+
+class Ownership:
+    """Looks at the tokens again and again."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        tokens: Tokens,
+        webhooks: Webhooks,
+        connections: Callable[[], Iterable[Closable]],
+    ) -> None:
+        self._broker = broker
+        self._tokens = tokens
+        self._webhooks = webhooks
+        self._connections = connections
+        broker.metrics.gauges["suspended_owners"] = (
+            "Tokens that do not count any more and have subscriptions.",
+            lambda: len(broker.registry.suspended.intersection(broker.registry.owners())),
+        )
+
+    async def watch(self) -> None:
+        """Look twice a second."""
+        while True:
+            await asyncio.sleep(_EVERY)
+            await self.check()
+            self._broker.supervisor.recovered("tokens")
+
+    async def check(self) -> None:
+        """Compare what is here with the tokens that count now."""
+        removals = await self._broker.storage.read(token_rows.removals)
+        if removals:
+            self._tokens.refresh()
+        self._close_connections()
+        self._suspend()
+        for owner, since in removals.items():
+            await self._remove(owner, since)
+
+    def _close_connections(self) -> None:
+        for each in list(self._connections()):
+            who = each.principal
+            if who is not None and not each.is_revoked and not self._tokens.is_valid(who):
+                log.info("a connection of %s is closed: its token counts no more", who.name)
+                each.revoke()
+
+    def _suspend(self) -> None:
+        registry, audit = self._broker.registry, self._broker.audit
+        for owner in registry.owners():
+            is_suspended = owner in registry.suspended
+            if self._tokens.is_owner(owner) != is_suspended:
+                continue
+            if is_suspended:
+                changed = registry.reinstate(owner)
+                for each in changed:
+                    self._webhooks.wake(each)
+            else:
+                changed = registry.suspend(owner)
+                for each in changed:
+                    self._webhooks.suspend(each)
+            act = "reinstated" if is_suspended else "suspended"
+            log.warning("%d subscriptions of the token %s are %s", len(changed), owner, act)
+            audit.note(f"owner.{act}", None, owner=owner, n=len(changed))
+
+    async def _remove(self, owner: str, since: int) -> None:
+        gone = self._broker.registry.owned_by(owner)
+        if gone:
+            for each in gone:
+                self._webhooks.suspend(each)
+            await self._broker.remove(gone)
+            log.warning("%d subscriptions of the token %s are removed", len(gone), owner)
+            self._broker.audit.note("owner.removed", None, owner=owner, n=len(gone))
+        if time.time_ns() // 1000 - since > _SETTLED:
+            await self._broker.storage.submit(token_rows.end_removal, owner)

@@ -1,0 +1,106 @@
+"""Costly conditions at a broker: refused with a reason, prepared once and beside publishes."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.servers import running
+from tests.normalize.test_budget import absorbing
+
+from tocsin.broker.config import Limits
+from tocsin.language.expression import And
+from tocsin.normalize import normal
+
+
+def product(n: int) -> str:
+    """Return a condition whose disjunctions have nothing in common, on few attributes."""
+    return " AND ".join(f"(a{i} < {j} OR b{j % 40} > {i})" for i in range(9) for j in range(n))
+
+
+def pieces(n: int) -> str:
+    return "%" + "a_" * n + "b%"
+
+
+def test_a_condition_that_costs_too_much_is_refused_everywhere(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "old", "where": "q = 1"})
+        wide = {"where": "t LIKE :p", "params": {"p": pieces(600)}}
+        for answer in (
+            http.post("/subscriptions", json={"id": "new", **wide}),
+            http.patch("/subscriptions/old", json=wide),
+            http.post("/conditions", json=wide),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (400, "condition-cost")
+        assert http.post("/events", json={"q": 1}).status_code in (200, 202)
+        assert http.get("/subscriptions/old").json()["where"] == "q = 1"
+        assert http.get("/subscriptions/new").status_code == 404
+
+
+def test_a_product_without_end_is_refused_soon(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, broker.client() as http:
+        answer = http.post("/subscriptions", json={"where": product(50)})
+        assert (answer.status_code, answer.json()["code"]) in [
+            (429, "limit"),
+            (400, "condition-cost"),
+        ]
+
+
+def test_many_attributes_are_refused(tmp_path: Path) -> None:
+    limits = Limits(max_attributes=20)
+    with running(tmp_path, limits=limits) as broker, broker.client() as http:
+        many = " AND ".join(f"a{i} = 1" for i in range(21))
+        answer = http.post("/subscriptions", json={"where": many})
+        assert (answer.status_code, answer.json()["limit"]) == (429, "max_attributes")
+        few = many.removesuffix(" AND a20 = 1")
+        assert http.post("/subscriptions", json={"where": few}).status_code == 201
+
+
+def test_subscriptions_that_come_together_share_a_budget(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, broker.client() as http:
+        strings = ", ".join(f"'{i}'" for i in range(400))
+        costly = f"a IN ({strings}) AND " + " AND ".join(f"a NOT LIKE '%x{i}%'" for i in range(100))
+        assert http.post("/subscriptions", json={"where": costly}).status_code == 201
+        together = [{"id": f"s{i}", "where": costly} for i in range(40)]
+        answer = http.post("/subscriptions", json=together)
+        assert (answer.status_code, answer.json()["code"]) == (400, "condition-cost")
+        plain = [{"id": f"s{i}", "where": f"x = {i} OR y = {i}"} for i in range(200)]
+        assert http.post("/subscriptions", json=plain).status_code == 201
+
+
+@pytest.mark.parametrize("transitions", [False, True])
+def test_a_condition_is_brought_into_normal_form_once_in_the_thread_of_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transitions: bool
+) -> None:
+    """Also where a network takes note of it, and where publications are searched for it."""
+    threads: Counter[str] = Counter()
+    form = normal._Normalizer.form
+
+    def counted(self: Any, expression: Any, negated: bool) -> Any:
+        if isinstance(expression, And) and len(expression.operands) >= 40:
+            threads[threading.current_thread().name.partition("_")[0]] += 1
+        return form(self, expression, negated)
+
+    monkeypatch.setattr(normal._Normalizer, "form", counted)
+    with running(tmp_path, name="one") as broker, broker.client() as http:
+        http.put("/publications/k", json={"a": 1})
+        body = {"id": "a", "where": absorbing(40), "durable": True, "transitions": transitions}
+        assert http.post("/subscriptions", json=body).status_code == 201
+        assert threads == {"tocsin-change": 1}
+        new = {"where": absorbing(40) + " AND c = 1"}
+        assert http.patch("/subscriptions/a", json=new).status_code == 200
+        assert threads == {"tocsin-change": 3 if transitions else 2}  # what was matched before
+
+
+def test_conditions_are_tried_out_one_after_the_other(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, broker.client() as http:
+        registry = broker.server.broker.registry
+        assert http.post("/conditions", json={"where": "a = 1"}).status_code == 200
+        registry._n_trials = 16
+        answer = http.post("/conditions", json={"where": "a = 1"})
+        assert (answer.status_code, answer.json()["limit"]) == (429, "trials")
+        registry._n_trials = 0
+        assert http.post("/conditions", json={"where": "a = 1"}).status_code == 200
