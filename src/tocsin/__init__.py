@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
     from tocsin.normalize import covers
+    from tocsin.store.subscription_store import SubscriptionStore
     from tocsin.subjects.space import SubjectSpace
-    from tocsin.subscription_store import SubscriptionStore
     from tocsin.warm import warm_up
 
 __version__ = "0.1.0"
@@ -27,7 +27,7 @@ _HOMES = {
     "LoadReport": "tocsin.matcher",
     "Matcher": "tocsin.matcher",
     "Matches": "tocsin.matches",
-    "SubscriptionStore": "tocsin.subscription_store",
+    "SubscriptionStore": "tocsin.store.subscription_store",
     "connect": "tocsin.broker.client",
     "connect_async": "tocsin.broker.client",
     "SubjectSpace": "tocsin.subjects.space",

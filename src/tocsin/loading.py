@@ -25,10 +25,11 @@ from tocsin.arrow import (
     to_canonical,
     to_plain_table,
 )
-from tocsin.book.blocks import NEVER
-from tocsin.book.directory import IdTable
-from tocsin.book.ids import FEW, Ids
-from tocsin.book.sources import OneSource, RuleSource, Source, TemplateSource, TextSource
+from tocsin.catalog.blocks import NEVER
+from tocsin.catalog.id_index import IdTable
+from tocsin.catalog.ids import FEW, Ids
+from tocsin.catalog.sources import OneSource, RuleSource, Source, TemplateSource, TextSource
+from tocsin.catalog.subscriptions import SubscriptionBook
 from tocsin.errors import (
     ArgumentError,
     BadRow,
@@ -47,7 +48,6 @@ from tocsin.normalize.bulk import BulkForm, normalize_template, normalize_texts
 from tocsin.normalize.literals import canonical_values
 from tocsin.normalize.rows import held_rules, normalize_rows, read_rows
 from tocsin.normalize.table import ConjunctionTable, from_forms, take
-from tocsin.subscriptions import SubscriptionBook
 
 Moment: TypeAlias = dt.datetime | int
 """A point in time: a datetime (no zone: UTC) or microseconds since 1970."""

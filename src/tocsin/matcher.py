@@ -20,7 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin import engines
-from tocsin.book.sources import OneSource
+from tocsin.catalog.sources import OneSource
+from tocsin.catalog.subscriptions import SubscriptionBook
 from tocsin.encode.events import EventBatch, check_event, to_batch
 from tocsin.engines.protocol import Engine, Renumberable, Storable, Updatable
 from tocsin.errors import (
@@ -53,12 +54,11 @@ from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.normalize import bind
 from tocsin.normalize.budget import Budget
 from tocsin.normalize.moving import Moves
-from tocsin.store.changes import Change, read_changes
-from tocsin.store.folder import GRACE, Contents, Lineage, reading
-from tocsin.store.folder import replace as replace_all
-from tocsin.store.matchers import Described, SavedMatcher, contents_of, making_sense, open_parts
-from tocsin.store.place import Place, to_place
-from tocsin.subscriptions import SubscriptionBook
+from tocsin.storage.changes import Change, read_changes
+from tocsin.storage.folder import GRACE, Contents, Lineage, reading
+from tocsin.storage.folder import replace as replace_all
+from tocsin.storage.matchers import Described, SavedMatcher, contents_of, making_sense, open_parts
+from tocsin.storage.place import Place, to_place
 
 _WHOLE: Any = object()
 """Stands for no id, where the whole index is meant."""

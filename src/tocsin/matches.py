@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.book.blocks import Names
+from tocsin.catalog.blocks import Names
 from tocsin.model import SubscriptionId
 
 

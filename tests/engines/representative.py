@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 import tocsin
-from tocsin.book.directory import IdTable
-from tocsin.book.ids import Ids
-from tocsin.book.sources import OneSource
+from tocsin.catalog.id_index import IdTable
+from tocsin.catalog.ids import Ids
+from tocsin.catalog.sources import OneSource
+from tocsin.catalog.subscriptions import SubscriptionBook
 from tocsin.matcher import Matcher
-from tocsin.subscriptions import SubscriptionBook
 
 TYPES = (None, tocsin.EventType("T", x=int, s=str))
 

@@ -34,9 +34,9 @@ from tocsin.engines.auto.arrays import (
     GroupCosts,
     Keys,
 )
+from tocsin.engines.auto.buffer_pool import Rooms
 from tocsin.engines.auto.plan import Costs
 from tocsin.engines.auto.prepared import Prepared
-from tocsin.engines.auto.rooms import Rooms
 from tocsin.jit import LANES
 
 NO_BITMAPS = Costs(word=1e9)

@@ -1,9 +1,9 @@
 """A disk that fails: the n-th call of the file layer, once or from then on.
 
-`FaultyDisk` stands in for `os` in `tocsin.disk` and where locks are taken. It counts the calls that
-touch the disk; the n-th one fails with an error of the system, or is a write that is lost (it is
-said to be done and is not) or short (a part of it is done). Nothing else of the system changes, so
-that real files show what a caller left behind.
+`FaultyDisk` stands in for `os` in `tocsin.storage.disk` and where locks are taken. It counts the
+calls that touch the disk; the n-th one fails with an error of the system, or is a write that is
+lost (it is said to be done and is not) or short (a part of it is done). Nothing else of the system
+changes, so that real files show what a caller left behind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from tocsin import disk
+from tocsin.storage import disk
 from tocsin.subjects import records
 
 Fault = Literal["ENOSPC", "EIO", "lost", "short"]

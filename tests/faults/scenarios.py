@@ -20,16 +20,16 @@ import pyarrow as pa
 from tests.faults.files import Fault, count_calls, failing
 
 import tocsin
-from tocsin import disk
 from tocsin.errors import PipelineError, StoreError, TocsinError
 from tocsin.spark.pipeline.folders import LocalFolder
 from tocsin.spark.pipeline.keeping import Bucket, Kept, from_kept, read_state, to_kept
 from tocsin.spark.publications import State
-from tocsin.store.changes import Update
-from tocsin.store.pins import Pin
-from tocsin.store.place import LocalPlace
+from tocsin.storage import disk
+from tocsin.storage.changes import Update
+from tocsin.storage.pins import Pin
+from tocsin.storage.place import LocalPlace
+from tocsin.store.subscription_store import SubscriptionStore
 from tocsin.subjects.space import SubjectSpace
-from tocsin.subscription_store import SubscriptionStore
 
 
 @dataclass(frozen=True)

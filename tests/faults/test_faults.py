@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.faults.scenarios import SCENARIOS, Scenario, kinds, n_calls, run
 
-from tocsin import disk
+from tocsin.storage import disk
 
 MOST = 4
 """How many calls of a scenario fail in the suite, for each kind of fault."""

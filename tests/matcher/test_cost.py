@@ -12,7 +12,7 @@ import tocsin
 from tocsin.errors import ConditionCostError, ConditionSyntaxError
 from tocsin.loading import load_table
 from tocsin.normalize.budget import MAX_STEPS
-from tocsin.store.changes import One
+from tocsin.storage.changes import One
 
 
 def outcome(work: object) -> list[BaseException | None]:

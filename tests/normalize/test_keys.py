@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.property.strategies import FLOATS, INTEGERS, STRINGS, TIMESTAMPS
 
 from tocsin.model import INT64_MAX, INT64_MIN
+from tocsin.normalize.domains import HIGH, LOW, Line, cut_after, cut_before, tighten
 from tocsin.normalize.keys import (
     HIGH_CUT,
     LOW_CUT,
@@ -24,7 +25,6 @@ from tocsin.normalize.keys import (
     number_of_key,
     unflatten_cut,
 )
-from tocsin.normalize.lines import HIGH, LOW, Line, cut_after, cut_before, tighten
 
 integers = st.one_of(st.sampled_from(INTEGERS), st.integers(INT64_MIN, INT64_MAX))
 floats = st.one_of(

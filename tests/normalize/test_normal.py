@@ -33,10 +33,11 @@ from tocsin.errors import KindClashError, ParameterError, TooManyConjunctionsErr
 from tocsin.language import parse, print_expression
 from tocsin.language.expression import And, Constant, Expression, Not, Or, Parameter, map_operands
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind, kind_of
-from tocsin.normalize import MAX_CONJUNCTIONS, NormalForm, bind, covers, lines, normalize
+from tocsin.normalize import MAX_CONJUNCTIONS, NormalForm, bind, covers, normalize
+from tocsin.normalize import domains as lines
 from tocsin.normalize.bind import to_literal
 from tocsin.normalize.condition import EVERYTHING, NOTHING, PRESENT, Condition, condition_covers
-from tocsin.normalize.lines import FULL, HIGH, LOW, Line
+from tocsin.normalize.domains import FULL, HIGH, LOW, Line
 from tocsin.normalize.normal import conjunction_covers
 
 DECLARED = EventType("Typed", dict(AGREEING.kinds))

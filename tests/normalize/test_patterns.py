@@ -13,8 +13,9 @@ from tests.property.strategies import FRAGMENTS, STRINGS, Drawn, pattern
 
 from tocsin.engines.evaluate import like
 from tocsin.errors import ConditionCostError, ParameterError
-from tocsin.normalize import lines, patterns
-from tocsin.normalize.lines import TOP, Line
+from tocsin.normalize import domains as lines
+from tocsin.normalize import patterns
+from tocsin.normalize.domains import TOP, Line
 from tocsin.normalize.patterns import (
     MANY,
     MAX_PATTERN,

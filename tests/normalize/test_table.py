@@ -24,8 +24,8 @@ from tests.property.strategies import (
 from tocsin.language import parse
 from tocsin.language.expression import Expression
 from tocsin.normalize import NormalForm, normalize
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
-from tocsin.normalize.lines import Line
 from tocsin.normalize.table import (
     ABSENT,
     PRESENT,

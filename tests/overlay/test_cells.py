@@ -38,9 +38,9 @@ from tocsin.broker.overlay.messages import (
 from tocsin.broker.overlay.rounding import Rounding
 from tocsin.broker.overlay.router import Router
 from tocsin.errors import ArgumentError, ProtocolError
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import on_line
-from tocsin.normalize.lines import Line
+from tocsin.normalize.domains import Line
 from tocsin_lab.simulator import Simulator
 
 ODD = [0, 0.5, -0.0, 5e-324, -5e-324, 1e-300, 2**53 + 1, 2**63 - 1, -(2**63), 1e300, -1.5e308]

@@ -186,7 +186,7 @@ def test_a_store_that_cannot_be_used_stops_before_there_is_a_query(
 
 
 def _write_as_newer(store: Path) -> None:
-    from tocsin.store.manifests import _checksum
+    from tocsin.storage.manifests import _checksum
 
     manifest = next(store.glob("manifest-*.json"))
     said = json.loads(manifest.read_text())["manifest"]

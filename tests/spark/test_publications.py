@@ -11,7 +11,7 @@ import pytest
 import tocsin
 from tocsin.matcher import Matcher
 from tocsin.spark.publications import Rules, State, step
-from tocsin.store.pins import Pin
+from tocsin.storage.pins import Pin
 
 SCHEMA = pa.schema(
     [

@@ -13,7 +13,7 @@ import pytest
 import tocsin
 from tocsin import spark as ts
 from tocsin.errors import ArgumentError
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import tocsin
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 from tocsin_lab.bench.killing import descendants, kill, wait_gone
 
 FILES, ROWS, VEHICLES = 12, 400, 60

@@ -11,14 +11,14 @@ import pytest
 from tests.store.stores import filled
 
 import tocsin
+from tocsin.bundle import Parts
 from tocsin.engines.auto import bounds
-from tocsin.engines.auto.parts import put_together, take_apart
-from tocsin.engines.auto.rooms import Rooms
+from tocsin.engines.auto.buffer_pool import Rooms
+from tocsin.engines.auto.serialization import put_together, take_apart
 from tocsin.errors import DamagedStoreError
 from tocsin.matcher import Matcher
-from tocsin.parts import Parts
-from tocsin.store import folder
-from tocsin.store.place import to_place
+from tocsin.storage import folder
+from tocsin.storage.place import to_place
 
 
 @cache

@@ -14,9 +14,9 @@ import pytest
 
 import tocsin
 from tocsin.errors import ChangedStoreError, StoreError
-from tocsin.store import folder, manifests
-from tocsin.store.place import LocalPlace
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.storage import folder, manifests
+from tocsin.storage.place import LocalPlace
+from tocsin.store.subscription_store import SubscriptionStore
 
 Others = Callable[[SubscriptionStore], object]
 

@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 import tocsin
-from tocsin import disk
 from tocsin.errors import DamagedStoreError, StoreError
-from tocsin.store import container
-from tocsin.store.place import RemotePlace, to_place
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.storage import container, disk
+from tocsin.storage.place import RemotePlace, to_place
+from tocsin.store.subscription_store import SubscriptionStore
 
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.arrow import (  # type: ignore[import-untyped] # noqa: E402
@@ -151,7 +150,7 @@ def test_on_hdfs_a_file_is_created_by_renaming(
     monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path / "cache"))
     place: Any = to_place(url)
     place._fs, place._root, place._is_tested = HdfsLike(), "/places/hdfs", False
-    monkeypatch.setattr("tocsin.store.place._protocol", lambda files: "hdfs")
+    monkeypatch.setattr("tocsin.storage.place._protocol", lambda files: "hdfs")
     place.create("manifest-00000001.json", b"one")
     with pytest.raises(FileExistsError):
         place.create("manifest-00000001.json", b"two")

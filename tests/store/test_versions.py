@@ -25,10 +25,10 @@ from tocsin.errors import (
     StoreError,
     UnknownSubscriptionError,
 )
-from tocsin.store import manifests
-from tocsin.store.changes import Update
-from tocsin.store.place import to_place
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.storage import manifests
+from tocsin.storage.changes import Update
+from tocsin.storage.place import to_place
+from tocsin.store.subscription_store import SubscriptionStore
 
 
 @pytest.fixture
@@ -386,7 +386,7 @@ def test_a_compaction_beside_an_update_of_what_ends_meanwhile_is_made_anew(
 def test_a_commit_that_is_interrupted_at_its_end_leaves_a_store_that_opens(
     store: SubscriptionStore, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tocsin import disk
+    from tocsin.storage import disk
 
     sync, calls = disk.sync_folder, []
 

@@ -18,7 +18,8 @@ from tests.stress.test_life_cycle import EVERY, Life
 from tests.stress.test_readers_beside_writers import stress
 
 import tocsin
-from tocsin import subscriptions
+from tocsin.catalog import subscriptions
+from tocsin.catalog.subscriptions import MOST_IDS
 from tocsin.encode.events import to_batch
 from tocsin.engines import auto
 from tocsin.engines.auto.tombstones import LATEST
@@ -26,7 +27,6 @@ from tocsin.errors import CapacityError
 from tocsin.matcher import Matcher
 from tocsin.matches import Matches
 from tocsin.normalize.table import stack
-from tocsin.subscriptions import MOST_IDS
 
 
 class LongLife(Life):

@@ -11,9 +11,10 @@ from typing import Any
 
 from tocsin.language import parse
 from tocsin.model import EventType, Kind, kind_of
-from tocsin.normalize import NormalForm, bind, lines, normalize
+from tocsin.normalize import NormalForm, bind, normalize
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.lines import HIGH, LINE_OF_KIND, LOW
+from tocsin.normalize.domains import HIGH, LINE_OF_KIND, LOW
 from tocsin.subjects.model import (
     AtLeast,
     Filter,

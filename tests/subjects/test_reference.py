@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.normalize.lines import HIGH, LOW, Line
+from tocsin.normalize.domains import HIGH, LOW, Line
 from tocsin.subjects.reference import Reference, Region, matches
 
 LOWEST, HIGHEST = LOW[Line.NUMBER], HIGH[Line.NUMBER]

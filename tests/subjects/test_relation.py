@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.subjects import worlds
 from tests.subjects.brute import Brute, difference
 
-from tocsin import subscriptions
+from tocsin.catalog import subscriptions
 from tocsin.errors import EventError
 from tocsin.model import EventType
 from tocsin.subjects import Range, SubjectSpace, interests, objects, state

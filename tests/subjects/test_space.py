@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tocsin
-from tocsin import subscriptions
+from tocsin.catalog import subscriptions
 from tocsin.errors import (
     ArgumentError,
     BadRowsError,

@@ -28,7 +28,7 @@ from tocsin.matcher import Matcher
 from tocsin.spark.pipeline.config import Config, from_mapping
 from tocsin.spark.pipeline.metrics import BatchMetrics
 from tocsin.spark.pipeline.sessions import check_spark
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 from tocsin.workloads import workload
 
 ADDED = 1_000_000_000

@@ -26,7 +26,7 @@ from tocsin.encode.files import open_text
 from tocsin.errors import ArgumentError, FileFormatError
 from tocsin.matcher import Matcher
 from tocsin.model import INT64_MAX, INT64_MIN, SubscriptionId
-from tocsin.subscription_store import SubscriptionStore, open_or_create
+from tocsin.store.subscription_store import SubscriptionStore, open_or_create
 
 
 @dataclass(frozen=True)

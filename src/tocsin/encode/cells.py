@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from tocsin.encode import cell_kernels as kernels
 from tocsin.encode.columns import Column, Part
+from tocsin.encode.domain_cells import LineCells
 from tocsin.encode.events import EventBatch, read_value
-from tocsin.encode.line_cells import LineCells
 from tocsin.encode.plain import Plain
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import line_of
-from tocsin.normalize.lines import Line
+from tocsin.normalize.domains import Line
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 ABSENT_CELL = 0

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import decimal_numbers
 from tocsin.model import Kind
-from tocsin.normalize.lines import LINE_OF_KIND, Line
+from tocsin.normalize.domains import LINE_OF_KIND, Line
 
 
 class Part(NamedTuple):

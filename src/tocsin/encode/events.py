@@ -41,7 +41,7 @@ from tocsin.model import (
     to_microseconds,
     to_plain,
 )
-from tocsin.normalize.lines import LINE_OF_KIND, Line
+from tocsin.normalize.domains import LINE_OF_KIND, Line
 
 MOST_EVENTS = 2**31 - 1
 """The events of a batch are numbered in 31 bits."""

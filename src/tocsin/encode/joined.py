@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import FIRST_CELL, CellSpace
-from tocsin.encode.line_cells import LineCells
-from tocsin.normalize.lines import Line
+from tocsin.encode.domain_cells import LineCells
+from tocsin.normalize.domains import Line
 from tocsin.normalize.table import sort_vocabulary
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import FIRST_CELL, CellSpace
-from tocsin.encode.line_cells import LineCells
+from tocsin.encode.domain_cells import LineCells
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import floats_of
-from tocsin.normalize.lines import Line
 
 _OUTSIDE = 0.02
 """The share of values guessed to lie beyond the bounds that subscriptions use, at either end."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
-from tocsin.normalize.lines import Line
+from tocsin.normalize.domains import Line
 from tocsin.normalize.patterns import Pattern
 from tocsin.normalize.table import ConjunctionTable
 

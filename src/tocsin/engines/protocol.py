@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.bundle import Parts
 from tocsin.encode.events import EventBatch
 from tocsin.language.expression import Expression
 from tocsin.normalize.moving import Move
 from tocsin.normalize.table import ConjunctionTable
-from tocsin.parts import Parts
 
 
 class Found(NamedTuple):

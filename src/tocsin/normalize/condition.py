@@ -26,9 +26,9 @@ from tocsin.language.expression import (
     Predicate,
 )
 from tocsin.model import Kind, kind_of
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
 from tocsin.normalize.budget import Budget
-from tocsin.normalize.lines import FULL, HIGH, LINE_OF_KIND, LOW, Intervals, Line
+from tocsin.normalize.domains import FULL, HIGH, LINE_OF_KIND, LOW, Intervals, Line
 from tocsin.normalize.patterns import (
     MAX_PATTERN,
     Pattern,

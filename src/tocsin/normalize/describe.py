@@ -19,9 +19,9 @@ from typing import Any
 from tocsin.language.expression import Literal
 from tocsin.language.printer import print_attribute, print_operand, print_string
 from tocsin.model import EventType, Kind, from_microseconds, to_microseconds
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.lines import FULL, HIGH, LOW, Interval, Intervals, Line
+from tocsin.normalize.domains import FULL, HIGH, LOW, Interval, Intervals, Line
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.normalize.patterns import MANY, Pattern, interval_of, prefix_interval
 

@@ -19,7 +19,7 @@ from tocsin.language.expression import Expression
 from tocsin.model import EventType, Kind
 from tocsin.normalize import fold_kernels as kernels
 from tocsin.normalize.budget import Budget
-from tocsin.normalize.lines import LINE_OF_KIND
+from tocsin.normalize.domains import LINE_OF_KIND
 from tocsin.normalize.literals import LikeTable, LiteralColumn, make_likes, string_follows
 from tocsin.normalize.normal import NormalForm, normalize
 from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take

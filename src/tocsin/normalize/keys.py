@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize.lines import HIGH, LOW, Cut, Line
+from tocsin.normalize.domains import HIGH, LOW, Cut, Line
 
 LOW_CUT = (INT64_MIN, 0)
 HIGH_CUT = (INT64_MAX, 1)

@@ -47,9 +47,9 @@ from tocsin.language.text_kernels import (
     copy_strings,
 )
 from tocsin.model import Kind, to_microseconds
+from tocsin.normalize.domains import LINE_OF_KIND, Cut, Line
 from tocsin.normalize.fold_kernels import NO_LINE, Likes, Literals
 from tocsin.normalize.keys import flatten_cut, float_keys, integer_keys
-from tocsin.normalize.lines import LINE_OF_KIND, Cut, Line
 from tocsin.normalize.patterns import Pattern, interval_of, parse_pattern, prefix_interval
 
 _FIRST_MOMENT = to_microseconds(dt.datetime.min)

@@ -32,8 +32,8 @@ from tocsin.language.expression import (
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind
 from tocsin.normalize.bind import to_literal
 from tocsin.normalize.condition import check_kind, condition_of
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, flatten_cut, key_of_number
-from tocsin.normalize.lines import Line
 
 _MOST = 1024
 _MOVABLE = (Line.NUMBER, Line.TIMESTAMP)

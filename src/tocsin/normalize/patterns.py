@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tocsin.errors import ConditionCostError, ParameterError
-from tocsin.normalize.lines import HIGH, Cut, Interval, Line
+from tocsin.normalize.domains import HIGH, Cut, Interval, Line
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.normalize.condition import Condition
+from tocsin.normalize.domains import FULL, Interval, Line
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, flatten_cut, unflatten_cut
-from tocsin.normalize.lines import FULL, Interval, Line
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.normalize.patterns import Pattern
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from tocsin.encode.cells import FIRST_CELL, CellSpace
 from tocsin.encode.events import EventBatch
 from tocsin.encode.shares import guessed_shares, measured_shares
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import LOW_CUT
-from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 _MOST_ATTRIBUTES = 32

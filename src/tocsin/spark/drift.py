@@ -28,7 +28,7 @@ from tocsin.engines.auto.layout import read_stream
 from tocsin.loading import load_book
 from tocsin.matcher import Matcher
 from tocsin.model import Kind, SubscriptionId
-from tocsin.normalize.lines import LINE_OF_KIND
+from tocsin.normalize.domains import LINE_OF_KIND
 from tocsin.spark import columns, given
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from tocsin.spark import columns, drift, given, placing, shipping, stores, worke
 from tocsin.spark.placing import Mode, Placement
 from tocsin.spark.routing import EVENT, PART, PIECES, TARGET, MergeTask, PartTask, RouteTask
 from tocsin.spark.worker import MatchTask, Output, Source
-from tocsin.subscription_store import StoreState
+from tocsin.store.subscription_store import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.spark import stores
-from tocsin.subscription_store import StoreState
+from tocsin.store.subscription_store import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tocsin.arrow import to_array
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.store.pins import Pin
+from tocsin.storage.pins import Pin
 from tocsin.subjects.transitions import BatchTransitions, difference, of_subscriptions
 
 AT = "__tocsin_at"

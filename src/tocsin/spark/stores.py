@@ -14,12 +14,12 @@ from typing import Any
 from tocsin.errors import NoStoreError
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
-from tocsin.store import folder, manifests
-from tocsin.store.container import Written
-from tocsin.store.folder import Lineage
-from tocsin.store.manifests import Part
-from tocsin.store.pins import Pin
-from tocsin.subscription_store import StoreState, SubscriptionStore
+from tocsin.storage import folder, manifests
+from tocsin.storage.container import Written
+from tocsin.storage.folder import Lineage
+from tocsin.storage.manifests import Part
+from tocsin.storage.pins import Pin
+from tocsin.store.subscription_store import StoreState, SubscriptionStore
 
 RECENT = -1
 """Stands among the numbers of parts for what was added or changed since the parts were made."""

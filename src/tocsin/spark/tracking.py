@@ -33,7 +33,7 @@ from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.spark import columns, drift, stores, worker
 from tocsin.spark.publications import Rules, State, from_bytes, step, to_bytes
-from tocsin.store.pins import Pin
+from tocsin.storage.pins import Pin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

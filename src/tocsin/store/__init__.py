@@ -1,6 +1,5 @@
-"""The subscription store: parts in, a folder of files that are mapped into memory out.
+"""The subscription store: numbered versions of a set of subscriptions that several processes share.
 
-`columns` turns Arrow columns into arrays, `container` keeps arrays in one file with checksums,
-`folder` keeps such files in a folder under a manifest that is swapped at once. None of them knows
-what the parts mean. docs/store.md specifies the format.
+`subscription_store` is the class that users hold, `replay` applies the changes between two versions
+to a matcher. How a store lies on disk is `tocsin.storage`'s business.
 """

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from tocsin.book.parts import to_text
+from tocsin.catalog.serialization import to_text
 from tocsin.errors import ArgumentError, BadRowsError
 from tocsin.language.expression import Expression
 from tocsin.loading import Moment, find_all, load_table, to_ids, to_moment, to_params

@@ -23,7 +23,8 @@ from tocsin.encode.columns import Column
 from tocsin.encode.events import check_value
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import INT64_MAX, EventType, Kind, from_microseconds, kind_of, to_microseconds
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
+from tocsin.normalize.domains import HIGH, LINE_OF_KIND, LOW, Line
 from tocsin.normalize.keys import (
     flatten_cut,
     float_keys,
@@ -31,7 +32,6 @@ from tocsin.normalize.keys import (
     key_of_number,
     unflatten_cut,
 )
-from tocsin.normalize.lines import HIGH, LINE_OF_KIND, LOW, Line
 from tocsin.normalize.patterns import Pattern
 from tocsin.subjects.model import Range
 from tocsin.subjects.places import (

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
-from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ABSENT as ABSENT_FLAG
 from tocsin.normalize.table import PRESENT as PRESENT_FLAG
 from tocsin.normalize.table import ConjunctionTable

@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.normalize.lines import Line
+from tocsin.normalize.domains import Line
 
 ABSENT_ZONE = 0
 OTHER_ZONE = 1

@@ -31,8 +31,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tocsin import disk
 from tocsin.errors import DamagedStoreError, NewerStoreError, StoreError
+from tocsin.storage import disk
 
 FORMAT = "tocsin subject space"
 VERSION = 2

@@ -8,7 +8,7 @@ restrictions: a constraint is one interval, filters are conjunctive, a dimension
 constraint may have any value.
 
 Where we deviate: an ordered list of the standard library stands for a skip list; an interval is a
-pair of cuts (`normalize.lines`), so that open and closed ends need no cases (figure 10 is one
+pair of cuts (`normalize.domains`), so that open and closed ends need no cases (figure 10 is one
 comparison); an update also finds what ceases to match, by the same lists.
 
 Glossary: o, object region; i, interest region; LB and UB, the lists of lower and upper bounds of a
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tocsin.normalize.lines import Cut, Interval
+from tocsin.normalize.domains import Cut, Interval
 
 Region: TypeAlias = Mapping[str, Interval]
 """A constraint for each of some dimensions."""

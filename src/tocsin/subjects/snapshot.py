@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.book.blocks import Names
+from tocsin.bundle import Parts
+from tocsin.catalog.blocks import Names
+from tocsin.catalog.subscriptions import SubscriptionBook
 from tocsin.errors import DamagedStoreError, StoreError, TocsinError
 from tocsin.model import EventType
 from tocsin.normalize.patterns import parse_pattern
-from tocsin.parts import Parts
 from tocsin.subjects.arrays import Boxes, Subscriptions
 from tocsin.subjects.change import table_from_octets, table_to_octets
 from tocsin.subjects.core import LATEST
@@ -37,7 +38,6 @@ from tocsin.subjects.places import Labels
 from tocsin.subjects.records import FORMAT, VERSION, Log, Record
 from tocsin.subjects.state import Several
 from tocsin.subjects.transitions import Part, Transitions
-from tocsin.subscriptions import SubscriptionBook
 
 _PIECE = 1 << 25
 _Space = TypeVar("_Space")

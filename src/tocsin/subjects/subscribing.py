@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.book.sources import OneSource
+from tocsin.catalog.sources import OneSource
+from tocsin.catalog.subscriptions import SubscriptionBook
 from tocsin.errors import (
     ArgumentError,
     DuplicateSubscriptionError,
@@ -30,7 +31,6 @@ from tocsin.subjects.axes import Axes
 from tocsin.subjects.filters import ONE, FilterTerms, to_terms
 from tocsin.subjects.interests import Interests, NewBoxes, boxes_of, stack
 from tocsin.subjects.model import InterestRegion, Notify, Subscription, check_regions
-from tocsin.subscriptions import SubscriptionBook
 
 Where = str | Expression | Subscription
 

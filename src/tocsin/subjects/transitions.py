@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.book.blocks import Names
+from tocsin.catalog.blocks import Names
 from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError, BadRow
 from tocsin.loading import to_table

@@ -20,7 +20,7 @@ from tocsin.encode.events import read_value
 from tocsin.errors import DuplicateSubscriptionError, UnknownSubscriptionError
 from tocsin.model import SubscriptionId
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.lines import point_value
+from tocsin.normalize.domains import point_value
 from tocsin.normalize.normal import Conjunction, NormalForm, conjunction_covers
 
 _Points: TypeAlias = frozenset[tuple[str, Hashable]]

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
 from tocsin.normalize.condition import Condition
+from tocsin.normalize.domains import FULL, Cut, Intervals, Line
 from tocsin.normalize.keys import unflatten_cut
-from tocsin.normalize.lines import FULL, Cut, Intervals, Line
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 from tocsin.summary.pieces import (
     Limits,

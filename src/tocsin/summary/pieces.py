@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
+from tocsin.normalize.domains import Intervals, Line
 from tocsin.normalize.keys import flatten_cut, floats_of, unflatten_cut
-from tocsin.normalize.lines import Intervals, Line
 
 
 class Limits(NamedTuple):

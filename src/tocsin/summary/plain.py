@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from tocsin.errors import ArgumentError
 from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.lines import FULL, HIGH, LOW, Cut, Interval, Intervals, Line
+from tocsin.normalize.domains import FULL, HIGH, LOW, Cut, Interval, Intervals, Line
 
 _TITLES = {
     Line.NUMBER: "numbers",

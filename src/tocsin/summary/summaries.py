@@ -25,7 +25,7 @@ from tocsin.encode.events import EventBatch, read_value
 from tocsin.normalize import condition as conditions
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.describe import NEVER, describe_conjunction
-from tocsin.normalize.lines import FULL, Intervals, Line
+from tocsin.normalize.domains import FULL, Intervals, Line
 from tocsin.normalize.normal import Conjunction, NormalForm, conjunction_covers
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable, from_forms
 from tocsin.summary import plain

@@ -20,7 +20,7 @@ from tocsin.spark.pipeline import kafka
 from tocsin.spark.pipeline.config import Config, from_mapping
 from tocsin.spark.pipeline.listener import Progress
 from tocsin.spark.pipeline.run import Pipeline
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 
 
 def configure(folder: Path, servers: str, jars: str) -> Config:

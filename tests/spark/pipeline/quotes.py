@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tocsin
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 
 FIRMS = ["IBM", "SAP", "O'Neil"]
 CONDITIONS = {

@@ -13,9 +13,9 @@ import pytest
 from tocsin.errors import PipelineError, StoreError
 from tocsin.spark.pipeline.keeping import Bucket, Kept, from_kept, read_state, to_kept
 from tocsin.spark.publications import State
-from tocsin.store.pins import Pin
-from tocsin.store.place import LocalPlace
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.storage.pins import Pin
+from tocsin.storage.place import LocalPlace
+from tocsin.store.subscription_store import SubscriptionStore
 
 
 def flipped(octets: bytes, source: Random, at: int) -> bytes:

@@ -19,7 +19,7 @@ from tocsin.spark.pipeline.config import Config, from_mapping
 from tocsin.spark.pipeline.folders import HadoopFolder, LocalFolder
 from tocsin.spark.pipeline.metrics import BatchMetrics
 from tocsin.spark.pipeline.status import status
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pytest
 
 from tocsin.spark.pipeline import statistics
 from tocsin.spark.pipeline.config import Config, from_mapping
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 
 N = 5_000
 

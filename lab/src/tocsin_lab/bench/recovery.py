@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.errors import ArgumentError, PipelineError
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 from tocsin.workloads import workload
 from tocsin_lab.bench import recovery_check
 from tocsin_lab.bench.killing import descendants, kill, wait_gone

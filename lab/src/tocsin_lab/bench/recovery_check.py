@@ -18,7 +18,7 @@ from typing import Any
 from tocsin.matcher import Matcher
 from tocsin.spark.pipeline.metrics import load_metrics
 from tocsin.spark.pipeline.tables import read_table
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 
 Event = dict[str, Any]
 

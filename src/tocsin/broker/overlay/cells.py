@@ -24,9 +24,9 @@ from typing import NamedTuple, TypeAlias
 from tocsin.broker.overlay.coding import code_range, decode_bounds, split
 from tocsin.broker.overlay.fields import MAX_ATTRIBUTES, shown, to_attribute
 from tocsin.errors import ArgumentError, ProtocolError
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import Condition, on_line
-from tocsin.normalize.lines import HIGH, LOW, Cut, Interval, Line, point_value
+from tocsin.normalize.domains import HIGH, LOW, Cut, Interval, Line, point_value
 
 DEEPEST = 30
 _LINES = (Line.NUMBER, Line.TIMESTAMP)

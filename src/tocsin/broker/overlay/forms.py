@@ -19,7 +19,7 @@ from tocsin.broker.overlay.cells import PLAIN, Codes
 from tocsin.broker.overlay.fields import MAX_ATTRIBUTES, MAX_SLOTS, to_attribute, to_list, to_number
 from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.lines import Intervals, Line
+from tocsin.normalize.domains import Intervals, Line
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.summary.plain import condition_of_plain, condition_to_plain
 

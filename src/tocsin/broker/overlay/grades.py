@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tocsin.broker.overlay.forms import Slots
 from tocsin.errors import ArgumentError
-from tocsin.normalize.lines import Line, point_value
+from tocsin.normalize.domains import Line, point_value
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.normalize.table import from_forms
 from tocsin.summary import CoverForest, LiveSummary, Summary

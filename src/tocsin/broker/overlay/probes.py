@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tocsin.encode.events import lookup
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import Condition, line_of
-from tocsin.normalize.lines import Line, point_value
+from tocsin.normalize.domains import Line, point_value
 from tocsin.normalize.normal import Conjunction
 
 Holds: TypeAlias = Callable[[object], bool]

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from tocsin.broker.overlay.cells import Grid, choose, rounded, to_round
 from tocsin.broker.overlay.forms import Slots
-from tocsin.normalize.lines import Intervals, Line
+from tocsin.normalize.domains import Intervals, Line
 from tocsin.normalize.normal import Conjunction
 
 FINER = 2

@@ -28,9 +28,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.bundle import Parts
 from tocsin.encode.events import EventBatch
 from tocsin.engines.auto import row_kernels
 from tocsin.engines.auto.bounds import check_bounds
+from tocsin.engines.auto.buffer_pool import Rooms
 from tocsin.engines.auto.content import (
     Content,
     from_table,
@@ -38,16 +40,14 @@ from tocsin.engines.auto.content import (
     joined_beside,
     merged,
 )
-from tocsin.engines.auto.parts import put_together, take_apart
+from tocsin.engines.auto.delta import Recent, RecentView
 from tocsin.engines.auto.prepared import Prepared
-from tocsin.engines.auto.recent import Recent, RecentView
 from tocsin.engines.auto.report import describe_tables, explain_subscription
-from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.auto.segment import Candidates, Segment, join
+from tocsin.engines.auto.serialization import put_together, take_apart
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.protocol import Found, IndexParts
 from tocsin.normalize.table import ConjunctionTable, stack, take
-from tocsin.parts import Parts
 
 _SAMPLE = 10_000
 """How many events `profile` keeps."""

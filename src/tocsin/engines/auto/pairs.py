@@ -15,8 +15,8 @@ import numpy as np
 
 from tocsin.engines.auto import match_kernels as kernels
 from tocsin.engines.auto.arrays import Stream
+from tocsin.engines.auto.buffer_pool import Rooms
 from tocsin.engines.auto.prepared import Ordered
-from tocsin.engines.auto.rooms import Rooms
 
 _UNSETTLED = 1 << 14
 """So many pairs may be open before they are settled."""

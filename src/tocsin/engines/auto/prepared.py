@@ -16,7 +16,7 @@ from tocsin.encode.cells import CellSpace, Present
 from tocsin.encode.events import EventBatch
 from tocsin.engines.auto import row_kernels
 from tocsin.engines.auto.arrays import Coding, Keys
-from tocsin.engines.auto.rooms import Rooms
+from tocsin.engines.auto.buffer_pool import Rooms
 
 _IN_PLACE = np.empty(0, np.int32)
 

@@ -22,12 +22,12 @@ from tocsin.encode.shares import guessed_shares, measured_shares
 from tocsin.engines.auto import bitmap_kernels, group_kernels, member_kernels, row_kernels
 from tocsin.engines.auto import match_kernels as kernels
 from tocsin.engines.auto.arrays import IS_OPEN, NUMBER, Coding, GroupCosts, Stream
+from tocsin.engines.auto.buffer_pool import Rooms
 from tocsin.engines.auto.content import Content, PatternTable
 from tocsin.engines.auto.layout import Layout, lay_out, read_stream
 from tocsin.engines.auto.pairs import Pairs
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.auto.prepared import Prepared, Rows, to_rows
-from tocsin.engines.auto.rooms import Rooms
 from tocsin.engines.patterns import PatternChecks
 from tocsin.jit import LANES
 

@@ -34,7 +34,7 @@ from tocsin.spark.pipeline.sinks import open_sinks
 from tocsin.spark.pipeline.sources import ARRIVED, ORIGIN, Lines, Taken
 from tocsin.spark.pipeline.tables import Batch, Table
 from tocsin.spark.pipeline.validate import drift, quoted, validated
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

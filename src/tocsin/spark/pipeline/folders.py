@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tocsin import disk
 from tocsin.errors import PipelineError
+from tocsin.storage import disk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,15 +33,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tocsin import disk
 from tocsin.errors import ArgumentError, PipelineError
 from tocsin.spark import tracking, worker
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.tables import Batch
 from tocsin.spark.publications import ENTER, Rules, State, step
 from tocsin.spark.tracking import BLOB, BUCKET, PLACE
-from tocsin.store.pins import Pin
-from tocsin.store.place import Place, to_place
+from tocsin.storage import disk
+from tocsin.storage.pins import Pin
+from tocsin.storage.place import Place, to_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

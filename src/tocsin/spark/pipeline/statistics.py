@@ -21,7 +21,7 @@ from tocsin.spark.pipeline.folders import Folder, open_folder
 from tocsin.spark.pipeline.sources import ORIGIN
 from tocsin.spark.pipeline.tables import Batch
 from tocsin.spark.profiling import Profile
-from tocsin.subscription_store import SubscriptionStore
+from tocsin.store.subscription_store import SubscriptionStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

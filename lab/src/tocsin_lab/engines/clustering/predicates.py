@@ -25,8 +25,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model import INT64_MAX, INT64_MIN
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import floats_of
-from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.clustering import predicate_kernels as kernels
 from tocsin_lab.engines.clustering.arrays import GUESS, TRUE

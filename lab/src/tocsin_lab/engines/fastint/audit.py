@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.normalize.condition import Condition
+from tocsin.normalize.domains import FULL, HIGH, LOW, Cut, Interval, Intervals, Line, unite
 from tocsin.normalize.keys import unflatten_cut
-from tocsin.normalize.lines import FULL, HIGH, LOW, Cut, Interval, Intervals, Line, unite
 from tocsin_lab.engines.fastint.arrays import ALWAYS_NODE, BLOCK, N_ENTRIES, Nodes, Trees
 from tocsin_lab.engines.fastint.index import SvTrees
 from tocsin_lab.engines.intervals.arrays import (

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 STRING = 1
-"""Kinds 0 to 3 are intervals of a line (`normalize.lines.Line`); this one is of strings."""
+"""Kinds 0 to 3 are intervals of a line (`normalize.domains.Line`); this one is of strings."""
 ABSENT = 4
 PRESENT = 5
 POINT = 6

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from tocsin.encode.columns import Column, Part
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize import lines
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import line_of
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import float_keys, integer_keys, key_of_number
-from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ABSENT as ABSENT_FLAG
 from tocsin.normalize.table import PRESENT as PRESENT_FLAG
 from tocsin.normalize.table import ConjunctionTable

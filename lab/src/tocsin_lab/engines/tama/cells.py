@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model import INT64_MAX, INT64_MIN
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import floats_of
-from tocsin.normalize.lines import Line
 from tocsin_lab.engines.intervals.arrays import ABSENT, POINT, PRESENT, Events, Rows
 from tocsin_lab.engines.tama.kernels import (
     ABSENT_KEYS,

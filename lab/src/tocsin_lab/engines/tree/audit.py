@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import unflatten_cut
-from tocsin.normalize.lines import Line
 from tocsin_lab.engines.tree import arrays
 from tocsin_lab.engines.tree.conditions import SET
 from tocsin_lab.engines.tree.forest import Forest

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model import INT64_MAX, INT64_MIN
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import floats_of
-from tocsin.normalize.lines import Line
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 from tocsin_lab.engines.tree import arrays, kernels
 from tocsin_lab.engines.tree.growing import grown

@@ -7,8 +7,8 @@ refers to cuts needs no change when others arrive. Their order is kept apart, as
 integers with gaps, so that a new cut gets a mark between those of its neighbours. Where a gap is
 used up, all the marks of that line are spread anew, in the same order (`is_spread` says so).
 
-The cuts of an attribute stand on one line: "absent", then the lines of `normalize.lines` one after
-another, then present values that lie on none of them. So a condition on several lines, or on
+The cuts of an attribute stand on one line: "absent", then the lines of `normalize.domains` one
+after another, then present values that lie on none of them. So a condition on several lines, or on
 absence, is a set of ranges like any other.
 """
 
@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from tocsin.encode import cell_kernels
 from tocsin.encode.cells import ALL_HERE, encode_numbers
 from tocsin.encode.columns import Column, Part
-from tocsin.encode.line_cells import LineCells
-from tocsin.normalize import lines
+from tocsin.encode.domain_cells import LineCells
+from tocsin.normalize import domains as lines
 from tocsin.normalize.condition import line_of
+from tocsin.normalize.domains import Line
 from tocsin.normalize.keys import key_of_number
-from tocsin.normalize.lines import Line
 from tocsin_lab.engines.tree.growing import grown
 
 ABSENT, FIRST_LINE, OTHER, END = 0, 1, 5, 6

@@ -1,0 +1,413 @@
+"""The book of subscriptions: who is registered, and where each condition came from.
+
+Enters: ids, one at a time or by the column, with their sources and ends. Leaves: dense ids,
+numbered in order of arrival, and back from them the users' ids and bound expressions. A dense id is
+never used twice; before they run out, or when few of those given are live, `renumbered` makes a
+book in which they start again.
+
+What comes by the column stays in its column (`book.blocks`). Single subscriptions gather in a
+growing list, with a dictionary beside it; when it is full it becomes a block like the others, and
+its ids go into the directory. What is removed is struck out on the shelf; the directory and the
+ends notice later, when much is gone. A book is for one thread at a time; what `names` gives may be
+read beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.bundle import Parts
+from tocsin.catalog.blocks import NEVER, SINGLES, Block, Names, singles_block
+from tocsin.catalog.expiry import Ends
+from tocsin.catalog.id_index import Directory, IdTable, octets_of
+from tocsin.catalog.ids import FEW, Ids
+from tocsin.catalog.live_blocks import Shelf
+from tocsin.catalog.renumbering import Renumbering
+from tocsin.catalog.serialization import read_parts, write_parts
+from tocsin.catalog.sources import OneSource, Source, Template
+from tocsin.errors import CapacityError
+from tocsin.language.expression import Expression
+from tocsin.model import INT64_MIN, SubscriptionId
+from tocsin.normalize.bind import bind
+
+_SPARE = 1024
+
+MOST_IDS = 2**31 - 1
+"""Dense ids are below this number: engines have 31 bits for them."""
+_WASTE = 8, 1 << 16
+"""A book that gave more than 8 dense ids for each live one, and 65,536, is renumbered."""
+
+
+class SubscriptionBook:
+    """The registered subscriptions."""
+
+    def __init__(self, first: int = 0) -> None:
+        """Make an empty book whose dense ids start at `first`."""
+        self._shelf = Shelf()
+        self._directory = Directory()
+        self._ends = Ends()
+        self._n_shelved = 0
+        self._n_ending = 0
+        self._n_gone = 0
+        self._changed: dict[int, dict[str, object]] = {}
+        self._verify: Callable[[], object] | None = None
+        self._origin = first
+        self._sure_until = first
+        self._n_others = 0
+        """How many dense ids this book began with that are not live, but in use in an index."""
+        self._start_growing(first)
+
+    def _start_growing(self, first: int) -> None:
+        self._first = first
+        self._names: list[SubscriptionId] = []
+        self._sources: list[OneSource | None] = []
+        self._recent: dict[SubscriptionId, int] = {}
+        self._until: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return self._n_shelved + len(self._recent)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str | int) and self.dense(name) is not None
+
+    @property
+    def names(self) -> Names:
+        """From dense ids to ids, as they are now: later changes do not touch what is returned.
+
+        Dense ids that are removed by now may be missing, so take it together with the state of the
+        engine that it is for.
+        """
+        return self._shelf.names(self._names, self._first)
+
+    def dense(self, name: SubscriptionId) -> int | None:
+        """Return the dense id of a subscription, or None."""
+        dense = self._recent.get(name)
+        if dense is not None:
+            return dense
+        octets = octets_of(name)
+        for dense in self._directory.candidates(name, octets):
+            if self._shelf.is_named(dense, name, octets):
+                return dense
+        return None
+
+    @property
+    def next_dense(self) -> int:
+        """The dense id that the next subscription gets."""
+        return self._first + len(self._names)
+
+    def has_room(self, n: int) -> bool:
+        """Whether n more dense ids can be given, and not so many were given in vain by now.
+
+        Where not, the book is to be renumbered. It is looked at closely once in some thousand ids.
+        """
+        stop = self._first + len(self._names) + n
+        if stop <= self._sure_until:
+            return True
+        each, spare = _WASTE
+        most = each * len(self) + spare + 2 * self._n_others
+        if stop > MOST_IDS or stop - n - self._origin > most:
+            return False
+        self._sure_until = min(stop + spare // 16, MOST_IDS)
+        return True
+
+    def is_sparse(self) -> bool:
+        """Whether most of the dense ids given are not live, and there are more than a few."""
+        return self.next_dense - self._origin > 2 * len(self) + _SPARE
+
+    def is_full(self, n: int) -> bool:
+        """Whether there are no n more dense ids to give."""
+        return self.next_dense + n > MOST_IDS
+
+    def check_room(self, n: int) -> None:
+        """Refuse n more subscriptions where there are no dense ids for them."""
+        if self.is_full(n):
+            raise CapacityError(
+                f"a matcher, a store or a subject space has at most {MOST_IDS:,} subscriptions: "
+                "divide them among several"
+            )
+
+    def find(self, asked: IdTable) -> NDArray[np.int64]:
+        """Return the dense id of each id of a column, -1 where there is none or it is repeated."""
+        dense = np.full(len(asked.ids), -1)
+        if len(dense) <= FEW:
+            return self._find_few(asked, dense)
+        self._shelve()
+        places, candidates = self._directory.pairs(asked)
+        named = self._shelf.are_named(candidates, asked.ids, places)
+        dense[places[named]] = candidates[named]
+        return dense
+
+    def _find_few(self, asked: IdTable, dense: NDArray[np.int64]) -> NDArray[np.int64]:
+        for at, name in enumerate(asked.ids.to_list()):
+            if asked.missing is None or not asked.missing[at]:
+                found = self.dense(name)
+                dense[at] = -1 if found is None else found
+        dense[asked.repeated] = -1
+        return dense
+
+    def add(self, name: SubscriptionId, source: OneSource, until: int | None = None) -> int:
+        """Register a subscription under a new id; return its dense id."""
+        dense = self._first + len(self._names)
+        if type(name) is not str and type(name) is not int:
+            name = str.__str__(name) if isinstance(name, str) else int(name)
+        self._names.append(name)
+        self._sources.append(source)
+        self._recent[name] = dense
+        if until is not None and until < NEVER:
+            self._until[dense] = max(until, INT64_MIN)
+            self._ends.add(self._until[dense], dense)
+            self._n_ending += 1
+        if len(self._names) >= SINGLES:
+            self._shelve()
+        return dense
+
+    def add_many(
+        self,
+        table: IdTable,
+        source: Source,
+        kept: NDArray[np.int64] | None = None,
+        until: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.int64]:
+        """Register the subscriptions of a column under new ids; return their dense ids.
+
+        `kept` are the places that are taken in (all when None), in the column and in the source;
+        `until` are the moments of their ends, NEVER where there is none.
+        """
+        n = len(table.ids) if kept is None else len(kept)
+        if n <= FEW:
+            return self._add_few(table.ids, source, kept, until)
+        self._shelve()
+        dense = np.arange(self._first, self._first + n)
+        ids, numbers = table.ids, dense
+        if kept is not None:
+            ids, numbers = ids.take(kept), np.full(len(ids), -1)
+            numbers[kept] = dense
+        block = Block(self._first, self._first + n, ids, source, kept, until)
+        self._directory.add_table(table, numbers, n)
+        self._shelf.append(block)
+        if until is not None:
+            ending = np.flatnonzero(until != NEVER)
+            self._ends.add_many(until[ending], dense[ending])
+            self._n_ending += len(ending)
+        self._n_shelved += n
+        self._start_growing(self._first + n)
+        return dense
+
+    def _add_few(
+        self,
+        ids: Ids,
+        source: Source,
+        kept: NDArray[np.int64] | None,
+        until: NDArray[np.int64] | None,
+    ) -> NDArray[np.int64]:
+        places = np.arange(len(ids)) if kept is None else kept
+        ends = [NEVER] * len(places) if until is None else until.tolist()
+        dense = [
+            self.add(ids[at], source.one(at), None if end == NEVER else end)
+            for at, end in zip(places.tolist(), ends, strict=True)
+        ]
+        return np.array(dense, np.int64)
+
+    def _shelve(self) -> None:
+        """Make a block of the single subscriptions that have gathered."""
+        first, stop = self._first, self._first + len(self._names)
+        if first == stop:
+            return
+        live = np.fromiter(self._recent.values(), np.int64, len(self._recent))
+        if len(live):
+            sources = [self._sources[dense - first] for dense in live.tolist()]
+            block = singles_block(
+                live,
+                list(self._recent),
+                sources,
+                [self._until.get(dense, NEVER) for dense in live.tolist()],
+            )
+            self._directory.add(block.ids, live)
+            self._shelf.append(block)
+            self._n_shelved += len(live)
+        self._start_growing(stop)
+
+    def remove(self, dense: NDArray[np.int64]) -> None:
+        """Strike out subscriptions by their dense ids; each must be there, once."""
+        self.verify()
+        if len(dense) == 1:
+            one = int(dense[0])
+            if one >= self._first:
+                self._remove_recent(one)
+            else:
+                self._n_ending -= self._shelf.strike_one(one)
+                self._n_shelved -= 1
+        else:
+            for one in dense[dense >= self._first].tolist():
+                self._remove_recent(one)
+            shelved = dense[dense < self._first]
+            self._n_ending -= self._shelf.strike(shelved)
+            self._n_shelved -= len(shelved)
+        if self._changed:
+            for one in dense.tolist():
+                self._changed.pop(one, None)
+        self._n_gone += len(dense)
+        if self._n_gone >= _SPARE:
+            self._tidy()
+
+    def _remove_recent(self, dense: int) -> None:
+        at = dense - self._first
+        del self._recent[self._names[at]]
+        self._sources[at] = None
+        if self._until.pop(dense, None) is not None:
+            self._n_ending -= 1
+
+    def _tidy(self) -> None:
+        """Drop entries and ends of what is gone, where they are many."""
+        self._n_gone = 0
+        if self._directory.n_entries > 2 * self._n_shelved + _SPARE:
+            self._directory.rebuild(self._shelf.are_live)
+        if len(self._ends) > 2 * self._n_ending + _SPARE:
+            self._ends.keep(self._are_live)
+
+    def _are_live(self, dense: NDArray[np.int64]) -> NDArray[np.bool_]:
+        live = self._shelf.are_live(dense)
+        recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
+        return live | np.isin(dense, recent)
+
+    def where(self, dense: int) -> str | Expression:
+        """Return a subscription's condition without its parameters."""
+        self.verify()
+        if dense >= self._first:
+            source = self._sources[dense - self._first]
+            assert source is not None
+            return source.where
+        return self._shelf.where(dense)
+
+    def change(self, dense: int, params: Mapping[str, object]) -> None:
+        """Give a subscription other values for some of its parameters; all else stays."""
+        if dense >= self._first:
+            source = self._sources[dense - self._first]
+            assert source is not None
+            merged = {**source.params, **params}
+            self._sources[dense - self._first] = OneSource(source.where, merged)
+        elif dense in self._changed:
+            self._changed[dense].update(params)
+        else:
+            self._changed[dense] = dict(params)
+
+    @property
+    def changed(self) -> list[int]:
+        """The dense ids that `change` keeps apart: they are to be added anew before `parts`."""
+        return list(self._changed)
+
+    def valid_until(self, dense: int) -> int | None:
+        """Return until when a subscription is valid, in microseconds, or None."""
+        if dense >= self._first:
+            return self._until.get(dense)
+        return self._shelf.valid_until(dense)
+
+    @property
+    def has_expiries(self) -> bool:
+        """Whether any subscription may expire."""
+        return self._n_ending > 0
+
+    def due(self, now: int) -> NDArray[np.int64]:
+        """Return the dense ids whose time has come, each once; they are to be removed then."""
+        dense = self._ends.due(now)
+        return dense[self._are_live(dense)] if len(dense) else dense
+
+    def source(self, dense: int) -> OneSource:
+        """Return a subscription's condition as it came, with its parameters; nothing is parsed."""
+        self.verify()
+        if dense >= self._first:
+            source = self._sources[dense - self._first]
+            assert source is not None
+            return source
+        source = self._shelf.source(dense)
+        changed = self._changed.get(dense)
+        return source if changed is None else OneSource(source.where, {**source.params, **changed})
+
+    def template(self, dense: int) -> Template:
+        """Return a subscription's condition with its parameters beside it."""
+        return self.source(dense).template()
+
+    def expression(self, dense: int) -> Expression:
+        """Return a subscription's condition with its parameters bound."""
+        return bind(*self.template(dense))
+
+    def live(self) -> NDArray[np.int64]:
+        """Return the dense ids of all subscriptions, in order."""
+        parts = [shelved.block.dense_ids()[shelved.kept()] for shelved in self._shelf]
+        recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
+        return np.concatenate([*parts, np.sort(recent)])
+
+    # Renumbering.
+
+    def renumbered(self, kept: NDArray[np.int64]) -> SubscriptionBook:
+        """Return a book of the same subscriptions, in which `kept[i]` has the dense id i.
+
+        `kept` has, in order, all that are live, and perhaps others. This book stays as it is.
+        """
+        self.verify()
+        self._shelve()
+        new_of = Renumbering(kept)
+        book = SubscriptionBook()
+        book._shelf = self._shelf.renumbered(new_of)
+        book._directory = self._directory.renumbered(self._shelf.are_live, new_of)
+        book._ends = Ends(self._ends.renumbered(self._are_live, new_of))
+        book._n_shelved, book._n_ending = self._n_shelved, len(book._ends)
+        book._changed = {int(new_of(np.array([d]))[0]): of for d, of in self._changed.items()}
+        book._start_growing(len(kept))
+        book._n_others = len(kept) - len(self)
+        return book
+
+    # Writing and opening.
+
+    def parts(self) -> Parts:
+        """Return all that a book is as arrays, columns and a description, to be written."""
+        assert not self._changed, "what was changed is not on the shelf"
+        self.verify()
+        self._shelve()
+        if self._directory.n_entries > 1.25 * self._n_shelved:
+            self._directory.rebuild(self._shelf.are_live)
+        ends = self._ends.joined(self._are_live)
+        slots, n_entries = self._directory.joined(), self._directory.n_entries
+        return write_parts(self._shelf, (slots, n_entries), ends, self._first)
+
+    @staticmethod
+    def from_parts(
+        given: Sequence[Parts], verify: Callable[[], object] | None = None
+    ) -> SubscriptionBook:
+        """Put a book together; arrays and columns are used as they are and never changed.
+
+        Several parts are of books that were numbered one after the other. `verify` raises an error
+        where the conditions are damaged. It is called once, before they are looked at for the first
+        time: no sooner, since finding subscriptions does not need them.
+        """
+        book = SubscriptionBook()
+        book._verify = verify
+        read = [read_parts(parts) for parts in given]
+        book._shelf = Shelf([shelved for shelf, *_ in read for shelved in shelf])
+        book._directory = Directory.opened([directory for _, directory, *_ in read])
+        ends = [of for _, _, of, _ in read if len(of[0])]
+        book._ends = Ends(ends[0] if len(ends) == 1 else None)
+        for moments, dense in ends if len(ends) > 1 else []:
+            book._ends.add_many(moments, dense)
+        book._n_ending = len(book._ends)
+        book._n_shelved = sum(shelved.n_live for shelved in book._shelf)
+        book._start_growing(max(first for *_, first in read))
+        starts = [shelved.block.first for shelved in book._shelf]
+        book._origin = min([*starts, book._first])
+        return book
+
+    @property
+    def kinds_of_ids(self) -> str | None:
+        """What the ids are: `integers`, `strings` or `mixed`; None where there are none."""
+        found = {kind for shelved in self._shelf for kind in shelved.block.ids.kinds}
+        found |= {"strings" if isinstance(name, str) else "integers" for name in self._recent}
+        return None if not found else "mixed" if len(found) > 1 else found.pop()
+
+    def verify(self) -> None:
+        """Have the conditions verified, unless they were; a change that fails here fails whole."""
+        if self._verify is not None:
+            self._verify()
+            self._verify = None

@@ -1,0 +1,100 @@
+"""A segment taken apart: facts, arrays and columns, to be written and opened again.
+
+Enters: a segment. Leaves: `Parts`, whose arrays are those of the segment; and from them, which may
+lie in a file that is mapped into memory, a segment that uses them as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.bundle import Parts
+from tocsin.encode.cells import CellSpace
+from tocsin.encode.domain_cells import LineCells
+from tocsin.engines.auto.arrays import Bitmaps, Coding, Columns, Keys, Slots, Stream
+from tocsin.engines.auto.buffer_pool import Rooms
+from tocsin.engines.auto.content import PatternTable
+from tocsin.engines.auto.layout import Layout
+from tocsin.engines.auto.segment import Segment
+from tocsin.normalize.domains import Line
+from tocsin.normalize.patterns import Pattern
+
+
+def take_apart(segment: Segment) -> Parts:
+    """Return all that a segment is."""
+    layout, space = segment.layout, segment.space
+    cells = [
+        (at, line, of) for at, by_line in enumerate(space.lines) for line, of in by_line.items()
+    ]
+    facts = {
+        "name": segment.name,
+        "attributes": list(space.attributes),
+        "lines": [[at, int(line), of.base, len(of.keys)] for at, line, of in cells],
+        "patterns": [list(pattern.parts) for pattern in segment.patterns.patterns],
+        "prefixes": [list(prefix) for prefix in segment.prefixes],
+        "grouped": layout.grouped,
+    }
+    arrays: dict[str, NDArray[Any]] = {
+        "ids": segment.ids,
+        "entries": layout.entries,
+        "cuts.keys": np.concatenate([np.empty(0, np.int64), *(of.keys for _, _, of in cells)]),
+        "cuts.tails": np.concatenate([np.empty(0, np.int16), *(of.tails for _, _, of in cells)]),
+    }
+    for name, held in (
+        ("coding", segment.coding),
+        ("stream", layout.stream),
+        ("keys", layout.keys),
+        ("slots", layout.slots),
+        ("column_keys", layout.column_keys),
+        ("columns", layout.columns),
+        ("bitmaps", layout.bitmaps),
+    ):
+        arrays.update({f"{name}.{field}": a for field, a in held._asdict().items()})
+    patterns = segment.patterns._asdict()
+    arrays.update({f"patterns.{f}": a for f, a in patterns.items() if f != "patterns"})
+    return Parts(facts, arrays, {"vocabulary": space.vocabulary})
+
+
+def put_together(parts: Parts, rooms: Rooms) -> Segment:
+    """Return the segment that was taken apart; raises KeyError or ValueError for other parts."""
+    facts, arrays = parts.facts, parts.arrays
+    lines: list[dict[Line, LineCells]] = [{} for _ in facts["attributes"]]
+    first = 0
+    for at, line, base, n in facts["lines"]:
+        cuts = slice(first, first + n)
+        lines[at][Line(line)] = LineCells(
+            base, arrays["cuts.keys"][cuts], arrays["cuts.tails"][cuts]
+        )
+        first += n
+    vocabulary = parts.columns["vocabulary"]
+    space = CellSpace.from_lines(tuple(facts["attributes"]), vocabulary, lines)
+    layout = Layout(
+        _read(arrays, "stream", Stream),
+        _read(arrays, "keys", Keys),
+        arrays["entries"],
+        facts["grouped"],
+        _read(arrays, "slots", Slots),
+        _read(arrays, "column_keys", Keys),
+        _read(arrays, "columns", Columns),
+        _read(arrays, "bitmaps", Bitmaps),
+    )
+    texts = tuple(Pattern(tuple(found)) for found in facts["patterns"])
+    numbers = [arrays[f"patterns.{field}"] for field in PatternTable._fields[1:]]
+    return Segment(
+        space,
+        arrays["ids"],
+        PatternTable(texts, *numbers),
+        _read(arrays, "coding", Coding),
+        tuple(tuple(prefix) for prefix in facts["prefixes"]),
+        layout,
+        rooms,
+        facts["name"],
+    )
+
+
+def _read(arrays: dict[str, NDArray[Any]], name: str, kind: Any) -> Any:
+    """Return a named tuple of the arrays of its fields."""
+    return kind(*(arrays[f"{name}.{field}"] for field in kind._fields))

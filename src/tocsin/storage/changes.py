@@ -1,0 +1,200 @@
+"""A batch of changes ↔ a file of a store.
+
+Enters: subscriptions to add (a table in one of the forms that `Matcher` takes), ids to remove, or
+updates. Leaves: parts that are written; and from them the same batch, which `apply` makes to a
+matcher. A batch is made whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tocsin.bundle import Parts
+from tocsin.catalog.ids import Ids
+from tocsin.catalog.sources import read_params, write_params
+from tocsin.model import SubscriptionId
+from tocsin.storage.container import read_file
+from tocsin.storage.manifests import Manifest
+from tocsin.storage.place import Place
+
+
+class Changed(Protocol):
+    """What changes are made to: a matcher."""
+
+    def subscribe(
+        self, id: SubscriptionId, where: str, params: Any = None, valid_until: Any = None
+    ) -> None:
+        """Register one subscription."""
+
+    def subscribe_many(self, table: object, where: str | None = None) -> object:
+        """Register many subscriptions."""
+
+    def subscribe_rows(self, table: object) -> object:
+        """Register many subscriptions by predicates."""
+
+    def unsubscribe_many(self, ids: Any) -> None:
+        """Remove subscriptions."""
+
+    def update(self, id: SubscriptionId, *, where: str | None, params: Any) -> None:
+        """Change a subscription."""
+
+
+@dataclass(frozen=True)
+class One:
+    """One subscription, with its parameters."""
+
+    id: SubscriptionId
+    where: str
+    params: Mapping[str, object]
+    valid_until: int | None
+
+    def apply(self, matcher: Changed) -> None:
+        """Register it."""
+        matcher.subscribe(self.id, self.where, self.params, self.valid_until)
+
+
+@dataclass(frozen=True)
+class Added:
+    """A table of texts, of parameters for one text, or of predicate rows."""
+
+    table: pa.Table
+    where: str | None = None
+    is_rows: bool = False
+
+    def apply(self, matcher: Changed) -> None:
+        """Register the subscriptions."""
+        if self.is_rows:
+            matcher.subscribe_rows(self.table)
+        else:
+            matcher.subscribe_many(self.table, self.where)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """Ids that are gone."""
+
+    ids: Sequence[SubscriptionId]
+
+    def apply(self, matcher: Changed) -> None:
+        """Remove the subscriptions."""
+        matcher.unsubscribe_many(self.ids)
+
+
+@dataclass(frozen=True)
+class Update:
+    """A new condition, or new values of some parameters, or both; in a store always all of it."""
+
+    id: SubscriptionId
+    where: str | None = None
+    params: Mapping[str, object] | None = None
+    valid_until: int | None = None
+    """Stays as it was; it stands here for whoever sees the update alone."""
+
+
+@dataclass(frozen=True)
+class Updated:
+    """Updates, in order."""
+
+    updates: Sequence[Update]
+
+    def apply(self, matcher: Changed) -> None:
+        """Change the subscriptions."""
+        for one in self.updates:
+            matcher.update(one.id, where=one.where, params=one.params)
+
+
+@dataclass(frozen=True)
+class Several:
+    """Batches that are made together, in order."""
+
+    changes: Sequence[One | Added | Removed | Updated]
+
+    def apply(self, matcher: Changed) -> None:
+        """Make all of them."""
+        for change in self.changes:
+            change.apply(matcher)
+
+
+Change: TypeAlias = One | Added | Removed | Updated | Several
+
+
+def write_change(change: Change) -> Parts:
+    """Return a batch of changes in parts."""
+    if isinstance(change, Several):
+        written = [write_change(one) for one in change.changes]
+        return Parts(
+            {"op": "several", "facts": [parts.facts for parts in written]},
+            {f"{at}.{n}": a for at, parts in enumerate(written) for n, a in parts.arrays.items()},
+            {f"{at}.{n}": c for at, parts in enumerate(written) for n, c in parts.columns.items()},
+        )
+    if isinstance(change, One):
+        params = write_params(change.params)
+        return Parts({"op": "one", "one": [change.id, change.where, params, change.valid_until]})
+    if isinstance(change, Added):
+        facts = {"op": "add", "where": change.where, "is_rows": change.is_rows}
+        return Parts(facts, {"table": _write_table(change.table)})
+    if isinstance(change, Removed):
+        ids = Ids.of(change.ids)
+        arrays = {} if ids.numbers is None else {"numbers": ids.numbers}
+        columns = {} if ids.texts is None else {"texts": ids.texts}
+        return Parts({"op": "remove"}, arrays, columns)
+    updates = [
+        [one.id, one.where, write_params(one.params or {}), one.valid_until]
+        for one in change.updates
+    ]
+    return Parts({"op": "update", "updates": updates})
+
+
+def read_change(parts: Parts) -> Change:
+    """Return the batch that was written; raises KeyError or ValueError for other parts."""
+    facts = parts.facts
+    if facts["op"] == "several":
+        return Several([read_change(_part(parts, at)) for at in range(len(facts["facts"]))])  # type: ignore[misc]
+    if facts["op"] == "one":
+        id, where, params, valid_until = facts["one"]
+        return One(id, where, read_params(params), valid_until)
+    if facts["op"] == "add":
+        return Added(_read_table(parts), facts["where"], facts["is_rows"])
+    if facts["op"] == "remove":
+        return Removed(Ids(parts.arrays.get("numbers"), parts.columns.get("texts")).to_list())
+    if facts["op"] == "update":
+        return Updated(
+            [
+                Update(id, where, read_params(params), until)
+                for id, where, params, until in facts["updates"]
+            ]
+        )
+    raise ValueError(f"no change is called {facts['op']!r}")
+
+
+def _part(parts: Parts, at: int) -> Parts:
+    """Return one of several batches."""
+    prefix = f"{at}."
+    arrays = {n[len(prefix) :]: a for n, a in parts.arrays.items() if n.startswith(prefix)}
+    columns = {n[len(prefix) :]: c for n, c in parts.columns.items() if n.startswith(prefix)}
+    return Parts(parts.facts["facts"][at], arrays, columns)
+
+
+def read_changes(place: Place, found: Sequence[Manifest]) -> Iterator[tuple[Change, float]]:
+    """Yield the changes of some versions, in order, with the moments at which they were made."""
+    for manifest in found:
+        assert manifest.changes is not None
+        file = read_file(place.local(manifest.changes.name), manifest.changes)
+        file.verify()
+        yield read_change(file.parts), manifest.facts["at"]
+
+
+def _write_table(table: pa.Table) -> Any:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return np.frombuffer(sink.getvalue(), np.uint8)
+
+
+def _read_table(parts: Parts) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(parts.arrays["table"])).read_all()

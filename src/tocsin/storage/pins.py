@@ -1,0 +1,133 @@
+"""Pins: which version of a store a batch of a stream uses, decided once.
+
+Enters: the name of a query and the number of a batch. Leaves: a version and a moment, the same for
+whoever asks again: all tasks of the batch, and its replay after a crash. The first to ask creates
+`pins/<name>/<number>.json`; creating is exclusive, so that there is one answer. A version that is
+pinned is kept, with its files, until the pin is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import zlib
+from contextlib import suppress
+from typing import NamedTuple
+
+from tocsin.errors import ArgumentError, DamagedStoreError, StoreError
+from tocsin.storage import manifests
+from tocsin.storage.place import Place
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+_PINS = "pins"
+_TRIES = 20
+"""How often a version is looked for that is not removed while it is pinned."""
+
+
+class Pin(NamedTuple):
+    """The version that a batch uses, and the moment (seconds since 1970) at which it is seen."""
+
+    version: int
+    now: float
+
+
+def pin(
+    place: Place, name: str, number: int, version: int | None = None, now: float | None = None
+) -> Pin:
+    """Return the pin of a batch; make it if there is none, by default of the newest version."""
+    file = f"{_folder(name)}/{number:012d}.json"
+    with suppress(FileNotFoundError):
+        return _read(place, file)
+    try:
+        for _ in range(_TRIES):
+            made = _make(place, file, version, now)
+            if made is not None:
+                return made
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror or error}"
+        raise StoreError(place.of(file), reason) from error
+    raise StoreError(str(place), "versions are removed faster than they can be pinned")
+
+
+def _make(place: Place, file: str, version: int | None, now: float | None) -> Pin | None:
+    """Pin a version that is there, also afterwards; None where it was removed meanwhile.
+
+    On one machine nothing is removed between the look and the pin; elsewhere it may be, and a pin
+    of a version that is gone would keep its batch from ever being done.
+    """
+    number = manifests.newest(place) if version is None else version
+    made = Pin(number, float(time.time() if now is None else now))
+    with place.alone():
+        if place.size(manifests.name_of(number)) is None:
+            if version is None:
+                return None
+            reason = f"there is no version {number} to pin: it never was, or was removed"
+            raise StoreError(str(place), reason)
+        try:
+            place.create(file, _written(made))
+        except FileExistsError:
+            return _read(place, file)
+        if place.size(manifests.name_of(number)) is None:
+            place.remove(file)
+            return None
+    return made
+
+
+def pinned(place: Place, name: str) -> dict[int, Pin]:
+    """Return all pins of a query, by the number of the batch."""
+    folder = _folder(name)
+    pins = {}
+    for file in place.names(folder):
+        if file.endswith(".json"):
+            with suppress(FileNotFoundError):  # removed since it was listed
+                pins[int(file[:-5])] = _read(place, f"{folder}/{file}")
+    return pins
+
+
+def unpin(place: Place, name: str, before: int) -> None:
+    """Remove the pins of a query's batches before one."""
+    folder = _folder(name)
+    for file in place.names(folder):
+        if file.endswith(".json") and int(file[:-5]) < before:
+            place.remove(f"{folder}/{file}")
+
+
+def versions(place: Place) -> set[int]:
+    """Return all versions that are pinned."""
+    return {
+        found.version
+        for name in place.names(_PINS)
+        if _NAME.fullmatch(name)
+        for found in pinned(place, name).values()
+    }
+
+
+def _folder(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ArgumentError(f"{name!r} cannot name a pin: letters, digits, '.', '_' and '-'")
+    return f"{_PINS}/{name}"
+
+
+def _read(place: Place, file: str) -> Pin:
+    try:
+        said = json.loads(place.read(file))
+        pin = Pin(int(said["version"]), float(said["now"]))
+        if said.get("checksum", _checksum(pin)) != _checksum(pin):  # earlier releases wrote none
+            raise ValueError("its checksum is wrong")
+        return pin
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise StoreError(place.of(file), reason) from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise DamagedStoreError(place.of(file), f"it is not a pin: {error}") from error
+
+
+def _written(pin: Pin) -> bytes:
+    return json.dumps({**pin._asdict(), "checksum": _checksum(pin)}).encode()
+
+
+def _checksum(pin: Pin) -> int:
+    return zlib.crc32(repr(tuple(pin)).encode())
