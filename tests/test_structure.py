@@ -152,8 +152,8 @@ def test_numba_is_imported_by_kernels_only() -> None:
 OPTIONAL = {
     "pyspark": ("spark", "workloads", "cli"),
     "duckdb": ("cli",),
-    "polars": ("cli",),
-    "pandas": ("spark", "cli"),
+    "polars": ("matches", "cli"),
+    "pandas": ("matches", "spark", "cli"),
     "starlette": ("broker",),
     "uvicorn": ("broker", "cli"),
     "httpx": ("broker", "cli"),

@@ -387,8 +387,8 @@ class Matcher:
             self._expire()
             names, reader = self._book.names, self._engine.reader()
             if reader is None:
-                return Matches(*self._engine.match_batch(batch), names)
-        return Matches(*reader.match_batch(batch), names)
+                return Matches(self._engine.match_batch(batch), names)
+        return Matches(reader.match_batch(batch), names)
 
     def profile(self, events: object) -> None:
         """Learn what events look like; the parts of the index built from now on are laid out so."""

@@ -97,7 +97,7 @@ def test_a_view_finds_what_there_was_while_more_is_added() -> None:
         pair.matcher.match_batch(events(1))
         found = version.match_batch(to_batch(batch))
         ends = zip(found.offsets[:-1].tolist(), found.offsets[1:].tolist(), strict=True)
-        assert [{names[i] for i in found.ids[start:end]} for start, end in ends] == expected
+        assert [{names[i] for i in found.values[start:end]} for start, end in ends] == expected
     assert pair.check(batch) > sum(map(len, expected))
 
 

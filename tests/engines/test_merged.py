@@ -73,11 +73,11 @@ class Pile:
         found = segment.candidates(Prepared(to_batch(events), segment.space))
         for e, event in enumerate(events):
             expected = [id for id, form in forms.items() if form.holds(event)]
-            ids = segment.ids[found.found[found.offsets[e] : found.offsets[e + 1]]]
+            ids = segment.ids[found.values[found.offsets[e] : found.offsets[e + 1]]]
             assert np.unique(ids).tolist() == expected, event
             if e % 10 == 0:
                 assert np.unique(segment.match_one(event)).tolist() == expected, event
-        return len(found.found)
+        return len(found.values)
 
 
 def cuts_of(space: CellSpace) -> dict[str, dict[Any, list[tuple[Any, int]]]]:
@@ -153,7 +153,7 @@ def test_lines_that_come_between_leave_conditions_what_they_are(texts: list[str]
         segment = pile.merge(order, set())
         found = segment.candidates(Prepared(to_batch(events), segment.space))
         for e, event in enumerate(events):
-            ids = segment.ids[found.found[found.offsets[e] : found.offsets[e + 1]]]
+            ids = segment.ids[found.values[found.offsets[e] : found.offsets[e + 1]]]
             expected = [i for i, text in enumerate(texts) if normalize(parse(text)).holds(event)]
             assert sorted(set(ids.tolist())) == expected, event
 

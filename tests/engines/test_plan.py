@@ -56,7 +56,7 @@ def test_a_profile_moves_subscriptions_to_the_attribute_that_tells_events_apart(
     telling = "place" if constant == "kind" else "kind"
     assert all(telling in explain_subscription(segment, i)[0] for i in range(0, 2_500, 100))
     found = segment.candidates(Prepared(to_batch([{"kind": 3, "place": 7}]), segment.space))
-    assert found.found.tolist() == [7 * 50 + 3]
+    assert found.values.tolist() == [7 * 50 + 3]
 
 
 def test_matching_stays_right_after_a_profile() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tocsin import engines
 from tocsin.encode.events import to_batch
-from tocsin.engines.protocol import Engine, Found
+from tocsin.engines.protocol import Engine
+from tocsin.engines.ragged import RaggedIds
 from tocsin.errors import ArgumentError, UnknownEngineError
 from tocsin.language import parse
 from tocsin.language.expression import Expression
@@ -74,17 +75,17 @@ class Bench:
         found = self.engine.match_batch(to_batch(events))
         check_found(found, len(rows))
         for i, row in enumerate(rows):
-            ids = found.ids[found.offsets[i] : found.offsets[i + 1]].tolist()
+            ids = found.values[found.offsets[i] : found.offsets[i + 1]].tolist()
             assert sorted(ids) == self.expected(row), row
             assert sorted(self.engine.match_one(row)) == self.expected(row), row
 
 
-def check_found(found: Found, n_events: int) -> None:
+def check_found(found: RaggedIds, n_events: int) -> None:
     assert found.offsets.dtype == np.int64
-    assert found.ids.dtype.kind in "iu"
+    assert found.values.dtype.kind in "iu"
     assert len(found.offsets) == n_events + 1
     assert found.offsets[0] == 0
-    assert found.offsets[-1] == len(found.ids)
+    assert found.offsets[-1] == len(found.values)
     assert np.all(np.diff(found.offsets) >= 0)
 
 
@@ -179,7 +180,7 @@ def test_disjuncts_are_found_once(bench: Bench) -> None:
         assert len(set(one)) == len(one)
     found = bench.engine.match_batch(to_batch(EVENTS * 5))
     for i in range(len(EVENTS) * 5):
-        ids = found.ids[found.offsets[i] : found.offsets[i + 1]].tolist()
+        ids = found.values[found.offsets[i] : found.offsets[i + 1]].tolist()
         assert len(set(ids)) == len(ids)
     bench.check()
 

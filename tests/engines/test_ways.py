@@ -444,7 +444,7 @@ def test_an_event_that_matches_all_asks_no_room_for_a_batch_of_such(costs: Costs
     assert held.check(pa.table({"x": [-1]})) == 1_000
     events = to_batch(pa.table({"x": [2_000] * 40_000}))
     found = held.segment.candidates(Prepared(events, held.segment.space))
-    assert not len(found.found)
+    assert not len(found.values)
     assert rooms.most <= 1 << 20
 
 

@@ -45,7 +45,7 @@ class Held:
         found = self.segment.candidates(Prepared(batch, self.segment.space))
         assert len(found.offsets) == len(batch) + 1
         row = np.repeat(np.arange(len(batch)), np.diff(found.offsets))
-        pairs = np.sort(row * len(self.content.ids) + found.found)
+        pairs = np.sort(row * len(self.content.ids) + found.values)
         expected = np.flatnonzero(self.satisfied(batch).T.reshape(-1))
         wrong = np.setxor1d(pairs, expected)
         assert not len(wrong), f"{len(wrong)} wrong of {len(expected)}: {self._show(wrong[0])}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import tocsin
 from tocsin.engines import names
+from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.matches import Matches
 
@@ -41,11 +44,23 @@ def test_offsets_say_where_the_matches_of_each_event_are(matches: Matches) -> No
 
 def test_an_index_gives_the_ids_of_one_event(matches: Matches) -> None:
     assert [sorted(matches[i]) for i in range(4)] == [["a"], ["a", "b", "c"], [], ["a", "b", "c"]]
-    assert sorted(matches[np.int64(1)]) == ["a", "b", "c"]  # type: ignore[index]
+    assert sorted(matches[np.int64(1)]) == ["a", "b", "c"]  # type: ignore[call-overload]
 
 
 def test_a_negative_index_counts_from_the_end(matches: Matches) -> None:
     assert [sorted(matches[i - 4]) for i in range(4)] == [sorted(ids) for ids in matches]
+
+
+SLICES = ((1, 3), (None, None), (-2, None), (3, 1), (9, 12), (None, None, -2))
+
+
+@pytest.mark.parametrize("part", [slice(*ends) for ends in SLICES], ids=str)
+def test_a_slice_gives_the_matches_of_some_events(matches: Matches, part: slice) -> None:
+    some = matches[part]
+    assert isinstance(some, Matches)
+    assert [sorted(ids) for ids in some] == [sorted(ids) for ids in list(matches)[part]]
+    assert some.n_matches == some.to_table().num_rows == sum(map(len, some))
+    assert some.offsets[0] == 0
 
 
 @pytest.mark.parametrize("index", [4, -5, 100])
@@ -71,6 +86,22 @@ def test_the_table_has_a_row_for_each_match(matches: Matches) -> None:
     assert table.schema.field("subscription").type == pa.dictionary(pa.int32(), pa.string())
     pairs = zip(*(column.to_pylist() for column in table.columns), strict=True)
     assert sorted(pairs) == [(0, "a"), *((1, n) for n in "abc"), *((3, n) for n in "abc")]
+
+
+def test_frames_have_the_rows_of_the_table(matches: Matches) -> None:
+    pairs = sorted(matches.to_table().to_pandas().itertuples(index=False, name=None))
+    assert sorted(matches.to_pandas().itertuples(index=False, name=None)) == pairs
+    assert sorted(matches.to_polars().iter_rows()) == pairs
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_frame_of_a_missing_package_says_what_to_install(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matches = matcher_with("auto", ["a"]).match_batch(EVENTS)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ArgumentError, match=f"pip install {package}"):
+        getattr(matches, f"to_{package}")()
 
 
 def test_in_the_table_ids_stand_once_in_a_dictionary(matches: Matches) -> None:

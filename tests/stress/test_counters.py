@@ -52,7 +52,7 @@ class LongLife(Life):
                 self.views.append((names, reader, list(self.rows), expected))
         for names, reader, rows, then in self.views:
             found = reader.match_batch(to_batch(rows))
-            matches = Matches(found.offsets, found.ids, names)
+            matches = Matches(found, names)
             assert [sorted(map(repr, ids)) for ids in matches] == then
             ids = [names[dense] for dense in reader.match_one(rows[0])]
             assert sorted(map(repr, ids)) == then[0]
@@ -220,7 +220,7 @@ def test_times_start_again_while_an_old_reader_goes_on() -> None:
     assert engine._time < 10
     assert sorted(int(names[dense]) for dense in reader.match_one({"x": 1})) == list(range(10))
     found = reader.match_batch(to_batch([{"x": 1}]))
-    matches = Matches(found.offsets, found.ids, names)
+    matches = Matches(found, names)
     assert sorted(map(int, matches[0])) == list(range(10))
 
 

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli.app import app
+from tocsin.engines.ragged import RaggedIds
 from tocsin.errors import TocsinError, UnknownSubscriptionError
 from tocsin.matcher import Matcher
 from tocsin.matches import Matches
@@ -162,7 +163,7 @@ class Lossy(Matcher):
         found = super().match_batch(events)
         if not self.has_changed:
             return found
-        return Matches(np.zeros(len(found) + 1, np.int64), np.empty(0, np.int32), [])
+        return Matches(RaggedIds(np.zeros(len(found) + 1, np.int64), np.empty(0, np.int32)), [])
 
 
 class Failing(Matcher):

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli.app import app
+from tocsin.engines.ragged import RaggedIds
 from tocsin.errors import ArgumentError, TocsinError
 from tocsin.matcher import Matcher
 from tocsin.matches import Matches
@@ -47,13 +48,13 @@ class Broken(Matcher):
                 event += [i for i in range(len(self)) if i not in event][: self.gained]
                 break
         offsets = np.cumsum([0, *map(len, ids)])
-        return Matches(offsets, np.array(list(chain(*ids)), np.int64), range(len(self)))
+        return Matches(RaggedIds(offsets, np.array([*chain(*ids)])), range(len(self)))
 
 
 class Forgetful(Matcher):
     def match_batch(self, events):
         none = np.zeros(len(super().match_batch(events)) + 1, np.int64)
-        return Matches(none, np.empty(0, np.int64), [])
+        return Matches(RaggedIds(none, np.empty(0, np.int64)), [])
 
     def match(self, event):
         return super().match(event)[1:]

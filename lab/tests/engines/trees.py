@@ -49,7 +49,7 @@ class Grove:
         n_visits = self.engine.n_visits
         for i, event in enumerate(events):
             expected = sorted(d for d, form in self.forms.items() if form.holds(event))
-            assert sorted(found.ids[slice(*found.offsets[i : i + 2])].tolist()) == expected, event
+            assert sorted(found.of(i).tolist()) == expected, event
             assert sorted(self.engine.match_one(event)) == expected, event
         return n_visits
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.engines.evaluate import evaluate
-from tocsin.engines.protocol import Expressions, Found
+from tocsin.engines.protocol import Expressions
+from tocsin.engines.ragged import RaggedIds
 from tocsin.language.expression import Expression
 from tocsin.normalize.table import ConjunctionTable
 
@@ -43,14 +44,14 @@ class OracleEngine:
     def reader(self) -> None:
         """Say that matches have to wait for changes."""
 
-    def match_batch(self, events: EventBatch) -> Found:
+    def match_batch(self, events: EventBatch) -> RaggedIds:
         """Evaluate every expression on every event."""
         offsets = np.zeros(len(events) + 1, np.int64)
         ids: list[int] = []
         for row, event in enumerate(events.events()):
             ids.extend(self.match_one(event))
             offsets[row + 1] = len(ids)
-        return Found(offsets, np.array(ids, np.int32))
+        return RaggedIds(offsets, np.array(ids, np.int32))
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Evaluate every expression on one event."""

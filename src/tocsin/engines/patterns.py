@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
+from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.domains import Line
 from tocsin.normalize.patterns import Pattern
 from tocsin.normalize.table import ConjunctionTable
@@ -66,24 +67,20 @@ class PatternChecks:
         self._of = {int(new_number[old]): checks for old, checks in self._of.items()}
         self._numbers = None
 
-    def keep(
-        self, events: EventBatch, offsets: NDArray[np.int64], found: NDArray[Any]
-    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return the candidates of a batch that fit; each string is tried once.
-
-        Those of event i are `found[offsets[i] : offsets[i + 1]]`.
-        """
-        row = np.repeat(np.arange(len(events)), np.diff(offsets))
-        fits = np.ones(len(found), np.bool_)
+    def keep(self, events: EventBatch, candidates: RaggedIds) -> RaggedIds:
+        """Return the candidates of a batch that fit; each string is tried once per pattern."""
+        row, numbers = candidates.rows(), candidates.values
+        fits = np.ones(len(numbers), np.bool_)
         answers: dict[str, _Answers] = {}
-        for at in np.flatnonzero(np.isin(found, self._patterned())).tolist():
-            for check in self._of[int(found[at])]:
+        for at in np.flatnonzero(np.isin(numbers, self._patterned())).tolist():
+            for check in self._of[int(numbers[at])]:
                 column = answers.get(check.attribute)
                 if column is None:
                     column = answers[check.attribute] = _Answers(_strings(events, check.attribute))
                 fits[at] &= column.fits(check.pattern, row[at]) is not check.negated
         counts = np.bincount(row[fits], minlength=len(events))
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), found[fits]
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return RaggedIds(offsets, numbers[fits])
 
     def keep_one(self, event: Mapping[str, object], found: NDArray[Any]) -> NDArray[Any]:
         """Return those of one event's candidates that fit; each pattern is tried once."""

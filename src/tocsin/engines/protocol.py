@@ -14,16 +14,10 @@ from numpy.typing import NDArray
 
 from tocsin.bundle import Parts
 from tocsin.encode.events import EventBatch
+from tocsin.engines.ragged import RaggedIds
 from tocsin.language.expression import Expression
 from tocsin.normalize.moving import Move
 from tocsin.normalize.table import ConjunctionTable
-
-
-class Found(NamedTuple):
-    """Matches of a batch: those of event i are `ids[offsets[i] : offsets[i + 1]]`."""
-
-    offsets: NDArray[np.int64]
-    ids: NDArray[np.int32]
 
 
 class Expressions(Protocol):
@@ -36,7 +30,7 @@ class Expressions(Protocol):
 class Reader(Protocol):
     """The subscriptions as they were at one moment; calls may be concurrent, beside any others."""
 
-    def match_batch(self, events: EventBatch) -> Found:
+    def match_batch(self, events: EventBatch) -> RaggedIds:
         """Return the subscriptions that each event matches."""
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
@@ -64,7 +58,7 @@ class Engine(Protocol):
     def merge(self) -> None:
         """Plan and build everything anew, with what is known of events by now."""
 
-    def match_batch(self, events: EventBatch) -> Found:
+    def match_batch(self, events: EventBatch) -> RaggedIds:
         """Return the subscriptions that each event matches."""
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:

@@ -110,7 +110,7 @@ class Found:
         matches = matcher.match_batch(_events(values))
         rows = np.repeat(np.arange(len(matches)), np.diff(matches.offsets))
         kinds = np.full(len(rows), kind, np.int8)
-        found = BatchTransitions(kinds, rows, matches._dense_ids, matches._names)
+        found = BatchTransitions(kinds, rows, matches.dense.values, matches.names)
         self.add(found, to_array(values.column(key)))
 
     def to_table(self, as_text: bool) -> pa.Table | None:
@@ -257,6 +257,6 @@ def _compare(
     """
     matches = matcher.match_batch(_events(rows))
     offsets = np.concatenate([[0], matches.offsets])  # before the first is one that matches nothing
-    old = (offsets[:-1], matches._dense_ids, follows)
-    new = (offsets[1:], matches._dense_ids, ~gone & ~is_old)
-    found.add(difference(old, new, matches._names), to_array(rows.column(key)))
+    old = (offsets[:-1], matches.dense.values, follows)
+    new = (offsets[1:], matches.dense.values, ~gone & ~is_old)
+    found.add(difference(old, new, matches.names), to_array(rows.column(key)))

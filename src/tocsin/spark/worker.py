@@ -272,11 +272,11 @@ class MatchTask:
 
     def _ids(self, matches: Matches, start: int, end: int) -> pa.Array:
         """Return the ids of some matches, in the type of the output."""
-        dense: NDArray[Any] = matches._dense_ids[start:end]
+        dense: NDArray[Any] = matches.dense.values[start:end]
         wanted = self._id_type
         if not len(dense):
             return pa.array([], wanted)
-        ids = matches._names.take(dense)
+        ids = matches.names.take(dense)
         if ids.type == wanted:
             return ids
         if self.is_integer:

@@ -153,9 +153,9 @@ def of_batches(
     if after.num_rows != n:
         raise ArgumentError(f"{n} rows before, {after.num_rows} after; row i is the same in both")
     found = matcher.match_batch(_joined(before, after))
-    offsets, dense = found.offsets, found._dense_ids
+    offsets, dense = found.offsets, found.dense.values
     return difference(
-        (offsets[: n + 1], dense, old_here), (offsets[n:], dense, new_here), found._names
+        (offsets[: n + 1], dense, old_here), (offsets[n:], dense, new_here), found.names
     )
 
 
@@ -178,18 +178,18 @@ def of_subscriptions(before: Matcher, after: Matcher, batch: object) -> BatchTra
     """
     table = to_table(batch)
     old, new = before.match_batch(table), after.match_batch(table)
-    distinct = np.unique(old._dense_ids)
-    ids, kept = old._names.to_list(distinct), np.full(len(distinct), -1, np.int32)
+    distinct = np.unique(old.dense.values)
+    ids, kept = old.names.to_list(distinct), np.full(len(distinct), -1, np.int32)
     for at, name in enumerate(ids):
         number = after._book.dense(name)
         kept[at] = -1 if number is None else number
-    mapped = kept[np.searchsorted(distinct, old._dense_ids)]
+    mapped = kept[np.searchsorted(distinct, old.dense.values)]
     is_there = mapped >= 0
     counts = np.zeros(len(mapped) + 1, np.int64)
     np.cumsum(is_there, out=counts[1:])
     offsets = counts[old.offsets]
     return difference(
-        (offsets, mapped[is_there], None), (new.offsets, new._dense_ids, None), after._book.names
+        (offsets, mapped[is_there], None), (new.offsets, new.dense.values, None), after._book.names
     )
 
 

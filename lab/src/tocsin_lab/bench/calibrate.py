@@ -130,7 +130,7 @@ def _per_event(
         started = time.perf_counter()
         found = segment.candidates(batch)
         least = min(least, time.perf_counter() - started)
-        assert len(found.found) == 0, "nothing was to be found"
+        assert len(found.values) == 0, "nothing was to be found"
     return least / _EVENTS * 1e9
 
 

@@ -103,10 +103,10 @@ def test_no_match_is_missed(name: str, options: dict[str, Any]) -> None:
     loose, tight = engine.match_batch(batch), exact.match_batch(batch)
     for i, each in enumerate(events):
         expected = {k for k, form in enumerate(forms) if form.holds(each)}
-        ids = loose.ids[loose.offsets[i] : loose.offsets[i + 1]].tolist()
+        ids = loose.values[loose.offsets[i] : loose.offsets[i + 1]].tolist()
         assert len(ids) == len(set(ids))
         assert expected <= set(ids)
-        assert set(tight.ids[tight.offsets[i] : tight.offsets[i + 1]].tolist()) == expected
+        assert set(tight.values[tight.offsets[i] : tight.offsets[i + 1]].tolist()) == expected
         assert set(engine.match_one(each)) == set(ids)
 
 
@@ -211,8 +211,8 @@ def test_interfaces_are_those_of_the_subscriptions_found(dynamic: bool) -> None:
     found = engine.match_interfaces(events, interface_of, dynamic=dynamic)
     matches = engine.match_batch(events)
     for i in range(4):
-        own = found.ids[found.offsets[i] : found.offsets[i + 1]].tolist()
-        ids = matches.ids[matches.offsets[i] : matches.offsets[i + 1]]
+        own = found.values[found.offsets[i] : found.offsets[i + 1]].tolist()
+        ids = matches.values[matches.offsets[i] : matches.offsets[i + 1]]
         assert own == sorted(set(interface_of[ids].tolist()))
 
 

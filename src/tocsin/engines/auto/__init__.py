@@ -43,10 +43,11 @@ from tocsin.engines.auto.content import (
 from tocsin.engines.auto.delta import Recent, RecentView
 from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.report import describe_tables, explain_subscription
-from tocsin.engines.auto.segment import Candidates, Segment, join
+from tocsin.engines.auto.segment import Segment, join
 from tocsin.engines.auto.serialization import put_together, take_apart
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
-from tocsin.engines.protocol import Found, IndexParts
+from tocsin.engines.protocol import IndexParts
+from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable, stack, take
 
 _SAMPLE = 10_000
@@ -142,9 +143,9 @@ class Version:
         self._seen = seen
         self._rooms = rooms
 
-    def match_batch(self, events: EventBatch) -> Found:
+    def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch against every segment."""
-        found = Candidates(np.zeros(len(events) + 1, np.int64), np.empty(0, np.uint32))
+        found = RaggedIds(np.zeros(len(events) + 1, np.int64), np.empty(0, np.uint32))
         prepared: dict[int, Prepared] = {}
         for segment, has_dead in self.segments:
             batch = prepared.get(id(segment.space))
@@ -152,11 +153,11 @@ class Version:
                 batch = Prepared(events, segment.space, self._rooms)
                 prepared[id(segment.space)] = batch
             found = join(found, self._match_segment(segment, has_dead, batch))
-        return Found(found.offsets, found.found.view(np.int32))
+        return RaggedIds(found.offsets, found.values.view(np.int32))
 
     def _match_segment(
         self, segment: Segment | RecentView, has_dead: bool, batch: Prepared
-    ) -> Candidates:
+    ) -> RaggedIds:
         if segment.first_id is not None and not has_dead and not segment.is_patterned:
             return segment.candidates(batch, segment.first_id)
         found = segment.candidates(batch)
@@ -164,7 +165,7 @@ class Version:
         notes, stamp = self._take_notes(segment, len(batch.events))
         row_kernels.to_ids(
             found.offsets,
-            found.found,
+            found.values,
             segment.ids,
             self._tombstones.times,
             self._tombstones.first,
@@ -174,7 +175,7 @@ class Version:
             segment.has_siblings,
             ends[1:],
         )
-        return Candidates(ends, found.found[: ends[-1]])
+        return RaggedIds(ends, found.values[: ends[-1]])
 
     def _take_notes(
         self, segment: Segment | RecentView, n_events: int
@@ -301,7 +302,7 @@ class AutoEngine:
                 self._current = Version(held, self._tombstones, self._time, self._seen, self._rooms)
             return self._current
 
-    def match_batch(self, events: EventBatch) -> Found:
+    def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch against every segment."""
         return self.reader().match_batch(events)
 

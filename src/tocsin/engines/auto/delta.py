@@ -24,7 +24,8 @@ from tocsin.engines.auto import build_kernels, group_kernels, row_kernels
 from tocsin.engines.auto.arrays import IN_BLOCK, NO_NUMBER, NUMBER, Chains, Stream
 from tocsin.engines.auto.pairs import Pairs
 from tocsin.engines.auto.prepared import Ordered, Prepared, to_rows
-from tocsin.engines.auto.segment import Candidates, Segment, renumbered_ids, spread
+from tocsin.engines.auto.segment import Segment, renumbered_ids, spread
+from tocsin.engines.ragged import RaggedIds
 
 _MAX_CODES = 2048
 """With more codes than these, making masks for a few events would cost more than it saves."""
@@ -54,7 +55,7 @@ class RecentView:
         self.has_siblings = n_subscriptions < len(ids)
         self._chains = chains
 
-    def candidates(self, batch: Prepared, base: int = 0) -> Candidates:
+    def candidates(self, batch: Prepared, base: int = 0) -> RaggedIds:
         """Return the conjunctions that each event satisfies, each number plus a base."""
         beside, n = self.beside, len(batch.events)
         keys, f = beside.layout.keys, beside.layout.grouped

@@ -11,7 +11,6 @@ import copy
 import uuid
 from collections.abc import Mapping
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,7 @@ from tocsin.engines.auto.pairs import Pairs
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.auto.prepared import Prepared, Rows, to_rows
 from tocsin.engines.patterns import PatternChecks
+from tocsin.engines.ragged import RaggedIds
 from tocsin.jit import LANES
 
 _GROUP_FROM = 2048
@@ -50,13 +50,6 @@ _BITMAP_EVENTS = 2048
 _MOST_EXPECTED = 1 << 20
 """More matches than these, and than twice those of the last batch, are not expected."""
 _GROUP_COSTS = GroupCosts(probe=9.0, far=40.0, check=1.2, few=2.2, many=2.7, mark=1.2, code=0.8)
-
-
-class Candidates(NamedTuple):
-    """Conjunctions found: those of event e are `found[offsets[e] : offsets[e + 1]]`."""
-
-    offsets: NDArray[np.int64]
-    found: NDArray[np.uint32]
 
 
 class Segment:
@@ -186,19 +179,19 @@ class Segment:
     def _pattern_checks(self) -> PatternChecks:
         return self.patterns.checks(self.space.attributes)
 
-    def candidates(self, batch: Prepared, base: int = 0) -> Candidates:
+    def candidates(self, batch: Prepared, base: int = 0) -> RaggedIds:
         """Return the conjunctions that each event satisfies, each number plus a base."""
         n = len(batch.events)
         found = self._find(batch, base)
-        self._last = (len(found.found), max(n, 1))
+        self._last = (len(found.values), max(n, 1))
         if not self.is_patterned:
             return found
-        return Candidates(*self._pattern_checks.keep(batch.events, *found))
+        return self._pattern_checks.keep(batch.events, found)
 
-    def _find(self, batch: Prepared, base: int = 0) -> Candidates:
+    def _find(self, batch: Prepared, base: int = 0) -> RaggedIds:
         layout, n = self.layout, len(batch.events)
         is_skipped = np.zeros(len(layout.keys.base), np.bool_)
-        found = Candidates(np.zeros(n + 1, np.int64), np.empty(0, np.uint32))
+        found = RaggedIds(np.zeros(n + 1, np.int64), np.empty(0, np.uint32))
         if self.groups(n):
             is_skipped[layout.grouped] = True
             found = join(found, self._find_in_groups(batch, base))
@@ -236,7 +229,7 @@ class Segment:
         is_skipped: NDArray[np.bool_],
         rows: Rows,
         base: int,
-    ) -> Candidates:
+    ) -> RaggedIds:
         n, layout = len(rows.codes), self.layout
         offsets = np.zeros(n + 1, np.int64)
         out = self.rooms.take(max(self._room, self._expect(n)), np.uint32)
@@ -258,12 +251,12 @@ class Segment:
             )
             if reached == n:
                 self._room = max(self._room, min(len(out), 2 * len(self.ids)))
-                return Candidates(offsets, out[: offsets[-1]])
+                return RaggedIds(offsets, out[: offsets[-1]])
             grown = self.rooms.take(2 * len(out) + len(self.ids), np.uint32)
             grown[: offsets[reached]] = out[: offsets[reached]]
             out = grown
 
-    def _find_in_groups(self, batch: Prepared, base: int) -> Candidates:
+    def _find_in_groups(self, batch: Prepared, base: int) -> RaggedIds:
         n, layout = len(batch.events), self.layout
         coding, keys = self.coding, layout.keys
         ordered = batch.ordered(coding, keys, layout.grouped, self._needs_cells)
@@ -322,7 +315,7 @@ class Segment:
         member_kernels.find_asked(self.layout.entries, len(self.coding.n_cells), asked)
         return asked
 
-    def _find_by_member(self, batch: Prepared, base: int) -> Candidates:
+    def _find_by_member(self, batch: Prepared, base: int) -> RaggedIds:
         n, layout = len(batch.events), self.layout
         room = expected = max(4 * n, self._expect(n))
         n_attributes = max(len(self.coding.n_cells), 1)
@@ -363,7 +356,7 @@ class Segment:
             np.concatenate([number[~is_open], open_number[:n]]),
         )
 
-    def _find_in_bitmaps(self, cells: NDArray[np.int32], base: int) -> Candidates:
+    def _find_in_bitmaps(self, cells: NDArray[np.int32], base: int) -> RaggedIds:
         n, layout = cells.shape[1], self.layout
         bands = np.empty(cells.shape, np.uint8)
         rows = np.ascontiguousarray(cells.T)
@@ -389,7 +382,7 @@ class Segment:
                 grown[:n_before] = out[:n_before]
                 out = grown
             row_kernels.spread(*pairs, n_pairs, first, last, base, offsets, out)
-        return Candidates(offsets, out[: offsets[-1]])
+        return RaggedIds(offsets, out[: offsets[-1]])
 
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the ids (perhaps repeated) that one event matches."""
@@ -401,10 +394,11 @@ class Segment:
         found = self._find_by_event(self._none_skipped, rows, 0)
         if len(self.layout.bitmaps.number):
             found = join(found, self._find_in_bitmaps(_as_column(cells), 0))
-        numbers = found.found
+        numbers = found.values
         if self.is_patterned:
             numbers = self._pattern_checks.keep_one(event, numbers)
-        return self.ids[numbers]
+        ids: NDArray[np.int32] = self.ids[numbers]
+        return ids
 
     @property
     def nbytes(self) -> int:
@@ -438,16 +432,16 @@ class Segment:
         assert np.all(low[inner] >= high[np.flatnonzero(inner) - 1]), "ranges overlap"
 
 
-def join(a: Candidates, b: Candidates) -> Candidates:
+def join(a: RaggedIds, b: RaggedIds) -> RaggedIds:
     """Join what two parts found, event by event."""
-    if not len(a.found) or not len(b.found):
-        return a if len(a.found) else b
+    if not len(a.values) or not len(b.values):
+        return a if len(a.values) else b
     offsets = a.offsets + b.offsets
-    found = np.empty(len(a.found) + len(b.found), np.uint32)
-    a_place = np.arange(len(a.found)) + np.repeat(b.offsets[:-1], np.diff(a.offsets))
-    b_place = np.arange(len(b.found)) + np.repeat(a.offsets[1:], np.diff(b.offsets))
-    found[a_place], found[b_place] = a.found, b.found
-    return Candidates(offsets, found)
+    found = np.empty(len(a.values) + len(b.values), np.uint32)
+    a_place = np.arange(len(a.values)) + np.repeat(b.offsets[:-1], np.diff(a.offsets))
+    b_place = np.arange(len(b.values)) + np.repeat(a.offsets[1:], np.diff(b.offsets))
+    found[a_place], found[b_place] = a.values, b.values
+    return RaggedIds(offsets, found)
 
 
 def spread(
@@ -456,12 +450,12 @@ def spread(
     n_events: int,
     base: int,
     rooms: Rooms,
-) -> Candidates:
+) -> RaggedIds:
     """Put pairs in the order of events, each number plus a base."""
     offsets = np.zeros(n_events + 1, np.int64)
     out = rooms.take(n_pairs, np.uint32)[:n_pairs]
     row_kernels.spread(*pairs, n_pairs, 0, n_events, base, offsets, out)
-    return Candidates(offsets, out)
+    return RaggedIds(offsets, out)
 
 
 def _as_column(cells: list[int]) -> NDArray[np.int32]:

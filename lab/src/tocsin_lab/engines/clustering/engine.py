@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.patterns import PatternChecks
-from tocsin.engines.protocol import Found
+from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.clustering import cluster_kernels as kernels
 from tocsin_lab.engines.clustering import read_kernels
@@ -149,13 +149,13 @@ class TwoPhaseEngine(ABC):
         """Do nothing: what comes and goes does so in place."""
         return
 
-    def match_batch(self, events: EventBatch) -> Found:
+    def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch, chunk by chunk."""
         self._settle()
         self._index.flush()
         offsets, found = self._find(self._index.encode(events), len(events))
         if len(self._patterns):
-            offsets, found = self._patterns.keep(events, offsets, found)
+            offsets, found = self._patterns.keep(events, RaggedIds(offsets, found))
         return self._to_ids(offsets, found)
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
@@ -224,13 +224,13 @@ class TwoPhaseEngine(ABC):
                 self._out = np.append(self._out, np.empty(more, np.int32))
         return offsets, self._out[: offsets[-1]]
 
-    def _to_ids(self, offsets: NDArray[np.int64], found: NDArray[np.int32]) -> Found:
+    def _to_ids(self, offsets: NDArray[np.int64], found: NDArray[np.int32]) -> RaggedIds:
         if not self._n_siblings:
-            return Found(offsets, self._held.conjunctions[:, SUBSCRIPTION][found])
+            return RaggedIds(offsets, self._held.conjunctions[:, SUBSCRIPTION][found])
         ids = np.empty(len(found), np.int32)
         read_kernels.to_ids(self._held, offsets, found, self._seen, self._stamp, ids)
         self._stamp += len(offsets)
-        return Found(offsets, ids[: offsets[-1]])
+        return RaggedIds(offsets, ids[: offsets[-1]])
 
     def _count_siblings(self, slots: NDArray[np.int32]) -> int:
         return int(np.count_nonzero(self._held.conjunctions[slots, OWNER] != slots))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.patterns import PatternChecks
-from tocsin.engines.protocol import Found
+from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.intervals.arrays import (
     RUN,
@@ -141,7 +141,7 @@ class IntervalEngine(ABC):
         """Say that matches have to wait for changes."""
         return
 
-    def match_batch(self, events: EventBatch) -> Found:
+    def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch, chunk by chunk."""
         n = len(events)
         offsets = np.zeros(n + 1, np.int64)
@@ -151,12 +151,12 @@ class IntervalEngine(ABC):
             self._find(self._attributes.encode(events, first, len(part) - 1), part)
         found = self._out[: offsets[-1]]
         if len(self._patterns):
-            offsets, found = self._patterns.keep(events, offsets, found)
+            offsets, found = self._patterns.keep(events, RaggedIds(offsets, found))
         ids, ends = np.empty(len(found), np.int32), np.empty(n, np.int64)
         seen = (self._seen, self._stamp)
         id_kernels.to_ids(offsets, found, self._owner, self._group, *seen, ids, ends)
         self._stamp += n
-        return Found(np.append(np.int64(0), ends), ids[: ends[-1] if n else 0])
+        return RaggedIds(np.append(np.int64(0), ends), ids[: ends[-1] if n else 0])
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event."""

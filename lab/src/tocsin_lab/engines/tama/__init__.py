@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from tocsin.broker.overlay.coding import code_range
 from tocsin.encode.events import EventBatch
-from tocsin.engines.protocol import Found
+from tocsin.engines.ragged import RaggedIds
 from tocsin.errors import ArgumentError
 from tocsin_lab.engines.intervals import check_kernels
 from tocsin_lab.engines.intervals.arrays import Events, Rows
@@ -146,7 +146,7 @@ class TamaEngine(IntervalEngine):
 
     def match_interfaces(
         self, events: EventBatch, interface_of: NDArray[np.int32], *, dynamic: bool = True
-    ) -> Found:
+    ) -> RaggedIds:
         """Return the interfaces to which each event goes: it matches a subscription of theirs.
 
         `interface_of` gives the interface of each dense id. With `dynamic`, an interface is done
@@ -173,7 +173,7 @@ class TamaEngine(IntervalEngine):
             rows, interfaces = np.nonzero(decided)
             offsets[first + 1 : first + n + 1] = np.bincount(rows, minlength=n)
             found.append(interfaces.astype(np.int32))
-        return Found(np.cumsum(offsets), np.concatenate([np.empty(0, np.int32), *found]))
+        return RaggedIds(np.cumsum(offsets), np.concatenate([np.empty(0, np.int32), *found]))
 
     def coded(self, dense: int) -> list[tuple[str, bytes]]:
         """Return the ranges of a subscription as they travel: attributes, and cells as bits."""

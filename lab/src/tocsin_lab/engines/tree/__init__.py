@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.engines.patterns import PatternChecks
-from tocsin.engines.protocol import Found
+from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.tree import audit, id_kernels
 from tocsin_lab.engines.tree.conditions import TestBook
@@ -184,7 +184,7 @@ class TreeEngine:
     def reader(self) -> None:
         """Say that matches have to wait for changes."""
 
-    def match_batch(self, events: EventBatch) -> Found:
+    def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch."""
         n = len(events)
         cuts = np.empty((self._forest.n_levels, n), np.int32)
@@ -192,14 +192,14 @@ class TreeEngine:
             cuts[level] = attribute.encode(events.column(attribute.name), n)
         offsets, found = self._forest.match(np.ascontiguousarray(cuts.T))
         if len(self._patterns):
-            offsets, found = self._patterns.keep(events, offsets, found)
+            offsets, found = self._patterns.keep(events, RaggedIds(offsets, found))
         if not self._has_siblings:
-            return Found(offsets, self._owner[found])
+            return RaggedIds(offsets, self._owner[found])
         ids, ends = np.empty(len(found), np.int32), np.empty(n, np.int64)
         seen = (self._seen, self._stamp)
         id_kernels.to_ids(offsets, found, self._owner, self._group, *seen, ids, ends)
         self._stamp += n
-        return Found(np.append(np.int64(0), ends), ids[: ends[-1] if n else 0])
+        return RaggedIds(np.append(np.int64(0), ends), ids[: ends[-1] if n else 0])
 
     def _levels(self) -> Iterable[tuple[Attribute, int]]:
         return zip(self._book.places.attributes, self._forest.level_of.tolist(), strict=True)
