@@ -20,6 +20,7 @@ SOURCE = Path(tocsin.__file__).parent
 
 LAYERS = [
     ["errors"],
+    ["extras"],
     ["model"],
     ["arrow", "jit", "bundle"],
     ["language"],
@@ -178,18 +179,24 @@ def test_what_only_some_users_have_is_imported_where_they_are() -> None:
 
 def test_these_names_are_exported_and_no_others() -> None:
     assert tocsin.__all__ == [
+        "AsyncClient",
+        "Client",
         "EventType",
+        "Expression",
         "Kind",
         "LoadReport",
         "Matcher",
         "Matches",
+        "Notification",
         "SubjectSpace",
         "SubscriptionStore",
         "__version__",
         "connect",
         "connect_async",
         "covers",
+        "engines",
         "errors",
+        "parse",
         "warm_up",
     ]
     assert dir(tocsin) == sorted(tocsin.__all__)
@@ -227,11 +234,19 @@ def loaded_after(code: str) -> list[str]:
     [
         ("import tocsin", []),
         ("import tocsin; tocsin.EventType('T', x=int); tocsin.errors.TocsinError", []),
+        ("import tocsin; tocsin.engines.names(); tocsin.parse('x = 1'); tocsin.Expression", []),
         ("import tocsin; tocsin.covers('x > 1', 'x > 2')", []),
         ("from tocsin.language import parse; parse('x = 1')", []),
         ("import tocsin; tocsin.Matcher", ["numba", "llvmlite", "pyarrow", "numpy"]),
     ],
-    ids=["tocsin", "event types", "covers", "the language", "the matcher"],
+    ids=[
+        "tocsin",
+        "event types",
+        "engines and the parser",
+        "covers",
+        "the language",
+        "the matcher",
+    ],
 )
 def test_what_is_heavy_is_loaded_only_when_it_is_used(code: str, allowed: list[str]) -> None:
     assert set(loaded_after(code)) <= set(allowed)

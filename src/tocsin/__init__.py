@@ -10,7 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tocsin.broker.client import connect, connect_async
+    from tocsin import engines, errors
+    from tocsin.broker.client import AsyncClient, Client, Notification, connect, connect_async
+    from tocsin.language.expression import Expression
+    from tocsin.language.parser import parse
     from tocsin.matcher import LoadReport, Matcher
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
@@ -21,42 +24,56 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_MODULES = ("engines", "errors")
 _HOMES = {
+    "AsyncClient": "tocsin.broker.client",
+    "Client": "tocsin.broker.client",
     "EventType": "tocsin.model",
+    "Expression": "tocsin.language.expression",
     "Kind": "tocsin.model",
     "LoadReport": "tocsin.matcher",
     "Matcher": "tocsin.matcher",
     "Matches": "tocsin.matches",
+    "Notification": "tocsin.broker.client",
+    "SubjectSpace": "tocsin.subjects.space",
     "SubscriptionStore": "tocsin.store.subscription_store",
     "connect": "tocsin.broker.client",
     "connect_async": "tocsin.broker.client",
-    "SubjectSpace": "tocsin.subjects.space",
     "covers": "tocsin.normalize",
+    "parse": "tocsin.language.parser",
     "warm_up": "tocsin.warm",
 }
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "EventType",
+    "Expression",
     "Kind",
     "LoadReport",
     "Matcher",
     "Matches",
+    "Notification",
     "SubjectSpace",
     "SubscriptionStore",
     "__version__",
     "connect",
     "connect_async",
     "covers",
+    "engines",
     "errors",
+    "parse",
     "warm_up",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("tocsin.errors")
+    if name in _MODULES:
+        return import_module(f"tocsin.{name}")
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        from tocsin.extras import load
+
+        return load(_HOMES[name], name, f"tocsin.{name}")
     raise AttributeError(f"module 'tocsin' has no attribute {name!r}")
 
 

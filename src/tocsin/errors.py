@@ -1,23 +1,24 @@
 """Every error that a public call may raise.
 
 Only these escape a public call; anything else is a bug. Each class carries its facts as
-attributes and a stable ``code`` for programs. The hierarchy::
+attributes and a stable ``code`` for programs. Where Python has an exception for the same thing the
+class is that too: the name of it stands in brackets. The hierarchy::
 
     TocsinError
     ├── SubscriptionError            a subscription cannot be accepted
-    │   ├── ConditionSyntaxError     the text is not in the language (caret, line, column)
+    │   ├── ConditionSyntaxError     not in the language (line, column, caret) [ValueError]
     │   │   └── UnsupportedSyntaxError   it is SQL, but not in our subset; named
-    │   ├── KindClashError           a literal's kind does not fit the declared attribute
+    │   ├── KindClashError           a literal does not fit the declared kind [ValueError]
     │   ├── TooManyConjunctionsError the normal form would exceed the limit
     │   ├── ConditionCostError       the condition would take too much work (the limit is named)
     │   ├── CapacityError            a matcher or an index cannot number any more
     │   ├── DuplicateSubscriptionError   the id is taken
-    │   ├── UnknownSubscriptionError     no subscription has this id
-    │   ├── InvalidIdError           an id is neither a string nor a 64-bit integer
-    │   ├── ParameterError           parameters missing, unknown or of no kind we know
+    │   ├── UnknownSubscriptionError     no subscription has this id [KeyError]
+    │   ├── InvalidIdError           an id is neither a string nor a 64-bit integer [ValueError]
+    │   ├── ParameterError           parameters missing, unknown or of no kind [ValueError]
     │   └── BadRowsError             a bulk load found bad rows (all of them listed)
-    ├── EventError                   an event cannot be accepted (row and attribute named)
-    ├── UnknownPublicationError      no publication has this key
+    ├── EventError                   an event cannot be accepted (row, attribute) [ValueError]
+    ├── UnknownPublicationError      no publication has this key [KeyError]
     ├── FileFormatError              a file is missing, ill-formed or of an unknown format
     ├── StoreError                   a subscription store cannot be written or read
     │   ├── NoStoreError             there is none at this path
@@ -36,8 +37,10 @@ attributes and a stable ``code`` for programs. The hierarchy::
     │   │   └── DiskFullError        its disk is nearly full, and nothing more is stored
     │   ├── UnknownOutcomeError      the broker cannot say whether it stored what it was sent
     │   └── RefusedError             a broker answered a client with an error (its code kept)
-    ├── UnknownEngineError           no engine has this name
-    └── ArgumentError                a call's arguments do not fit together
+    ├── InvariantError               an index is inconsistent: a bug, or a damaged file
+    ├── MissingExtraError            an optional package is not installed [ImportError]
+    ├── UnknownEngineError           no engine has this name [ValueError]
+    └── ArgumentError                the arguments of a call are wrong [ValueError]
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ class SubscriptionError(TocsinError):
     code = "subscription"
 
 
-class ConditionSyntaxError(SubscriptionError):
+class ConditionSyntaxError(SubscriptionError, ValueError):
     """The text of a condition is not in the language."""
 
     code = "syntax"
@@ -101,7 +104,7 @@ class UnsupportedSyntaxError(ConditionSyntaxError):
         return (type(self), (self.feature, self.text, self.position))
 
 
-class KindClashError(SubscriptionError):
+class KindClashError(SubscriptionError, ValueError):
     """A predicate's kind does not fit the kind that the event type declares."""
 
     code = "kind-clash"
@@ -179,7 +182,7 @@ class DuplicateSubscriptionError(SubscriptionError):
         return f"a subscription with id {self.subscription!r} exists already"
 
 
-class UnknownSubscriptionError(SubscriptionError):
+class UnknownSubscriptionError(SubscriptionError, KeyError):
     """No subscription has this id."""
 
     code = "unknown-id"
@@ -192,7 +195,7 @@ class UnknownSubscriptionError(SubscriptionError):
         return f"there is no subscription with id {self.subscription!r}"
 
 
-class InvalidIdError(SubscriptionError):
+class InvalidIdError(SubscriptionError, ValueError):
     """An id is neither a string nor a 64-bit integer."""
 
     code = "invalid-id"
@@ -205,7 +208,7 @@ class InvalidIdError(SubscriptionError):
         return f"an id must be a string or a 64-bit integer, not {self.subscription!r}"
 
 
-class ParameterError(SubscriptionError):
+class ParameterError(SubscriptionError, ValueError):
     """Parameters and condition do not fit: some are missing, unknown or of no known kind."""
 
     code = "parameter"
@@ -257,7 +260,7 @@ class BadRowsError(SubscriptionError):
         return "\n".join([f"{len(self.rows)} bad row(s); nothing was loaded", *shown])
 
 
-class EventError(TocsinError):
+class EventError(TocsinError, ValueError):
     """An event cannot be accepted; ``row`` and ``attribute`` say where, when known."""
 
     code = "event"
@@ -277,7 +280,7 @@ class EventError(TocsinError):
         return f"{', '.join(place)}: {self.message}" if place else self.message
 
 
-class UnknownPublicationError(TocsinError):
+class UnknownPublicationError(TocsinError, KeyError):
     """No publication has this key."""
 
     code = "unknown-key"
@@ -461,7 +464,7 @@ class RefusedError(BrokerError):
         return self.message
 
 
-class UnknownEngineError(TocsinError):
+class UnknownEngineError(TocsinError, ValueError):
     """No engine has this name."""
 
     code = "unknown-engine"
@@ -476,7 +479,34 @@ class UnknownEngineError(TocsinError):
         return f"there is no engine {self.name!r}; choose one of {', '.join(self.known)}{more}"
 
 
-class ArgumentError(TocsinError):
-    """The arguments of a call do not fit together."""
+class InvariantError(TocsinError):
+    """An index is inconsistent; `check` found a bug, or memory or a file was damaged."""
+
+    code = "invariant"
+
+
+class MissingExtraError(TocsinError, ImportError):
+    """An optional package is not installed; ``extra`` is the extra of Tocsin that brings it."""
+
+    code = "missing-extra"
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        self.what = what
+        self.package = package
+        self.extra = extra
+        super().__init__(what, package, extra)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} needs the package {self.package}, which is not installed: "
+            f"pip install 'tocsin[{self.extra}]'"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return (type(self), (self.what, self.package, self.extra))
+
+
+class ArgumentError(TocsinError, ValueError):
+    """The arguments of a call are wrong, alone or together."""
 
     code = "argument"

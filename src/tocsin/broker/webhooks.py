@@ -77,8 +77,11 @@ def check_webhook(found: object, config: Config) -> dict[str, str]:
             base64.b64decode(secret.removeprefix(_WHSEC), validate=True)
         except ValueError:
             raise ArgumentError("a secret that begins with whsec_ goes on in base64") from None
-    with contextlib.suppress(ValueError):
+    try:
         address = str(ipaddress.ip_address(host))
+    except ValueError:
+        pass  # a name, which is looked up later
+    else:
         check_address(address, config.webhook_allow, config.webhook_deny)
     if host == "localhost" or host.endswith(".localhost"):
         check_address("127.0.0.1", config.webhook_allow, config.webhook_deny)

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec
 import typer
 
 from tocsin.errors import TocsinError
+from tocsin.extras import explain_missing
 
 OK = 0
 BAD_ROWS = 1
@@ -37,6 +38,12 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
             sys.stdout.flush()
         except TocsinError as error:
             say(f"error: {error}")
+            code = BAD_INPUT
+        except ModuleNotFoundError as error:
+            missing = explain_missing(error, f"tocsin {command.__name__.strip('_')}")
+            if missing is error:
+                raise
+            say(f"error: {missing}")
             code = BAD_INPUT
         except KeyboardInterrupt:
             say("interrupted")

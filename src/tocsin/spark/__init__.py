@@ -9,8 +9,9 @@ nothing else.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from tocsin.extras import load
 
 if TYPE_CHECKING:
     from tocsin.spark.compiling import CompileReport, compile
@@ -58,7 +59,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        return load(_HOMES[name], name, f"tocsin.spark.{name}")
     raise AttributeError(f"module 'tocsin.spark' has no attribute {name!r}")
 
 

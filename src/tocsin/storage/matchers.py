@@ -19,7 +19,7 @@ from tocsin.bundle import Parts
 from tocsin.catalog.serialization import join, split
 from tocsin.encode.events import EventBatch, to_batch
 from tocsin.engines.protocol import IndexParts
-from tocsin.errors import DamagedStoreError, EventError
+from tocsin.errors import DamagedStoreError, EventError, TocsinError
 from tocsin.model import EventType
 from tocsin.storage.folder import Contents, open_part
 from tocsin.storage.manifests import Part
@@ -116,6 +116,8 @@ def making_sense(path: object) -> Iterator[None]:
     """Say of what does not fit together that the store is damaged."""
     try:
         yield
+    except TocsinError:  # some of them are a KeyError or a ValueError too
+        raise
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
         reason = f"its parts do not fit together: {type(error).__name__}: {error}"
         raise DamagedStoreError(str(path), reason) from error

@@ -191,6 +191,8 @@ def from_json(given: str | Mapping[str, Any]) -> Publication | Subscription:
         said = json.loads(given) if isinstance(given, str) else given
         regions = {name: _region_from_json(of) for name, of in said["regions"].items()}
         filter_ = filter_from_json(said.get("filter", "all"))
+    except ArgumentError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArgumentError(f"no publication or subscription: {error}") from None
     if all(isinstance(region, ObjectRegion) for region in regions.values()):
