@@ -33,6 +33,7 @@ LAYERS = [
     ["matcher"],
     ["store"],
     ["warm"],
+    ["transitions"],
     ["subjects"],
     ["summary"],
     ["workloads"],

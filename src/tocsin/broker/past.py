@@ -6,7 +6,7 @@ the past a new subscription is to get (Fabret et al., seed 001, section 1: a new
 evaluated against the events that are still valid).
 
 A publication's transitions are the difference between what its values before and after match
-(`tocsin.subjects.transitions` does the same for whole tables). Nothing but the values is kept, so a
+(`tocsin.transitions` does the same for whole tables). Nothing but the values is kept, so a
 publish that is refused, or that the disk does not take, is undone by putting the old ones back. All
 changes are made in the broker's order, one batch at a time, in the thread that matches; the event
 loop only reads.

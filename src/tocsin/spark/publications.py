@@ -27,7 +27,7 @@ from tocsin.arrow import to_array
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.storage.pins import Pin
-from tocsin.subjects.transitions import BatchTransitions, difference, of_subscriptions
+from tocsin.transitions import BatchTransitions, difference, of_subscriptions
 
 AT = "__tocsin_at"
 """The column of the moment at which a publication was last updated, in seconds since 1970."""

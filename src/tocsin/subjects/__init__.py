@@ -10,18 +10,18 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "ANY": "model",
-    "AtLeast": "model",
-    "ENTER": "transitions",
-    "InterestRegion": "model",
-    "LEAVE": "transitions",
-    "ObjectRegion": "model",
-    "Publication": "model",
-    "Range": "model",
-    "SubjectSpace": "space",
-    "Subscription": "model",
-    "Transition": "transitions",
-    "Transitions": "transitions",
+    "ANY": "tocsin.subjects.model",
+    "AtLeast": "tocsin.subjects.model",
+    "ENTER": "tocsin.transitions",
+    "InterestRegion": "tocsin.subjects.model",
+    "LEAVE": "tocsin.transitions",
+    "ObjectRegion": "tocsin.subjects.model",
+    "Publication": "tocsin.subjects.model",
+    "Range": "tocsin.subjects.model",
+    "SubjectSpace": "tocsin.subjects.space",
+    "Subscription": "tocsin.subjects.model",
+    "Transition": "tocsin.transitions",
+    "Transitions": "tocsin.transitions",
 }
 
 __all__ = list(_HOMES)
@@ -29,5 +29,5 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"tocsin.subjects.{_HOMES[name]}"), name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'tocsin.subjects' has no attribute {name!r}")

@@ -21,7 +21,7 @@ from tocsin.subjects.core import Core, Seconds, end_of
 from tocsin.subjects.interests import boxes_of
 from tocsin.subjects.model import InterestRegion, Subscription, check_regions
 from tocsin.subjects.subscribing import Where, from_wants, to_wants
-from tocsin.subjects.transitions import Transitions
+from tocsin.transitions.transition import Transitions
 
 
 class Asking(Core):

@@ -22,7 +22,7 @@ from tocsin.model import EventType, Kind
 from tocsin.subjects.axes import Axes, is_ranges
 from tocsin.subjects.model import Range
 from tocsin.subjects.places import OTHER, Words
-from tocsin.subjects.transitions import PublicationKey
+from tocsin.transitions.transition import PublicationKey
 
 
 class Batch(NamedTuple):

@@ -19,7 +19,7 @@ from tocsin.errors import ArgumentError
 from tocsin.subjects.model import Publication, Subscription, to_json, value_to_json
 from tocsin.subjects.records import Log, Record
 from tocsin.subjects.state import Changes, chosen
-from tocsin.subjects.transitions import Part, PublicationKey, Transitions
+from tocsin.transitions.transition import Part, PublicationKey, Transitions
 
 
 class Journal:

@@ -22,7 +22,7 @@ from tocsin.subjects.model import Filter
 from tocsin.subjects.publications import Publications
 from tocsin.subjects.state import Changes, State
 from tocsin.subjects.subscribing import Subscribing
-from tocsin.subjects.transitions import Part, PublicationKey
+from tocsin.transitions.transition import Part, PublicationKey
 
 Seconds = float | int | dt.timedelta
 LATEST = 253_402_300_799_999_999

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tocsin.errors import UnknownPublicationError
 from tocsin.model import check_id
-from tocsin.subjects.transitions import PublicationKey
+from tocsin.transitions.transition import PublicationKey
 
 _GONE = ""
 

@@ -20,7 +20,7 @@ from tocsin.subjects.model import ObjectRegion, Publication, check_regions
 from tocsin.subjects.objects import NO_KEEP
 from tocsin.subjects.places import cut_of, words_of
 from tocsin.subjects.state import Changes, chosen, concatenated, moves_of
-from tocsin.subjects.transitions import PublicationKey, Transitions
+from tocsin.transitions.transition import PublicationKey, Transitions
 
 
 class Publishing(Core):

@@ -19,7 +19,7 @@ from tocsin.subjects.core import Seconds, end_of
 from tocsin.subjects.objects import NO_KEEP
 from tocsin.subjects.publishing import Publishing
 from tocsin.subjects.state import Changes, join, moves_of
-from tocsin.subjects.transitions import PublicationKey, Transitions
+from tocsin.transitions.transition import PublicationKey, Transitions
 
 _CHUNK = 8192
 

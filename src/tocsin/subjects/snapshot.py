@@ -37,7 +37,7 @@ from tocsin.subjects.model import (
 from tocsin.subjects.places import Labels
 from tocsin.subjects.records import FORMAT, VERSION, Log, Record
 from tocsin.subjects.state import Several
-from tocsin.subjects.transitions import Part, Transitions
+from tocsin.transitions.transition import Part, Transitions
 
 _PIECE = 1 << 25
 _Space = TypeVar("_Space")

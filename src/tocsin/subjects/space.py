@@ -26,7 +26,7 @@ from tocsin.subjects.asking import Asking
 from tocsin.subjects.model import ObjectRegion, Publication
 from tocsin.subjects.publishing_many import PublishingMany
 from tocsin.subjects.records import Log
-from tocsin.subjects.transitions import PublicationKey, Transitions
+from tocsin.transitions.transition import PublicationKey, Transitions
 
 _SHORT = 1 << 26
 """How many bytes a log may have beside those that it began with, at least."""
