@@ -15,6 +15,7 @@ import pytest
 from tests.engines.representative import signatures
 from tests.subjects import test_space
 from tests.subjects.test_relation import Both
+from tests.transitions import test_differences
 
 from tocsin.subjects import interests, objects
 
@@ -31,8 +32,8 @@ def run() -> None:
             both.check_queries()
     test_space.test_a_batch_tells_what_its_rows_would_one_after_another()
     test_space.test_parameters_move_bounds_and_only_those_between_are_told()
-    test_space.test_batches_give_the_difference_of_their_matches()
-    test_space.test_changed_subscriptions_give_the_difference_too()
+    test_differences.test_batches_give_the_difference_of_their_matches()
+    test_differences.test_changed_subscriptions_give_the_difference_too()
     with tempfile.TemporaryDirectory() as folder:
         test_space.test_a_closed_space_is_the_same_when_opened_again(Path(folder))
 
