@@ -55,9 +55,14 @@ from tocsin.normalize import bind
 from tocsin.normalize.budget import Budget
 from tocsin.normalize.moving import Moves
 from tocsin.storage.changes import Change, read_changes
-from tocsin.storage.folder import GRACE, Contents, Lineage, reading
-from tocsin.storage.folder import replace as replace_all
-from tocsin.storage.matchers import Described, SavedMatcher, contents_of, making_sense, open_parts
+from tocsin.storage.folder import GRACE, PartContents, VersionChain, read_version, replace_store
+from tocsin.storage.matchers import (
+    MatcherFacts,
+    SavedMatcher,
+    as_damaged_store,
+    open_parts,
+    part_contents,
+)
 from tocsin.storage.place import Place, to_place
 
 _WHOLE: Any = object()
@@ -443,9 +448,9 @@ class Matcher:
         `grace` seconds, for readers that have their number. Any other folder that holds something
         is refused.
         """
-        replace_all(to_place(path), self._contents(), grace)
+        replace_store(to_place(path), self._contents(), grace)
 
-    def _contents(self) -> Contents:
+    def _contents(self) -> PartContents:
         """Return what is written of the subscriptions as they are now."""
         with self._lock:
             self._expire()
@@ -453,8 +458,8 @@ class Matcher:
             book, n, ids = self._book.parts(), len(self._book), self._book.kinds_of_ids
             index = self._engine.parts() if isinstance(self._engine, Storable) else None
         attributes = None if index is None else index.attributes
-        described = Described(self.event_type, self.engine, self._options, n, attributes, ids)
-        return contents_of(described, book, index)
+        facts = MatcherFacts(self.event_type, self.engine, self._options, n, attributes, ids)
+        return part_contents(facts, book, index)
 
     @classmethod
     def open(
@@ -473,15 +478,15 @@ class Matcher:
         """
         place = to_place(path)
 
-        def read(found: Lineage) -> Matcher:
+        def read(found: VersionChain) -> Matcher:
             parts = found.base.parts
             matcher = cls._of_parts(open_parts(place, parts, verify), place, clock)
-            with making_sense(place):
+            with as_damaged_store(place):
                 for change, moment in read_changes(place, found.changes):
                     matcher._make(change, moment)
             return matcher
 
-        return reading(place, version, read)
+        return read_version(place, version, read)
 
     def _make(self, change: Change, moment: float) -> None:
         """Make a change as it was made at a moment, with what had ended by then.
@@ -501,11 +506,11 @@ class Matcher:
         cls, saved: SavedMatcher, place: Place, clock: Callable[[], float], **options: object
     ) -> Matcher:
         """Return a matcher of what was saved; more options take the place of those saved."""
-        described = saved.described
-        with making_sense(place):
-            given = {**described.options, **options}
-            matcher = cls(described.event_type, engine=described.engine, clock=clock, **given)
-            matcher._options = dict(described.options)
+        facts = saved.facts
+        with as_damaged_store(place):
+            given = {**facts.options, **options}
+            matcher = cls(facts.event_type, engine=facts.engine, clock=clock, **given)
+            matcher._options = dict(facts.options)
             matcher._fill(SubscriptionBook.from_parts(saved.books, saved.verify), saved, given)
         return matcher
 

@@ -25,7 +25,7 @@ from tocsin.spark.pipeline.folders import LocalFolder
 from tocsin.spark.pipeline.keeping import Bucket, Kept, from_kept, read_state, to_kept
 from tocsin.spark.publications import State
 from tocsin.storage import disk
-from tocsin.storage.changes import Update
+from tocsin.storage.changes import UpdateOne
 from tocsin.storage.pins import Pin
 from tocsin.storage.place import LocalPlace
 from tocsin.store.subscription_store import SubscriptionStore
@@ -103,7 +103,7 @@ STORES = [
     Scenario(
         "store: update",
         _store,
-        lambda store: store.update_many([Update("old", where="x = 2")]),
+        lambda store: store.update_many([UpdateOne("old", where="x = 2")]),
         _check_store(_BOTH, {"older"}),
     ),
     Scenario(
@@ -206,7 +206,7 @@ def _keep(place: LocalPlace) -> None:
     place.put("q-000000000-00000-abc.arrow", lambda to: disk.write_file(to, [octets]))
     bucket = Bucket("q-000000000-00000-abc.arrow", 1, zlib.crc32(octets))
     kept = Kept("q", 0, 1, 2.0, "key", 1, states={"0": bucket})
-    place.create("q-000000000.json", from_kept(kept))
+    place.commit_once("q-000000000.json", from_kept(kept))
 
 
 def _check_kept(path: Path, place: LocalPlace, is_done: bool) -> None:

@@ -85,6 +85,6 @@ def test_a_store_with_sound_checksums_and_a_wrong_id_is_damaged(
         return lambda: changed(of(), "ids", -1, 2**31 - 1)
 
     segments = {name: wrong(of) for name, of in contents.segments.items()}
-    folder.replace(to_place(tmp_path / "store"), contents._replace(segments=segments))
+    folder.replace_store(to_place(tmp_path / "store"), contents._replace(segments=segments))
     with pytest.raises(DamagedStoreError, match="ids are out of bounds"):
         Matcher.open(tmp_path / "store", verify=verify)

@@ -46,13 +46,13 @@ def test_a_writer_that_pauses_does_not_take_a_number_that_was_tidied_away(
     """Without a lock, as on other machines, others come between the last look and the commit."""
     store.subscribe("old", "x = 0")
     other = SubscriptionStore(str(store.place))
-    module, name = (folder, "commit") if has_lock else (LocalPlace, "create")
+    module, name = (folder, "commit") if has_lock else (LocalPlace, "commit_once")
     real = getattr(module, name)
 
     def paused(*args: Any, **of: Any) -> Any:
         monkeypatch.undo()
         if not has_lock:
-            monkeypatch.setattr(LocalPlace, "alone", lambda place: open(os.devnull))  # noqa: PTH123, SIM115
+            monkeypatch.setattr(LocalPlace, "locked", lambda place: open(os.devnull))  # noqa: PTH123, SIM115
         others(other)
         return real(*args, **of)
 

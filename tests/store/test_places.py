@@ -151,12 +151,12 @@ def test_on_hdfs_a_file_is_created_by_renaming(
     place: Any = to_place(url)
     place._fs, place._root, place._is_tested = HdfsLike(), "/places/hdfs", False
     monkeypatch.setattr("tocsin.storage.place._protocol", lambda files: "hdfs")
-    place.create("manifest-00000001.json", b"one")
+    place.commit_once("manifest-00000001.json", b"one")
     with pytest.raises(FileExistsError):
-        place.create("manifest-00000001.json", b"two")
+        place.commit_once("manifest-00000001.json", b"two")
     monkeypatch.setattr(place._fs, "exists", lambda path: False)  # two writers look at once
     with pytest.raises(OSError, match="renaming"):
-        place.create("manifest-00000001.json", b"two")
+        place.commit_once("manifest-00000001.json", b"two")
     assert place.read("manifest-00000001.json") == b"one"
     assert place.names() == ["manifest-00000001.json"], "no draft and no probe stays"
 
@@ -186,7 +186,7 @@ def test_a_file_system_that_replaces_what_is_to_be_created_is_refused(
 
     def create(content: bytes) -> None:
         try:
-            place.create("manifest-00000002.json", content)
+            place.commit_once("manifest-00000002.json", content)
         except Exception as error:
             errors.append(error)
 

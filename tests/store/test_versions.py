@@ -26,7 +26,7 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.storage import manifests
-from tocsin.storage.changes import Update
+from tocsin.storage.changes import UpdateOne
 from tocsin.storage.place import to_place
 from tocsin.store.subscription_store import SubscriptionStore
 
@@ -58,7 +58,7 @@ def test_every_change_is_a_version_and_old_ones_can_be_opened(store: Subscriptio
     assert (state.version, state.base, state.n_changes, state.n_subscriptions) == (8, 1, 7, 4)
     assert state.attributes == ["x", "y"]
     assert state.ids == "strings"
-    assert sorted(tocsin.Matcher.open(store.place.of("")).match(event)) == ["a", "e"]
+    assert sorted(tocsin.Matcher.open(store.place.path_of("")).match(event)) == ["a", "e"]
 
 
 def test_a_change_that_fails_makes_no_version(store: SubscriptionStore) -> None:
@@ -70,7 +70,7 @@ def test_a_change_that_fails_makes_no_version(store: SubscriptionStore) -> None:
     with pytest.raises(UnknownSubscriptionError):
         store.remove(["a", "nobody"])
     with pytest.raises(UnknownSubscriptionError):
-        store.update_many([Update("a", "x = 7"), Update("nobody", "x = 7")])
+        store.update_many([UpdateOne("a", "x = 7"), UpdateOne("nobody", "x = 7")])
     with pytest.raises(ParameterError):
         store.update("a", params={"v": 1})
     with pytest.raises(ArgumentError):

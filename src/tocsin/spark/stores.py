@@ -15,8 +15,8 @@ from tocsin.errors import NoStoreError
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
 from tocsin.storage import folder, manifests
-from tocsin.storage.container import Written
-from tocsin.storage.folder import Lineage
+from tocsin.storage.container import FileEntry
+from tocsin.storage.folder import VersionChain
 from tocsin.storage.manifests import Part
 from tocsin.storage.pins import Pin
 from tocsin.store.subscription_store import StoreState, SubscriptionStore
@@ -70,11 +70,11 @@ def advance(
     store = SubscriptionStore(path)
     if parts is None:
         return store.advance(matcher, old, version)
-    found = folder.lineage(store.place, version)
+    found = folder.version_chain(store.place, version)
     if RECENT in parts or found.base.number > old:
         return False
     later = [manifest for manifest in found.changes if manifest.number > old]
-    store._apply(matcher, Lineage(found.base, later), is_whole=False)
+    store._apply(matcher, VersionChain(found.base, later), is_whole=False)
     return True
 
 
@@ -160,6 +160,6 @@ def remove_parts(path: str, parts: Sequence[Mapping[str, Any]]) -> None:
 def _to_part(said: Mapping[str, Any]) -> Part:
     return Part(
         said["facts"],
-        {role: Written(**of) for role, of in said["files"].items()},
-        [Written(**of) for of in said["segments"]],
+        {role: FileEntry(**of) for role, of in said["files"].items()},
+        [FileEntry(**of) for of in said["segments"]],
     )

@@ -23,7 +23,7 @@ from tocsin.storage.manifests import Manifest
 from tocsin.storage.place import Place
 
 
-class Changed(Protocol):
+class ChangeTarget(Protocol):
     """What changes are made to: a matcher."""
 
     def subscribe(
@@ -45,7 +45,7 @@ class Changed(Protocol):
 
 
 @dataclass(frozen=True)
-class One:
+class AddOne:
     """One subscription, with its parameters."""
 
     id: SubscriptionId
@@ -53,20 +53,20 @@ class One:
     params: Mapping[str, object]
     valid_until: int | None
 
-    def apply(self, matcher: Changed) -> None:
+    def apply(self, matcher: ChangeTarget) -> None:
         """Register it."""
         matcher.subscribe(self.id, self.where, self.params, self.valid_until)
 
 
 @dataclass(frozen=True)
-class Added:
+class AddTable:
     """A table of texts, of parameters for one text, or of predicate rows."""
 
     table: pa.Table
     where: str | None = None
     is_rows: bool = False
 
-    def apply(self, matcher: Changed) -> None:
+    def apply(self, matcher: ChangeTarget) -> None:
         """Register the subscriptions."""
         if self.is_rows:
             matcher.subscribe_rows(self.table)
@@ -75,18 +75,18 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemoveIds:
     """Ids that are gone."""
 
     ids: Sequence[SubscriptionId]
 
-    def apply(self, matcher: Changed) -> None:
+    def apply(self, matcher: ChangeTarget) -> None:
         """Remove the subscriptions."""
         matcher.unsubscribe_many(self.ids)
 
 
 @dataclass(frozen=True)
-class Update:
+class UpdateOne:
     """A new condition, or new values of some parameters, or both; in a store always all of it."""
 
     id: SubscriptionId
@@ -97,48 +97,48 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Updated:
+class UpdateMany:
     """Updates, in order."""
 
-    updates: Sequence[Update]
+    updates: Sequence[UpdateOne]
 
-    def apply(self, matcher: Changed) -> None:
+    def apply(self, matcher: ChangeTarget) -> None:
         """Change the subscriptions."""
         for one in self.updates:
             matcher.update(one.id, where=one.where, params=one.params)
 
 
 @dataclass(frozen=True)
-class Several:
+class ChangeBatch:
     """Batches that are made together, in order."""
 
-    changes: Sequence[One | Added | Removed | Updated]
+    changes: Sequence[AddOne | AddTable | RemoveIds | UpdateMany]
 
-    def apply(self, matcher: Changed) -> None:
+    def apply(self, matcher: ChangeTarget) -> None:
         """Make all of them."""
         for change in self.changes:
             change.apply(matcher)
 
 
-Change: TypeAlias = One | Added | Removed | Updated | Several
+Change: TypeAlias = AddOne | AddTable | RemoveIds | UpdateMany | ChangeBatch
 
 
 def write_change(change: Change) -> Parts:
     """Return a batch of changes in parts."""
-    if isinstance(change, Several):
+    if isinstance(change, ChangeBatch):
         written = [write_change(one) for one in change.changes]
         return Parts(
             {"op": "several", "facts": [parts.facts for parts in written]},
             {f"{at}.{n}": a for at, parts in enumerate(written) for n, a in parts.arrays.items()},
             {f"{at}.{n}": c for at, parts in enumerate(written) for n, c in parts.columns.items()},
         )
-    if isinstance(change, One):
+    if isinstance(change, AddOne):
         params = write_params(change.params)
         return Parts({"op": "one", "one": [change.id, change.where, params, change.valid_until]})
-    if isinstance(change, Added):
+    if isinstance(change, AddTable):
         facts = {"op": "add", "where": change.where, "is_rows": change.is_rows}
         return Parts(facts, {"table": _write_table(change.table)})
-    if isinstance(change, Removed):
+    if isinstance(change, RemoveIds):
         ids = Ids.of(change.ids)
         arrays = {} if ids.numbers is None else {"numbers": ids.numbers}
         columns = {} if ids.texts is None else {"texts": ids.texts}
@@ -154,18 +154,18 @@ def read_change(parts: Parts) -> Change:
     """Return the batch that was written; raises KeyError or ValueError for other parts."""
     facts = parts.facts
     if facts["op"] == "several":
-        return Several([read_change(_part(parts, at)) for at in range(len(facts["facts"]))])  # type: ignore[misc]
+        return ChangeBatch([read_change(_part(parts, at)) for at in range(len(facts["facts"]))])  # type: ignore[misc]
     if facts["op"] == "one":
         id, where, params, valid_until = facts["one"]
-        return One(id, where, read_params(params), valid_until)
+        return AddOne(id, where, read_params(params), valid_until)
     if facts["op"] == "add":
-        return Added(_read_table(parts), facts["where"], facts["is_rows"])
+        return AddTable(_read_table(parts), facts["where"], facts["is_rows"])
     if facts["op"] == "remove":
-        return Removed(Ids(parts.arrays.get("numbers"), parts.columns.get("texts")).to_list())
+        return RemoveIds(Ids(parts.arrays.get("numbers"), parts.columns.get("texts")).to_list())
     if facts["op"] == "update":
-        return Updated(
+        return UpdateMany(
             [
-                Update(id, where, read_params(params), until)
+                UpdateOne(id, where, read_params(params), until)
                 for id, where, params, until in facts["updates"]
             ]
         )

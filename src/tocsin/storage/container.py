@@ -41,7 +41,7 @@ _TYPES = frozenset(f"<{kind}" for kind in "i2 i4 i8 u2 u4 u8 f8".split()) | {"|b
 
 
 @dataclass(frozen=True)
-class Written:
+class FileEntry:
     """A file as a manifest names it: its bytes, and a checksum that vouches for all of it."""
 
     name: str
@@ -49,7 +49,7 @@ class Written:
     checksum: int
 
 
-def write_file(path: Path, parts: Parts) -> Written:
+def write_file(path: Path, parts: Parts) -> FileEntry:
     """Write parts to a new file: under another name first, so that it is there whole or not."""
     arrays = dict(parts.arrays)
     columns = {name: write_column(name, column, arrays) for name, column in parts.columns.items()}
@@ -72,17 +72,17 @@ def write_file(path: Path, parts: Parts) -> Written:
         file.truncate(first + offset)
         file.sync()
     disk.rename(temporary, path)
-    return Written(path.name, first + offset, _own_checksum(prefix))
+    return FileEntry(path.name, first + offset, _own_checksum(prefix))
 
 
-class File(NamedTuple):
+class OpenedFile(NamedTuple):
     """What a file holds; `verify` compares the checksums of its arrays, which is not done yet."""
 
     parts: Parts
     verify: Callable[[], None]
 
 
-def read_file(path: Path, written: Written) -> File:
+def read_file(path: Path, written: FileEntry) -> OpenedFile:
     """Map a file into memory, its header verified."""
     mapped, header = _map(path)
     if len(mapped) != written.n_bytes or _own_checksum(mapped[: _PREFIX.size]) != written.checksum:
@@ -96,7 +96,7 @@ def read_file(path: Path, written: Written) -> File:
         }
         columns = {n: read_column(n, of, arrays) for n, of in described["columns"].items()}
         sums = {name: (arrays[name], of[3]) for name, of in described["arrays"].items()}
-        return File(Parts(described["facts"], arrays, columns), partial(_verify, path, sums))
+        return OpenedFile(Parts(described["facts"], arrays, columns), partial(_verify, path, sums))
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedStoreError(str(path), f"its header makes no sense: {error}") from error
 

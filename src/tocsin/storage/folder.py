@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from tocsin.bundle import Parts
 from tocsin.errors import ChangedStoreError, DamagedStoreError, NoStoreError, StoreError
 from tocsin.storage import manifests, pins
-from tocsin.storage.container import File, Written, read_file, write_file
+from tocsin.storage.container import FileEntry, OpenedFile, read_file, write_file
 from tocsin.storage.manifests import MANIFEST, NAME, Manifest, Part
 from tocsin.storage.place import Place
 
-LEFT_FOR = 86_400.0
+ORPHAN_AGE = 86_400.0
 """Seconds after which a file that no manifest names was left behind by a crash."""
 GRACE = 600.0
 """Seconds that a version is kept for after another took its place, pinned or not."""
@@ -36,27 +36,27 @@ _TRIES = 20
 """How often a save is begun again whose files others removed."""
 
 T = TypeVar("T")
-Taken: TypeAlias = Callable[[], Parts]
+MakeParts: TypeAlias = Callable[[], Parts]
 """Gives parts when they are about to be written."""
 
 
-class Contents(NamedTuple):
+class PartContents(NamedTuple):
     """What a part is written from: facts; files by role; segments by name, written once."""
 
     facts: dict[str, Any]
-    files: Mapping[str, Taken]
-    segments: Mapping[str, Taken]
+    files: Mapping[str, MakeParts]
+    segments: Mapping[str, MakeParts]
 
 
-class Opened(NamedTuple):
+class OpenedPart(NamedTuple):
     """What a part holds; segments are in their order."""
 
     facts: dict[str, Any]
-    files: dict[str, File]
+    files: dict[str, OpenedFile]
     segments: list[Parts]
 
 
-class Lineage(NamedTuple):
+class VersionChain(NamedTuple):
     """What a version is made of: a base, and the changes since, in order."""
 
     base: Manifest
@@ -68,12 +68,12 @@ class Lineage(NamedTuple):
         return max(manifest.number for manifest in (self.base, *self.changes))
 
 
-def new_name() -> str:
+def unique_name() -> str:
     """Return a name that nothing else has."""
     return uuid.uuid4().hex
 
 
-def lineage(place: Place, version: int | None = None) -> Lineage:
+def version_chain(place: Place, version: int | None = None) -> VersionChain:
     """Return what a version is made of; the newest by default."""
     newest = manifests.newest(place)
     number = newest if version is None else version
@@ -89,12 +89,12 @@ def lineage(place: Place, version: int | None = None) -> Lineage:
     raise DamagedStoreError(str(place), "it has no base")
 
 
-def reading(place: Place, version: int | None, read: Callable[[Lineage], T]) -> T:
+def read_version(place: Place, version: int | None, read: Callable[[VersionChain], T]) -> T:
     """Return what is read of a version; where the store was tidied meanwhile, begin again."""
-    return steady(place, lambda: read(lineage(place, version)))
+    return retry_after_vacuum(place, lambda: read(version_chain(place, version)))
 
 
-def steady(place: Place, read: Callable[[], T]) -> T:
+def retry_after_vacuum(place: Place, read: Callable[[], T]) -> T:
     """Return what is read of a store; where it was tidied meanwhile, begin again."""
     newest = manifests.newest(place)
     while True:
@@ -106,10 +106,10 @@ def steady(place: Place, read: Callable[[], T]) -> T:
                 raise
 
 
-def _completed(place: Place, base: Manifest, later: list[Manifest]) -> Lineage:
+def _completed(place: Place, base: Manifest, later: list[Manifest]) -> VersionChain:
     """Add the changes that were committed while a base was made, between it and what it covers."""
     between = [manifests.read(place, n) for n in range(base.covers + 1, base.number)]
-    return Lineage(base, [m for m in between if m.kind == "changes"] + later)
+    return VersionChain(base, [m for m in between if m.kind == "changes"] + later)
 
 
 def commit(
@@ -126,11 +126,11 @@ def commit(
     where a file that the new version names is not there any more.
     """
     try:
-        with place.alone():
+        with place.locked():
             follows = _follows(place, after, follows)
             moment = time.time_ns() // 1000
             manifest = Manifest(
-                after + 1, kind, facts, moment, id=new_name(), follows=follows, **of
+                after + 1, kind, facts, moment, id=unique_name(), follows=follows, **of
             )
             _check_files(place, manifest)
             manifests.create(place, manifest)
@@ -151,10 +151,10 @@ def _follows(place: Place, after: int, known: str | None) -> str:
     """
     if not after:
         if manifests.numbers(place):
-            raise FileExistsError(place.of(manifests.name_of(1)))
+            raise FileExistsError(place.path_of(manifests.name_of(1)))
         return ""
     if place.size(manifests.name_of(after)) is None:
-        raise FileExistsError(place.of(manifests.name_of(after + 1)))
+        raise FileExistsError(place.path_of(manifests.name_of(after + 1)))
     return manifests.read(place, after).id if known is None else known
 
 
@@ -184,7 +184,7 @@ def _check_order(place: Place, manifest: Manifest) -> None:
         if next_one.follows == manifest.id:
             return
     place.remove(manifests.name_of(manifest.number))
-    raise FileExistsError(place.of(manifests.name_of(manifest.number)))
+    raise FileExistsError(place.path_of(manifests.name_of(manifest.number)))
 
 
 def remove_unless_committed(place: Place, number: int, names: Collection[str]) -> None:
@@ -198,12 +198,12 @@ def remove_unless_committed(place: Place, number: int, names: Collection[str]) -
                 place.remove(name)
 
 
-def write_part(place: Place, contents: Contents, known: Collection[Written] = ()) -> Part:
+def write_part(place: Place, contents: PartContents, known: Collection[FileEntry] = ()) -> Part:
     """Write the files of a part; segments that are there already, as `known`, are not."""
     held = {written.name: written for written in known}
     written: list[str] = []
 
-    def write(name: str, taken: Taken) -> Written:
+    def write(name: str, taken: MakeParts) -> FileEntry:
         written.append(name)
         parts = taken()
         return place.put(name, lambda path: write_file(path, parts))
@@ -217,7 +217,7 @@ def write_part(place: Place, contents: Contents, known: Collection[Written] = ()
                 kept = write(file, taken)
             segments.append(kept)
         files = {
-            role: write(f"{role}-{new_name()}.tocsin", taken)
+            role: write(f"{role}-{unique_name()}.tocsin", taken)
             for role, taken in contents.files.items()
         }
         return Part(contents.facts, files, segments)
@@ -231,12 +231,12 @@ def write_part(place: Place, contents: Contents, known: Collection[Written] = ()
         raise
 
 
-def _is_there(place: Place, written: Written) -> bool:
+def _is_there(place: Place, written: FileEntry) -> bool:
     return place.size(written.name) == written.n_bytes
 
 
 @contextmanager
-def writing(place: Place) -> Iterator[None]:
+def as_store_errors(place: Place) -> Iterator[None]:
     """Say of what the system refuses that the store cannot be written."""
     try:
         yield
@@ -248,20 +248,20 @@ def _cannot_write(place: Place, error: OSError) -> StoreError:
     return StoreError(str(place), f"cannot be written: {error.strerror or error}")
 
 
-def replace(place: Place, contents: Contents, grace: float = GRACE) -> Manifest:
+def replace_store(place: Place, contents: PartContents, grace: float = GRACE) -> Manifest:
     """Write a store, or a base that takes the place of all that is there; then tidy it."""
-    claim(place)
-    with writing(place):
-        manifest = _replace(place, contents)
-    with suppress(OSError), place.alone():  # it is saved; the next one removes what stays
-        tidy(place, grace)
+    refuse_foreign_folder(place)
+    with as_store_errors(place):
+        manifest = _write_base(place, contents)
+    with suppress(OSError), place.locked():  # it is saved; the next one removes what stays
+        vacuum(place, grace)
     return manifest
 
 
-def _replace(place: Place, contents: Contents) -> Manifest:
+def _write_base(place: Place, contents: PartContents) -> Manifest:
     for _ in range(_TRIES):
         there = manifests.numbers(place)
-        old = lineage(place).base if there else None
+        old = version_chain(place).base if there else None
         known = [w for part in old.parts for w in part.segments] if old else []
         part = write_part(place, contents, known)
         reused = {written.name for written in known}
@@ -280,7 +280,7 @@ def _replace(place: Place, contents: Contents) -> Manifest:
     raise StoreError(str(place), "others replaced it again and again; nothing was saved")
 
 
-def claim(place: Place) -> None:
+def refuse_foreign_folder(place: Place) -> None:
     """Refuse a folder that holds something else than a store."""
     try:
         names = place.names()
@@ -297,7 +297,7 @@ def claim(place: Place) -> None:
         raise NoStoreError(str(place), "the folder holds something else; nothing was saved")
 
 
-def open_part(place: Place, part: Part, verify: bool, late: Collection[str] = ()) -> Opened:
+def open_part(place: Place, part: Part, verify: bool, late: Collection[str] = ()) -> OpenedPart:
     """Map a part into memory, and verify all but the files of some roles, or nothing.
 
     What is a copy of a file on another machine is verified all the same, once where it was made.
@@ -306,10 +306,10 @@ def open_part(place: Place, part: Part, verify: bool, late: Collection[str] = ()
     segments = [_open_file(place, file, verify) for file in part.segments]
     for file in (*(files[role] for role in files if role not in late), *segments):
         file.verify()
-    return Opened(part.facts, files, [segment.parts for segment in segments])
+    return OpenedPart(part.facts, files, [segment.parts for segment in segments])
 
 
-def _open_file(place: Place, written: Written, verify: bool) -> File:
+def _open_file(place: Place, written: FileEntry, verify: bool) -> OpenedFile:
     """Map a file; its `verify` does nothing where that need not be."""
     file = read_file(place.local(written.name), written)
     if not verify and place.is_trusted(written.name, written.checksum):
@@ -322,7 +322,7 @@ def _open_file(place: Place, written: Written, verify: bool) -> File:
     return file._replace(verify=check)
 
 
-def tidy(place: Place, grace: float = 0.0) -> list[str]:
+def vacuum(place: Place, grace: float = 0.0) -> list[str]:
     """Remove the versions that nobody needs with their files, and what crashes left behind.
 
     Versions that were the newest less than `grace` seconds ago are needed: somebody may have seen
@@ -330,8 +330,8 @@ def tidy(place: Place, grace: float = 0.0) -> list[str]:
     numbers: `commit` relies on it.
     """
     found = manifests.numbers(place)
-    needed = min({_newest_at(place, found, grace), *(pins.versions(place) & set(found))})
-    oldest = lineage(place, needed).base
+    needed = min({_newest_at(place, found, grace), *(pins.pinned_versions(place) & set(found))})
+    oldest = version_chain(place, needed).base
     kept = [n for n in found if n > oldest.covers]
     named = {name for n in kept for name in manifests.read(place, n).names()}
     dropped: set[str] = set()
@@ -342,7 +342,7 @@ def tidy(place: Place, grace: float = 0.0) -> list[str]:
     gone = sorted(dropped - named)
     for name in place.names():
         is_left = bool(_OURS.fullmatch(name)) and name != "pins" and name not in named
-        if is_left and not MANIFEST.fullmatch(name) and place.age(name) > LEFT_FOR:
+        if is_left and not MANIFEST.fullmatch(name) and place.age(name) > ORPHAN_AGE:
             gone.append(name)
     if not place.is_local:  # a writer on another machine may have committed them by now
         later = [n for n in manifests.numbers(place) if n > found[-1]]

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tocsin.errors import DamagedStoreError, NoStoreError, StoreError
-from tocsin.storage.container import Written, check_version
+from tocsin.storage.container import FileEntry, check_version
 from tocsin.storage.place import Place
 
 FORMAT = "tocsin subscription store"
@@ -30,8 +30,8 @@ class Part:
     """What one task built: facts of it, files by role, and segments in the order of their ids."""
 
     facts: dict[str, Any]
-    files: dict[str, Written]
-    segments: list[Written]
+    files: dict[str, FileEntry]
+    segments: list[FileEntry]
 
     def names(self) -> set[str]:
         """Return the names of all files."""
@@ -54,7 +54,7 @@ class Manifest:
     """Microseconds since 1970."""
     covers: int = 0
     parts: list[Part] = field(default_factory=list)
-    changes: Written | None = None
+    changes: FileEntry | None = None
     id: str = ""
     """Tells it from others that took the same number; empty in those of earlier releases."""
     follows: str = ""
@@ -65,7 +65,7 @@ class Manifest:
         names = {name for part in self.parts for name in part.names()}
         return names | ({self.changes.name} if self.changes else set())
 
-    def files(self) -> list[Written]:
+    def files(self) -> list[FileEntry]:
         """Return all files."""
         changed = [self.changes] if self.changes else []
         return changed + [w for part in self.parts for w in (*part.files.values(), *part.segments)]
@@ -107,12 +107,12 @@ def create(place: Place, manifest: Manifest) -> None:
     """Commit a version; raise FileExistsError where another has the number."""
     said = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     envelope = {"checksum": _checksum(said), "manifest": said}
-    place.create(name_of(manifest.number), json.dumps(envelope, indent=1).encode())
+    place.commit_once(name_of(manifest.number), json.dumps(envelope, indent=1).encode())
 
 
 def read(place: Place, number: int) -> Manifest:
     """Read the manifest of a version."""
-    where = place.of(name_of(number))
+    where = place.path_of(name_of(number))
     try:
         envelope = json.loads(place.read(name_of(number)))
     except FileNotFoundError:
@@ -166,10 +166,10 @@ def _manifest(said: dict[str, Any]) -> Manifest:
     )
 
 
-def _written(of: dict[str, Any]) -> Written:
+def _written(of: dict[str, Any]) -> FileEntry:
     if not NAME.fullmatch(of["name"]):
         raise ValueError(f"no file is called {of['name']!r}")
-    return Written(**of)
+    return FileEntry(**of)
 
 
 def _checksum(said: object) -> int:

@@ -21,7 +21,7 @@ from tocsin.encode.events import EventBatch, to_batch
 from tocsin.engines.protocol import IndexParts
 from tocsin.errors import DamagedStoreError, EventError, TocsinError
 from tocsin.model import EventType
-from tocsin.storage.folder import Contents, open_part
+from tocsin.storage.folder import PartContents, open_part
 from tocsin.storage.manifests import Part
 from tocsin.storage.place import Place
 
@@ -30,7 +30,7 @@ _LATE = "conditions"
 
 
 @dataclass(frozen=True)
-class Described:
+class MatcherFacts:
     """What kind of matcher it is, and how many subscriptions it holds."""
 
     event_type: EventType | None
@@ -47,7 +47,7 @@ class Described:
 class SavedMatcher:
     """A matcher in parts; `index` is None where the engine is to be filled anew."""
 
-    described: Described
+    facts: MatcherFacts
     books: Sequence[Parts]
     verify: Callable[[], object] | None
     """Raises where the conditions of a book are damaged: that is not known yet."""
@@ -56,34 +56,34 @@ class SavedMatcher:
     profile: EventBatch | None
 
 
-def contents_of(described: Described, book: Parts, index: IndexParts | None) -> Contents:
+def part_contents(facts: MatcherFacts, book: Parts, index: IndexParts | None) -> PartContents:
     """Return what is written of a matcher."""
     rest, conditions = split(book)
     files: dict[str, Callable[[], Parts]] = {"book": lambda: rest, _LATE: lambda: conditions}
     if index is not None:
         state = index.state
         files["index"] = lambda: state
-        profile = _write_profile(index.sample, described.event_type)
+        profile = _write_profile(index.sample, facts.event_type)
         if profile is not None:
             files["profile"] = lambda: profile
-    return Contents(write_facts(described), files, index.segments if index else {})
+    return PartContents(write_facts(facts), files, index.segments if index else {})
 
 
-def write_facts(described: Described) -> dict[str, Any]:
+def write_facts(facts: MatcherFacts) -> dict[str, Any]:
     """Return what kind of matcher it is, for JSON."""
     return {
-        "event_type": _write_type(described.event_type),
-        "engine": described.engine,
-        "options": dict(described.options),
-        "n_subscriptions": described.n_subscriptions,
-        "attributes": described.attributes,
-        "ids": described.ids,
+        "event_type": _write_type(facts.event_type),
+        "engine": facts.engine,
+        "options": dict(facts.options),
+        "n_subscriptions": facts.n_subscriptions,
+        "attributes": facts.attributes,
+        "ids": facts.ids,
     }
 
 
-def read_facts(facts: Mapping[str, Any]) -> Described:
+def read_facts(facts: Mapping[str, Any]) -> MatcherFacts:
     """Return what `write_facts` was given."""
-    return Described(
+    return MatcherFacts(
         _read_type(facts["event_type"]),
         facts["engine"],
         facts["options"],
@@ -96,23 +96,23 @@ def read_facts(facts: Mapping[str, Any]) -> Described:
 def open_parts(place: Place, parts: Sequence[Part], verify: bool) -> SavedMatcher:
     """Map parts into memory; conditions are verified, if they are, when first used."""
     opened = [open_part(place, part, verify, late=(_LATE,)) for part in parts]
-    with making_sense(place):
+    with as_damaged_store(place):
         files = [one.files for one in opened]
-        described = read_facts(opened[0].facts)
+        facts = read_facts(opened[0].facts)
         profile = files[0].get("profile")
         late = [of[_LATE].verify for of in files]
         return SavedMatcher(
-            described,
+            facts,
             [join(of["book"].parts, of[_LATE].parts) for of in files],
             lambda: [check() for check in late],
             [of["index"].parts for of in files] if "index" in files[0] else None,
             [segment for one in opened for segment in one.segments],
-            None if profile is None else _read_profile(profile.parts, described.event_type),
+            None if profile is None else _read_profile(profile.parts, facts.event_type),
         )
 
 
 @contextmanager
-def making_sense(path: object) -> Iterator[None]:
+def as_damaged_store(path: object) -> Iterator[None]:
     """Say of what does not fit together that the store is damaged."""
     try:
         yield

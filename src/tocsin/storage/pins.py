@@ -46,7 +46,7 @@ def pin(
                 return made
     except OSError as error:
         reason = f"cannot be written: {error.strerror or error}"
-        raise StoreError(place.of(file), reason) from error
+        raise StoreError(place.path_of(file), reason) from error
     raise StoreError(str(place), "versions are removed faster than they can be pinned")
 
 
@@ -58,14 +58,14 @@ def _make(place: Place, file: str, version: int | None, now: float | None) -> Pi
     """
     number = manifests.newest(place) if version is None else version
     made = Pin(number, float(time.time() if now is None else now))
-    with place.alone():
+    with place.locked():
         if place.size(manifests.name_of(number)) is None:
             if version is None:
                 return None
             reason = f"there is no version {number} to pin: it never was, or was removed"
             raise StoreError(str(place), reason)
         try:
-            place.create(file, _written(made))
+            place.commit_once(file, _written(made))
         except FileExistsError:
             return _read(place, file)
         if place.size(manifests.name_of(number)) is None:
@@ -74,7 +74,7 @@ def _make(place: Place, file: str, version: int | None, now: float | None) -> Pi
     return made
 
 
-def pinned(place: Place, name: str) -> dict[int, Pin]:
+def list_pins(place: Place, name: str) -> dict[int, Pin]:
     """Return all pins of a query, by the number of the batch."""
     folder = _folder(name)
     pins = {}
@@ -93,13 +93,13 @@ def unpin(place: Place, name: str, before: int) -> None:
             place.remove(f"{folder}/{file}")
 
 
-def versions(place: Place) -> set[int]:
+def pinned_versions(place: Place) -> set[int]:
     """Return all versions that are pinned."""
     return {
         found.version
         for name in place.names(_PINS)
         if _NAME.fullmatch(name)
-        for found in pinned(place, name).values()
+        for found in list_pins(place, name).values()
     }
 
 
@@ -120,9 +120,9 @@ def _read(place: Place, file: str) -> Pin:
         raise
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        raise StoreError(place.of(file), reason) from error
+        raise StoreError(place.path_of(file), reason) from error
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise DamagedStoreError(place.of(file), f"it is not a pin: {error}") from error
+        raise DamagedStoreError(place.path_of(file), f"it is not a pin: {error}") from error
 
 
 def _written(pin: Pin) -> bytes:

@@ -39,7 +39,7 @@ class Place(Protocol):
     def is_local(self) -> bool:
         """Whether files lie where they can be mapped into memory."""
 
-    def of(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """Return where a file lies, in words."""
 
     def exists(self) -> bool:
@@ -54,7 +54,7 @@ class Place(Protocol):
     def read(self, name: str) -> bytes:
         """Return the bytes of a small file; raise FileNotFoundError."""
 
-    def create(self, name: str, octets: bytes) -> None:
+    def commit_once(self, name: str, octets: bytes) -> None:
         """Make a small file, whole and on the disk; raise FileExistsError if it is there."""
 
     def put(self, name: str, write: Callable[[Path], T]) -> T:
@@ -78,7 +78,7 @@ class Place(Protocol):
     def trust(self, name: str, checksum: int) -> None:
         """Note that the file that `local` gives was verified."""
 
-    def alone(self) -> Any:
+    def locked(self) -> Any:
         """Return a context in which no other process of the machine commits, pins or tidies up."""
 
 
@@ -107,7 +107,7 @@ class LocalPlace:
     def __str__(self) -> str:
         return str(self.path)
 
-    def of(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """Return the path of a file."""
         return str(self.path / name)
 
@@ -127,7 +127,7 @@ class LocalPlace:
         """Return the bytes of a small file."""
         return disk.read_file(self.path / name)
 
-    def create(self, name: str, octets: bytes) -> None:
+    def commit_once(self, name: str, octets: bytes) -> None:
         """Make a small file under another name first; a link shows it whole, or fails."""
         target = self.path / name
         disk.create_file(target, target.with_name(f"{target.name}.{uuid.uuid4().hex}.new"), octets)
@@ -164,7 +164,7 @@ class LocalPlace:
         """Note nothing: whoever opens the store elsewhere opens the same file."""
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Wait until no other process commits, pins or tidies up here."""
         disk.make_folder(self.path)
         folder = os.open(self.path, os.O_RDONLY)
@@ -200,7 +200,7 @@ class RemotePlace:
     def __reduce__(self) -> tuple[Any, ...]:
         return RemotePlace, (self.url,)
 
-    def of(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """Return the URL of a file."""
         return f"{self.url}/{name}"
 
@@ -250,7 +250,7 @@ class RemotePlace:
         """Return the bytes of a small file."""
         return bytes(self._fs.cat_file(self._at(name)))
 
-    def create(self, name: str, octets: bytes) -> None:
+    def commit_once(self, name: str, octets: bytes) -> None:
         """Make a small file, exclusively; a file system that cannot promise that is refused."""
         if not self._is_tested:
             self._test()
@@ -378,9 +378,9 @@ class RemotePlace:
             disk.replace_file(mark, draft, self._identity(name, checksum))
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Wait until no other process of this machine tidies up; other machines are not seen."""
-        with LocalPlace(self._here()).alone():
+        with LocalPlace(self._here()).locked():
             yield
 
 

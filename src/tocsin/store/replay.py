@@ -21,39 +21,49 @@ from tocsin.language.expression import attribute_names
 from tocsin.loading import Load, load_rows, load_table, to_expression
 from tocsin.matcher import Matcher
 from tocsin.model import Kind, SubscriptionId
-from tocsin.storage.changes import Added, Change, One, Removed, Several, Update, Updated
+from tocsin.storage.changes import (
+    AddOne,
+    AddTable,
+    Change,
+    ChangeBatch,
+    RemoveIds,
+    UpdateMany,
+    UpdateOne,
+)
 
 
-def gone_ids(change: Change) -> list[SubscriptionId]:
+def replaced_ids(change: Change) -> list[SubscriptionId]:
     """Return the ids whose conditions so far are void after a change."""
-    if isinstance(change, Removed):
+    if isinstance(change, RemoveIds):
         return list(change.ids)
-    if isinstance(change, Several):
-        return [id for one in change.changes for id in gone_ids(one)]
-    return [one.id for one in change.updates] if isinstance(change, Updated) else []
+    if isinstance(change, ChangeBatch):
+        return [id for one in change.changes for id in replaced_ids(one)]
+    return [one.id for one in change.updates] if isinstance(change, UpdateMany) else []
 
 
-def each(change: Change) -> Sequence[One | Added | Removed | Updated]:
+def flatten(change: Change) -> Sequence[AddOne | AddTable | RemoveIds | UpdateMany]:
     """Return the batches that a change is made of."""
-    return change.changes if isinstance(change, Several) else [change]
+    return change.changes if isinstance(change, ChangeBatch) else [change]
 
 
-def make_alone(change: One | Added | Removed | Updated, moment: float, matcher: Matcher) -> None:
+def apply_to_part(
+    change: AddOne | AddTable | RemoveIds | UpdateMany, moment: float, matcher: Matcher
+) -> None:
     """Make a change to a matcher that may not have what is removed or updated."""
-    matcher.unsubscribe_many([id for id in gone_ids(change) if id in matcher])
-    for one in change.updates if isinstance(change, Updated) else ():
+    matcher.unsubscribe_many([id for id in replaced_ids(change) if id in matcher])
+    for one in change.updates if isinstance(change, UpdateMany) else ():
         assert one.where is not None, "updates are written whole"
-        new = One(one.id, one.where, one.params or {}, one.valid_until)
+        new = AddOne(one.id, one.where, one.params or {}, one.valid_until)
         matcher._make(new, moment)
-    if isinstance(change, One | Added):
+    if isinstance(change, AddOne | AddTable):
         matcher._make(change, moment)
 
 
-def resolved(change: Change, matcher: Matcher) -> Change:
+def resolve_updates(change: Change, matcher: Matcher) -> Change:
     """Return updates with the whole condition that each led to."""
-    if isinstance(change, Several):
-        assert not any(isinstance(one, Updated) for one in change.changes)
-    if not isinstance(change, Updated):
+    if isinstance(change, ChangeBatch):
+        assert not any(isinstance(one, UpdateMany) for one in change.changes)
+    if not isinstance(change, UpdateMany):
         return change
     whole = {}
     for one in change.updates:
@@ -61,33 +71,33 @@ def resolved(change: Change, matcher: Matcher) -> Change:
         where, params = matcher._book.template(dense)
         text, lifted = to_text(where)
         until = matcher._book.valid_until(dense)
-        whole[one.id] = Update(one.id, text, {**params, **lifted}, until)
-    return Updated(list(whole.values()))
+        whole[one.id] = UpdateOne(one.id, text, {**params, **lifted}, until)
+    return UpdateMany(list(whole.values()))
 
 
-def make(change: Change, matcher: Matcher) -> set[str]:
+def apply_change(change: Change, matcher: Matcher) -> set[str]:
     """Make a change to a matcher; return the attributes that new conditions mention."""
-    if isinstance(change, Several):
-        return {name for one in change.changes for name in make(one, matcher)}
-    if isinstance(change, Added):
-        loaded = load(change, matcher)
+    if isinstance(change, ChangeBatch):
+        return {name for one in change.changes for name in apply_change(one, matcher)}
+    if isinstance(change, AddTable):
+        loaded = load_change(change, matcher)
         matcher._load(loaded, "raise")
         return set(loaded.attributes)
     change.apply(matcher)
-    if isinstance(change, Removed):
+    if isinstance(change, RemoveIds):
         return set()
-    texts = [change.where] if isinstance(change, One) else [one.where for one in change.updates]
+    texts = [change.where] if isinstance(change, AddOne) else [one.where for one in change.updates]
     return {name for text in texts if text for name in attribute_names(to_expression(text))}
 
 
-def load(change: Added, matcher: Matcher) -> Load:
+def load_change(change: AddTable, matcher: Matcher) -> Load:
     """Read a table as a matcher would."""
     if change.is_rows:
         return load_rows(change.table, matcher.event_type)
     return load_table(change.table, change.where, matcher.event_type, None)
 
 
-def without(change: Added, bad: Sequence[BadRow]) -> Added:
+def without_bad_rows(change: AddTable, bad: Sequence[BadRow]) -> AddTable:
     """Return the subscriptions of a table that are not refused."""
     table = change.table
     if not bad:
@@ -102,19 +112,19 @@ def without(change: Added, bad: Sequence[BadRow]) -> Added:
     return replace(change, table=table.filter(pa.array(is_good)))
 
 
-def kinds_of_ids(change: Change) -> str | None:
+def id_kinds(change: Change) -> str | None:
     """Return the kinds of the ids that a change adds."""
-    if isinstance(change, Several):
-        return joined_kinds(kinds_of_ids(one) for one in change.changes)
-    if isinstance(change, Added):
+    if isinstance(change, ChangeBatch):
+        return merge_id_kinds(id_kinds(one) for one in change.changes)
+    if isinstance(change, AddTable):
         kind = kind_of_type(change.table.schema.field("id").type)
         return "strings" if kind is Kind.STRING else "integers"
-    if isinstance(change, One):
+    if isinstance(change, AddOne):
         return "strings" if isinstance(change.id, str) else "integers"
     return None
 
 
-def joined_kinds(kinds: Iterable[str | None]) -> str | None:
+def merge_id_kinds(kinds: Iterable[str | None]) -> str | None:
     """Return what the ids of several are: `integers`, `strings` or `mixed`; None for no ids."""
     found = {kind for kind in kinds if kind}
     return None if not found else found.pop() if len(found) == 1 else "mixed"

@@ -43,31 +43,37 @@ from tocsin.matcher import LoadReport, Matcher
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.storage import folder, manifests, pins
 from tocsin.storage.changes import (
-    Added,
+    AddOne,
+    AddTable,
     Change,
-    One,
-    Removed,
-    Several,
-    Update,
-    Updated,
+    ChangeBatch,
+    RemoveIds,
+    UpdateMany,
+    UpdateOne,
     read_changes,
     write_change,
 )
-from tocsin.storage.folder import GRACE, Contents, Lineage
+from tocsin.storage.folder import GRACE, PartContents, VersionChain
 from tocsin.storage.manifests import Part
-from tocsin.storage.matchers import Described, making_sense, open_parts, read_facts, write_facts
+from tocsin.storage.matchers import (
+    MatcherFacts,
+    as_damaged_store,
+    open_parts,
+    read_facts,
+    write_facts,
+)
 from tocsin.storage.pins import Pin
 from tocsin.storage.place import to_place
 from tocsin.store.replay import (
-    each,
-    gone_ids,
-    joined_kinds,
-    kinds_of_ids,
-    load,
-    make,
-    make_alone,
-    resolved,
-    without,
+    apply_change,
+    apply_to_part,
+    flatten,
+    id_kinds,
+    load_change,
+    merge_id_kinds,
+    replaced_ids,
+    resolve_updates,
+    without_bad_rows,
 )
 
 
@@ -130,7 +136,7 @@ class SubscriptionStore:
     ) -> SubscriptionStore:
         """Make an empty store; raise StoreError where there is one already."""
         place = to_place(path)
-        folder.claim(place)
+        folder.refuse_foreign_folder(place)
         if manifests.numbers(place):
             raise StoreError(str(place), "there is a subscription store already")
         given: dict[str, Any] = options
@@ -153,10 +159,10 @@ class SubscriptionStore:
 
     def describe(self, version: int | None = None) -> StoreState:
         """Say what a version is, without opening its files."""
-        return folder.reading(self.place, version, self._described)
+        return folder.read_version(self.place, version, self._described)
 
-    def _described(self, found: Lineage) -> StoreState:
-        with making_sense(self.place):
+    def _described(self, found: VersionChain) -> StoreState:
+        with as_damaged_store(self.place):
             of = read_facts(found.base.facts)
             facts = [manifest.facts for manifest in found.changes]
             attributes = None if of.attributes is None else set(of.attributes)
@@ -174,7 +180,7 @@ class SubscriptionStore:
                 found.base.n_bytes + sum(manifest.n_bytes for manifest in found.changes),
                 found.base.parts,
                 None if attributes is None else sorted(attributes),
-                joined_kinds([of.ids, *(fact["ids"] for fact in facts)]),
+                merge_id_kinds([of.ids, *(fact["ids"] for fact in facts)]),
                 last.made_at,
             )
 
@@ -194,34 +200,34 @@ class SubscriptionStore:
         that all processes of a machine share.
         """
 
-        def read(found: Lineage) -> Matcher:
+        def read(found: VersionChain) -> Matcher:
             chosen = found.base.parts if parts is None else [found.base.parts[at] for at in parts]
             saved = open_parts(self.place, chosen, verify)
-            options = {} if merges or saved.described.engine != "auto" else {"merges": False}
+            options = {} if merges or saved.facts.engine != "auto" else {"merges": False}
             matcher = Matcher._of_parts(saved, self.place, clock, **options)
             self._apply(matcher, found, is_whole=parts is None)
             return matcher
 
-        return folder.reading(self.place, version, read)
+        return folder.read_version(self.place, version, read)
 
-    def _apply(self, matcher: Matcher, found: Lineage, is_whole: bool = True) -> None:
-        with making_sense(self.place):
+    def _apply(self, matcher: Matcher, found: VersionChain, is_whole: bool = True) -> None:
+        with as_damaged_store(self.place):
             for change, moment in read_changes(self.place, found.changes):
                 if is_whole:
                     matcher._make(change, moment)
                 else:
-                    matcher.unsubscribe_many([id for id in gone_ids(change) if id in matcher])
+                    matcher.unsubscribe_many([id for id in replaced_ids(change) if id in matcher])
 
     def advance(self, matcher: Matcher, version: int, to: int) -> bool:
         """Bring a matcher of a whole version to a later one; False where it has to be opened anew.
 
         This is so where a later base took the place of all that was before.
         """
-        found = folder.lineage(self.place, to)
+        found = folder.version_chain(self.place, to)
         if to < version or found.base.number > version:
             return False
         later = [manifest for manifest in found.changes if manifest.number > version]
-        self._apply(matcher, Lineage(found.base, later))
+        self._apply(matcher, VersionChain(found.base, later))
         return True
 
     def recent(
@@ -232,17 +238,17 @@ class SubscriptionStore:
     ) -> Matcher:
         """Return what was added or updated since the base of a version, as a matcher."""
 
-        def read(found: Lineage) -> Matcher:
+        def read(found: VersionChain) -> Matcher:
             of = read_facts(found.base.facts)
             options: dict[str, Any] = dict(of.options)
             matcher = Matcher(of.event_type, engine=of.engine, clock=clock, **options)
-            with making_sense(self.place):
+            with as_damaged_store(self.place):
                 for change, moment in read_changes(self.place, found.changes):
-                    for one in each(change):
-                        make_alone(one, moment, matcher)
+                    for one in flatten(change):
+                        apply_to_part(one, moment, matcher)
             return matcher
 
-        return folder.reading(self.place, version, read)
+        return folder.read_version(self.place, version, read)
 
     # Changes.
 
@@ -256,7 +262,7 @@ class SubscriptionStore:
         """Add one subscription; return the version that has it."""
         text, lifted = to_text(where)
         moment = None if valid_until is None else to_moment(valid_until)
-        return self._commit(One(check_id(id), text, {**to_params(params), **lifted}, moment))
+        return self._commit(AddOne(check_id(id), text, {**to_params(params), **lifted}, moment))
 
     def add(
         self,
@@ -266,15 +272,15 @@ class SubscriptionStore:
         on_error: Literal["raise", "quarantine"] = "raise",
     ) -> LoadReport:
         """Add many subscriptions, in the forms of `Matcher.subscribe_many`, in one version."""
-        return self._add(Added(to_table(table), where), on_error)
+        return self._add(AddTable(to_table(table), where), on_error)
 
     def add_rows(
         self, table: object, *, on_error: Literal["raise", "quarantine"] = "raise"
     ) -> LoadReport:
         """Add many subscriptions, one predicate a row, in one version."""
-        return self._add(Added(to_table(table), is_rows=True), on_error)
+        return self._add(AddTable(to_table(table), is_rows=True), on_error)
 
-    def _add(self, change: Added, on_error: str) -> LoadReport:
+    def _add(self, change: AddTable, on_error: str) -> LoadReport:
         if on_error not in ("raise", "quarantine"):
             raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
         bad: tuple[BadRow, ...] = ()
@@ -283,19 +289,19 @@ class SubscriptionStore:
                 version, matcher = self._open_head()
                 kept = change
                 if on_error == "quarantine":
-                    bad = load(change, matcher).refuse_taken(matcher._book)
-                    kept = without(change, bad)
+                    bad = load_change(change, matcher).refuse_taken(matcher._book)
+                    kept = without_bad_rows(change, bad)
                 if not kept.table.num_rows or self._try(kept, version, matcher) is not None:
                     return LoadReport(_n_ids(kept.table), bad)
 
     def add_tables(self, tables: Iterable[tuple[pa.Table, str | None]]) -> int:
         """Add tables, each with the text its parameters are for (or None), all in one version."""
-        return self._commit(Several([Added(table, where) for table, where in tables]))
+        return self._commit(ChangeBatch([AddTable(table, where) for table, where in tables]))
 
     def remove(self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray) -> int:
         """Remove subscriptions; when one is unknown, none is. Return the version without them."""
         asked = to_ids(ids)
-        return self._commit(Removed(asked.to_list() if isinstance(asked, Ids) else asked))
+        return self._commit(RemoveIds(asked.to_list() if isinstance(asked, Ids) else asked))
 
     def update(
         self,
@@ -305,14 +311,14 @@ class SubscriptionStore:
         params: Mapping[str, object] | None = None,
     ) -> int:
         """Change a subscription: some of its parameters, or its whole condition."""
-        return self.update_many([Update(id, where, params)])
+        return self.update_many([UpdateOne(id, where, params)])
 
-    def update_many(self, updates: Sequence[Update]) -> int:
+    def update_many(self, updates: Sequence[UpdateOne]) -> int:
         """Change many subscriptions in one version; when one cannot be, none is."""
         for one in updates:
             if one.where is None and one.params is None:
                 raise ArgumentError("update needs where, params or both")
-        return self._commit(Updated(list(updates)))
+        return self._commit(UpdateMany(list(updates)))
 
     def _commit(self, change: Change) -> int:
         with self._lock:  # nobody else makes changes to the matcher that a change is tried on
@@ -325,7 +331,7 @@ class SubscriptionStore:
     def _open_head(self) -> tuple[int, Matcher]:
         """Return the newest version, with a matcher of it that only this store changes."""
         with self._lock:
-            return folder.steady(self.place, self._find_head)
+            return folder.retry_after_vacuum(self.place, self._find_head)
 
     def _find_head(self) -> tuple[int, Matcher]:
         newest = self.newest()
@@ -347,15 +353,15 @@ class SubscriptionStore:
             self._head = None  # whatever happens now, unless all goes well
             moment = max(self._clock(), self._latest)
             matcher._clock = lambda: moment
-            attributes = make(change, matcher)
-            change = resolved(change, matcher)
+            attributes = apply_change(change, matcher)
+            change = resolve_updates(change, matcher)
             facts = {
                 "n_subscriptions": len(matcher),
                 "attributes": sorted(attributes),
-                "ids": kinds_of_ids(change),
+                "ids": id_kinds(change),
                 "at": moment,
             }
-            contents = Contents({}, {"changes": lambda: write_change(change)}, {})
+            contents = PartContents({}, {"changes": lambda: write_change(change)}, {})
             written = folder.write_part(self.place, contents).files["changes"]
             try:
                 follows = self._follows
@@ -420,7 +426,7 @@ class SubscriptionStore:
             saved = open_parts(self.place, parts, False)
             trial = Matcher._of_parts(saved, self.place, self._clock)
             try:
-                self._apply(trial, Lineage(between[0], between))
+                self._apply(trial, VersionChain(between[0], between))
             except SubscriptionError as error:
                 reason = f"it was changed while this base was made, and now: {error}"
                 raise ChangedStoreError(str(self.place), reason) from error
@@ -452,8 +458,8 @@ class SubscriptionStore:
         A version that was the newest less than `grace` seconds ago stays as well: a reader that
         has its number may not have opened it yet.
         """
-        with folder.writing(self.place), self.place.alone():
-            return folder.tidy(self.place, grace)
+        with folder.as_store_errors(self.place), self.place.locked():
+            return folder.vacuum(self.place, grace)
 
     def pin(
         self, name: str, number: int, version: int | None = None, now: float | None = None
@@ -463,11 +469,11 @@ class SubscriptionStore:
 
     def pins(self, name: str) -> dict[int, Pin]:
         """Return all pins of a stream, by the number of the batch."""
-        return pins.pinned(self.place, name)
+        return pins.list_pins(self.place, name)
 
     def unpin(self, name: str, before: int) -> None:
         """Let go of the versions that a stream's batches before one used."""
-        with folder.writing(self.place):
+        with folder.as_store_errors(self.place):
             pins.unpin(self.place, name, before)
 
 
@@ -495,12 +501,12 @@ def _joined_facts(parts: Sequence[Part]) -> dict[str, Any]:
         attributes = sorted({name for one in of for name in one.attributes or ()})
     first = of[0]
     return write_facts(
-        Described(
+        MatcherFacts(
             first.event_type,
             first.engine,
             first.options,
             sum(one.n_subscriptions for one in of),
             attributes,
-            joined_kinds(one.ids for one in of),
+            merge_id_kinds(one.ids for one in of),
         )
     )

@@ -139,7 +139,7 @@ class Keeper:
             schema=self._schema(events) or (before.schema if before else None),
         )
         try:
-            self.place.create(f"{batch.name}.json", from_kept(kept))
+            self.place.commit_once(f"{batch.name}.json", from_kept(kept))
         except FileExistsError:  # another driver was faster
             return self._require(batch.query, batch.number)
         except OSError as error:
@@ -161,7 +161,7 @@ class Keeper:
             return self.spark.createDataFrame([], schema)
         reader = self.spark.read.schema(schema)
         reader = reader.option("parquet.page.verify-checksum.enabled", "true")
-        return reader.parquet(*map(self.place.of, kept.found))
+        return reader.parquet(*map(self.place.path_of, kept.found))
 
     def kept(self, batch: Batch) -> Kept | None:
         """Return what counts of a batch, or None where nothing does yet."""
@@ -235,7 +235,7 @@ class Keeper:
     def _read(self, query: str, number: int) -> Kept | None:
         name = f"{Batch(query, number).name}.json"
         try:
-            return to_kept(self.place.read(name), self.place.of(name))
+            return to_kept(self.place.read(name), self.place.path_of(name))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -352,7 +352,7 @@ class StepTask:
 
 def read_state(place: Place, bucket: Bucket) -> State:
     """Return the publications that were kept of a bucket."""
-    path = place.of(bucket.name)
+    path = place.path_of(bucket.name)
     try:
         octets = place.read(bucket.name)
         if bucket.checksum is not None and zlib.crc32(octets) != bucket.checksum:
