@@ -48,7 +48,7 @@ def test_a_missing_extra_is_an_import_error_that_says_what_to_install(
 
 def test_spark_without_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.delitem(sys.modules, "tocsin.spark.matching", raising=False)
+    monkeypatch.delitem(sys.modules, "tocsin.spark.match_plan", raising=False)
     for name in [name for name in sys.modules if name.startswith("pyspark.")]:
         monkeypatch.delitem(sys.modules, name)
     from tocsin import spark

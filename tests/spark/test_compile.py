@@ -12,7 +12,7 @@ import pytest
 import tocsin
 from tocsin import spark as ts
 from tocsin.errors import ArgumentError, BadRowsError
-from tocsin.spark.routing import EVENT, PIECES, MergeTask
+from tocsin.spark.routes import EVENT, PIECES, MergeTask
 from tocsin.workloads import workload
 
 if TYPE_CHECKING:

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 from tocsin.extras import load
 
 if TYPE_CHECKING:
-    from tocsin.spark.compiling import CompileReport, compile
+    from tocsin.spark.compiler import CompileReport, compile
     from tocsin.spark.drift import SchemaDriftWarning, Silenced, silenced
-    from tocsin.spark.generating import generate_events, generate_subscriptions
-    from tocsin.spark.matching import match, matched
-    from tocsin.spark.placing import Placement, placement
-    from tocsin.spark.profiling import Profile, profile
-    from tocsin.spark.tracking import transitions
+    from tocsin.spark.generator import generate_events, generate_subscriptions
+    from tocsin.spark.match_plan import match, matched
+    from tocsin.spark.placements import Placement, placement
+    from tocsin.spark.profiles import Profile, profile
+    from tocsin.spark.transition_plan import transitions
 
 _HOMES = {
-    "CompileReport": "tocsin.spark.compiling",
-    "Placement": "tocsin.spark.placing",
-    "Profile": "tocsin.spark.profiling",
+    "CompileReport": "tocsin.spark.compiler",
+    "Placement": "tocsin.spark.placements",
+    "Profile": "tocsin.spark.profiles",
     "SchemaDriftWarning": "tocsin.spark.drift",
     "Silenced": "tocsin.spark.drift",
-    "compile": "tocsin.spark.compiling",
-    "generate_events": "tocsin.spark.generating",
-    "generate_subscriptions": "tocsin.spark.generating",
-    "match": "tocsin.spark.matching",
-    "matched": "tocsin.spark.matching",
-    "placement": "tocsin.spark.placing",
-    "profile": "tocsin.spark.profiling",
+    "compile": "tocsin.spark.compiler",
+    "generate_events": "tocsin.spark.generator",
+    "generate_subscriptions": "tocsin.spark.generator",
+    "match": "tocsin.spark.match_plan",
+    "matched": "tocsin.spark.match_plan",
+    "placement": "tocsin.spark.placements",
+    "profile": "tocsin.spark.profiles",
     "silenced": "tocsin.spark.drift",
-    "transitions": "tocsin.spark.tracking",
+    "transitions": "tocsin.spark.transition_plan",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ def main() -> None:
     """Import what workers need, and serve as PySpark's own daemon does."""
     import pyspark.worker  # noqa: F401 - so that workers find it there
 
-    import tocsin.spark.routing  # noqa: F401
+    import tocsin.spark.routes  # noqa: F401
 
     gc.collect()
     gc.freeze()

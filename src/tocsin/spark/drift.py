@@ -29,7 +29,7 @@ from tocsin.loading import load_book
 from tocsin.matcher import Matcher
 from tocsin.model import Kind, SubscriptionId
 from tocsin.normalize.domains import LINE_OF_KIND
-from tocsin.spark import columns, given
+from tocsin.spark import columns, subscription_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,7 +75,7 @@ def silenced(events: DataFrame, subscriptions: Any) -> tuple[Silenced, ...]:
 
     `subscriptions` is a matcher, a store or its path.
     """
-    return silenced_by(events.schema, given.open_on_driver(subscriptions))
+    return silenced_by(events.schema, subscription_source.open_on_driver(subscriptions))
 
 
 def silenced_by(schema: StructType, matcher: Matcher) -> tuple[Silenced, ...]:

@@ -167,7 +167,7 @@ def _routed(events: DataFrame, store: str) -> int:
     from pyspark.sql import types as st
 
     from tocsin.spark import stores
-    from tocsin.spark.routing import PART, TARGET, RouteTask
+    from tocsin.spark.routes import PART, TARGET, RouteTask
     from tocsin.spark.worker import Source
 
     version = stores.newest(store)

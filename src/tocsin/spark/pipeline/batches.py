@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tocsin.errors import PipelineError
 from tocsin.spark import drift as silencing
 from tocsin.spark import stores, worker
-from tocsin.spark.matching import matched
+from tocsin.spark.match_plan import matched
 from tocsin.spark.pipeline import sources, statistics
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import open_folder

@@ -14,7 +14,7 @@ which one attempt can do and no second one. So a batch that is replayed with a m
 transitions decided, and only hands them on to the sinks that lack them; one without a manifest is
 done again from the publications of the batch before, which stay until later batches are finished.
 
-Updates are packed into buckets by the hash of their key as in `spark.tracking`, and `publications`
+Updates are packed into buckets by the hash of their key as in `spark.transition_plan`, and `publications`
 steps each bucket on. Where `ts.transitions` keeps buckets in Spark's state store, which only a plan
 that is a stream from end to end can use, here the tasks write them as files: a batch is read,
 parsed and validated by plans of its own, after its version was pinned.
@@ -34,11 +34,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tocsin.errors import ArgumentError, PipelineError
-from tocsin.spark import tracking, worker
+from tocsin.spark import transition_plan, worker
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.tables import Batch
 from tocsin.spark.publications import ENTER, Rules, State, step
-from tocsin.spark.tracking import BLOB, BUCKET, PLACE
+from tocsin.spark.transition_plan import BLOB, BUCKET, PLACE
 from tocsin.storage import disk
 from tocsin.storage.pins import Pin
 from tocsin.storage.place import Place, to_place
@@ -196,17 +196,17 @@ class Keeper:
 
     def _updates(self, events: DataFrame, batch: Batch) -> DataFrame:
         try:
-            tracking.check_rules(events.schema, self.rules)
+            transition_plan.check_rules(events.schema, self.rules)
             held = worker.opened(self.subscriptions, batch.version, batch.now)
-            names = tracking.needed(events.schema, held.matcher, self.rules)
+            names = transition_plan.needed(events.schema, held.matcher, self.rules)
         except ArgumentError as error:
             raise PipelineError(f"transitions: {error}") from None
-        return tracking.pack(events, names, self.rules.key, self.buckets)
+        return transition_plan.pack(events, names, self.rules.key, self.buckets)
 
     def _schema(self, events: DataFrame | None) -> str | None:
         if events is None:
             return None
-        return tracking.output_schema(events.schema, self.rules.key, self.is_text).json()
+        return transition_plan.output_schema(events.schema, self.rules.key, self.is_text).json()
 
     def _before(self, batch: Batch) -> Kept | None:
         if batch.number == 0:
@@ -303,7 +303,7 @@ class StepTask:
         place = to_place(self.place)
         rows, tables = [], []
         for bucket in sorted(packed):
-            row, found = self._step(place, bucket, tracking.unpacked(packed.pop(bucket)))
+            row, found = self._step(place, bucket, transition_plan.unpacked(packed.pop(bucket)))
             rows.append(row)
             tables += [] if found is None else [found]
         if tables:
@@ -317,7 +317,7 @@ class StepTask:
         """Step one bucket on; return what it is now, and its transitions."""
         old = self.before.get(str(bucket))
         state = None if old is None else read_state(place, old)
-        opened = tracking.subscriptions_of(self.subscriptions, self.now)
+        opened = transition_plan.subscriptions_of(self.subscriptions, self.now)
         new, found = step(state, updates, self.now, self.rules, opened)
         table = found.to_table(self.is_text)
         kept = None

@@ -20,7 +20,7 @@ from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import Folder, open_folder
 from tocsin.spark.pipeline.sources import ORIGIN
 from tocsin.spark.pipeline.tables import Batch
-from tocsin.spark.profiling import Profile
+from tocsin.spark.profiles import Profile
 from tocsin.store.subscription_store import SubscriptionStore
 
 if TYPE_CHECKING:

@@ -277,7 +277,7 @@ def _processor(path: str, rules: Rules, is_text: bool) -> Any:
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
             import pandas as pd
 
-            from tocsin.spark import publications, tracking
+            from tocsin.spark import publications, transition_plan
 
             packed = [
                 (int(place), bytes(blob))
@@ -285,9 +285,9 @@ def _processor(path: str, rules: Rules, is_text: bool) -> Any:
                 for place, blob in zip(frame.iloc[:, -2], frame.iloc[:, -1], strict=True)
             ]
             rules = publications.Rules(*given)
-            found = tracking.step_bucket(self._value, packed, path, rules, is_text)
+            found = transition_plan.step_bucket(self._value, packed, path, rules, is_text)
             if found is not None:
-                yield pd.DataFrame({tracking.BLOB: [found]})
+                yield pd.DataFrame({transition_plan.BLOB: [found]})
 
         def close(self) -> None:
             pass

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.spark import columns, drift, given, placing, shipping, stores, worker
-from tocsin.spark.placing import Mode, Placement
-from tocsin.spark.routing import EVENT, PART, PIECES, TARGET, MergeTask, PartTask, RouteTask
+from tocsin.spark import columns, drift, placements, shipment, stores, subscription_source, worker
+from tocsin.spark.placements import Mode, Placement
+from tocsin.spark.routes import EVENT, PART, PIECES, TARGET, MergeTask, PartTask, RouteTask
 from tocsin.spark.worker import MatchTask, Output, Source
 from tocsin.store.subscription_store import StoreState
 
@@ -63,12 +63,12 @@ def match(
         if ship == "files":
             return _match_shipped(events, path, keep, output, ids)
         return matched(events, path, keep=keep, output=output, mode=mode, ids=ids)
-    matcher = given.to_matcher(subscriptions)
+    matcher = subscription_source.to_matcher(subscriptions)
     folder = tempfile.mkdtemp(prefix="tocsin-")
-    shipping.remove_at_exit(folder)
+    shipment.remove_at_exit(folder)
     path = os.path.join(folder, "store")  # noqa: PTH118
     matcher.save(path)
-    if ship == "path" or (ship == "auto" and shipping.is_local(events.sparkSession)):
+    if ship == "path" or (ship == "auto" and shipment.is_local(events.sparkSession)):
         return matched(events, path, stores.newest(path), keep=keep, output=output, ids=ids)
     return _match_shipped(events, path, keep, output, ids)
 
@@ -95,7 +95,7 @@ def matched(
     at = stores.newest(path) if version is None else version
     moment = time.time() if now is None else now
     state = stores.describe(path, at)
-    placement = placing.choose(path, state, mode, events.sparkSession)
+    placement = placements.choose(path, state, mode, events.sparkSession)
     source = Source(path, None, None) if is_pinned else Source(path, at, moment, verify=False)
     asked = _Asked(keep, output, ids, report_drift)
     return _apply(events, worker.opened(path, at, moment), state, source, asked, placement)
@@ -107,7 +107,7 @@ def _match_shipped(
     """Match against a copy of a store that Spark sends to the executors."""
     version, now = stores.newest(path), time.time()
     held = worker.opened(path, version, now)
-    name = shipping.send(events.sparkSession, path)
+    name = shipment.send(events.sparkSession, path)
     source = Source(name, version, now, shipped=True)
     state = stores.describe(path, version)
     return _apply(events, held, state, source, _Asked(keep, output, ids), None)

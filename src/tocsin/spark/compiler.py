@@ -38,8 +38,8 @@ from tocsin.language.expression import parameter_names
 from tocsin.loading import Load, load_table, to_expression
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
-from tocsin.spark import clusters, columns, profiling, stores
-from tocsin.spark.profiling import Profile
+from tocsin.spark import clusters, columns, profiles, stores
+from tocsin.spark.profiles import Profile
 from tocsin.summary import Summary
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _assign(frame: DataFrame, n_parts: int, setting: Setting) -> tuple[DataFrame
 
     if n_parts == 1:
         return frame.selectExpr("*", f"0 AS {_PART}").repartition(1), [0]
-    some = profiling.sampled(frame, _SAMPLE, 0).drop_columns([_ROW])
+    some = profiles.sampled(frame, _SAMPLE, 0).drop_columns([_ROW])
     tree = clusters.learn(setting.load(some)._form, n_parts, setting.events())
     schema = st.StructType([*frame.schema, st.StructField(_PART, st.IntegerType(), False)])
     assigned = frame.mapInArrow(AssignTask(tree, setting), schema)
