@@ -14,10 +14,10 @@ which one attempt can do and no second one. So a batch that is replayed with a m
 transitions decided, and only hands them on to the sinks that lack them; one without a manifest is
 done again from the publications of the batch before, which stay until later batches are finished.
 
-Updates are packed into buckets by the hash of their key as in `spark.transition_plan`, and `publications`
-steps each bucket on. Where `ts.transitions` keeps buckets in Spark's state store, which only a plan
-that is a stream from end to end can use, here the tasks write them as files: a batch is read,
-parsed and validated by plans of its own, after its version was pinned.
+Updates are packed into buckets by the hash of their key as in `spark.transition_plan`, and
+`publications` updates each bucket. `ts.transitions` keeps buckets in Spark's state store, which
+only a plan that is a stream from end to end can use. Here the tasks write them as files: a batch is
+read, parsed and validated by plans of its own, after its version was pinned.
 """
 
 from __future__ import annotations
