@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,10 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin import engines
+from tocsin.catalog.blocks import Names
 from tocsin.catalog.sources import OneSource
 from tocsin.catalog.subscriptions import SubscriptionBook
 from tocsin.encode.events import EventBatch, check_event, to_batch
-from tocsin.engines.protocol import Engine, Renumberable, Storable, Updatable
+from tocsin.engines.conditions import IndexedConditions, conditions_of
+from tocsin.engines.protocol import Engine, Enumerable, Reader, Renumberable, Storable
 from tocsin.errors import (
     ArgumentError,
     BadRow,
@@ -53,7 +55,6 @@ from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.normalize import bind
 from tocsin.normalize.budget import Budget
-from tocsin.normalize.moving import Moves
 from tocsin.storage.changes import Change, read_changes
 from tocsin.storage.folder import GRACE, PartContents, VersionChain, read_version, replace_store
 from tocsin.storage.matchers import (
@@ -111,16 +112,17 @@ class Matcher:
         self._profiled: EventBatch | None = None
         self._clock = clock
         self._book = SubscriptionBook()
-        self._use(engines.make(engine, self._book, options))
-        self._moves = Moves(event_type)
         self._lock = threading.RLock()
+        self._use(engines.make(engine, self._book, options))
         self._updating = threading.RLock()
         """Taken before the other lock; so updates come one after the other, and whole."""
         self._is_bounded = True
 
     def _use(self, engine: Engine) -> None:
         self._engine = engine
-        self._updatable = engine if isinstance(engine, Updatable) else None
+        self._match_guard: AbstractContextManager[object] = (
+            nullcontext() if engine.is_concurrent else self._lock
+        )
 
     def subscribe(
         self,
@@ -163,13 +165,11 @@ class Matcher:
     ) -> None:
         dense, table = self._book.next_dense, condition.table
         table = replace(table, subscription=table.subscription + dense)
-        if replaced is not None and self._updatable is not None:
-            self._updatable.replace(replaced, dense, table)
-        else:  # the engine first: where it fails, it is as it was, and nothing else was changed
+        # The engine first: where it fails, it is as it was, and nothing else was changed.
+        if replaced is None:
             self._engine.insert(np.array([dense]), table)
-            if replaced is not None:
-                self._engine.delete(np.array([replaced]))
-        if replaced is not None:
+        else:
+            self._engine.replace(np.array([replaced]), np.array([dense]), table)
             self._book.remove(np.array([replaced]))
         self._book.add(name, condition.source, moment)
 
@@ -183,7 +183,7 @@ class Matcher:
         if not self._is_part:
             self._renumber()
             if self._book.is_full(n):  # what is dead has numbers until it is merged
-                self._engine.merge()
+                self._engine.rebuild()
                 self._renumber()
         self._book.check_room(n)
 
@@ -191,7 +191,7 @@ class Matcher:
         """Number subscriptions from 0 on; readers that were taken before keep the old numbers."""
         live = self._book.live()
         if isinstance(self._engine, Renumberable):
-            kept = np.sort(np.concatenate([live, self._engine.buried()]), kind="stable")
+            kept = np.sort(np.concatenate([live, self._engine.tombstones()]), kind="stable")
             book = self._book.renumbered(kept)
             self._engine.renumber(kept)
         else:
@@ -281,19 +281,8 @@ class Matcher:
         """
         with self._lock:
             self._expire()
-            self._make_room()
             dense = self._dense(id)
-            if where is None and self._updatable is not None:
-                text = self._book.where(dense)
-                is_parsed = not isinstance(text, str) or self._moves.knows(text, values)
-                if is_parsed and self._move(dense, text, values):
-                    return True
-            else:
-                text, is_parsed = "", True
             source = self._book.source(dense)
-        if not is_parsed:
-            self._moves.learn(text, values)
-            return False
         condition = self._changed(id, source, where, values)
         with self._lock:
             self._expire()
@@ -329,24 +318,6 @@ class Matcher:
         kept = expression if where is None else where
         return condition._replace(source=OneSource(kept, merged))
 
-    def _move(self, dense: int, where: str | Expression, new: Mapping[str, object]) -> bool:
-        """Move bounds where they are, if the engine can and new parameters do nothing else."""
-        assert self._updatable is not None
-        moves = self._moves.of(where, new, lambda: self._book.template(dense)[1])
-        if not moves or not self._updatable.move(dense, moves):
-            return False
-        self._book.change(dense, new)
-        return True
-
-    def _resettle(self) -> None:
-        """Let what was changed in place be as if it had come so, for the book to be written."""
-        self._make_room(len(self._book.changed))
-        for dense in self._book.changed:
-            source = self._book.source(dense)
-            name, until = self._book.names[dense], self._book.valid_until(dense)
-            condition = self._prepare(source.where, source.params)
-            self._add_one(name, condition, until, replaced=dense)
-
     def unsubscribe(self, id: SubscriptionId) -> None:
         """Remove a subscription."""
         with self._lock:
@@ -378,22 +349,22 @@ class Matcher:
     def match(self, event: Mapping[str, object]) -> list[SubscriptionId]:
         """Return the ids of the subscriptions that an event matches, each once."""
         checked = check_event(event, self.event_type)
-        with self._lock:
-            self._expire()
-            names, reader = self._book.names, self._engine.reader()
-            if reader is None:
-                return [names[dense] for dense in self._engine.match_one(checked)]
-        return [names[dense] for dense in reader.match_one(checked)]
+        with self._match_guard:
+            names, reader = self._reader()
+            return [names[dense] for dense in reader.match_one(checked)]
 
     def match_batch(self, events: object) -> Matches:
         """Return the matches of many events: anything Arrow, a frame, or a list of mappings."""
         batch = to_batch(events, self.event_type)
+        with self._match_guard:
+            names, reader = self._reader()
+            return Matches(reader.match_batch(batch), names)
+
+    def _reader(self) -> tuple[Names, Reader]:
+        """Return the ids and the subscriptions of one moment."""
         with self._lock:
             self._expire()
-            names, reader = self._book.names, self._engine.reader()
-            if reader is None:
-                return Matches(self._engine.match_batch(batch), names)
-        return Matches(reader.match_batch(batch), names)
+            return self._book.names, self._engine.reader()
 
     def profile(self, events: object) -> None:
         """Learn what events look like; the parts of the index built from now on are laid out so."""
@@ -408,16 +379,14 @@ class Matcher:
 
     def merge(self) -> None:
         """Build the whole index anew, laid out for the events last profiled; returns when done."""
-        with self._lock:
-            self._expire()
-            if self._engine.reader() is None:
-                return self._engine.merge()
-        self._engine.merge()
-        with self._lock:  # segments are new now: a good time to forget what died
-            is_free = isinstance(self._engine, Renumberable) and not self._is_part
-            if is_free and self._book.is_sparse():
-                self._renumber()
-        return None
+        with self._match_guard:
+            with self._lock:
+                self._expire()
+            self._engine.rebuild()
+            with self._lock:  # deleted subscriptions are dropped now: a good time to renumber
+                is_free = isinstance(self._engine, Renumberable) and not self._is_part
+                if is_free and self._book.is_sparse():
+                    self._renumber()
 
     def explain(
         self, id: SubscriptionId = _WHOLE, event: Mapping[str, object] | None = None
@@ -454,7 +423,6 @@ class Matcher:
         """Return what is written of the subscriptions as they are now."""
         with self._lock:
             self._expire()
-            self._resettle()
             book, n, ids = self._book.parts(), len(self._book), self._book.kinds_of_ids
             index = self._engine.parts() if isinstance(self._engine, Storable) else None
         attributes = None if index is None else index.attributes
@@ -546,6 +514,18 @@ class Matcher:
         if saved.profile is not None:
             with suppress(EventError):  # statistics are only advice: no reason not to open
                 self._profile(saved.profile)
+
+    def conditions(self) -> Iterable[IndexedConditions]:
+        """Return the conditions of all subscriptions as ranges of cells, a group at a time.
+
+        Internal: what a schema check reads. Taken from the index where the engine has them in this
+        form; otherwise the conditions are parsed again.
+        """
+        with self._lock:
+            self._expire()
+            if isinstance(self._engine, Enumerable):
+                return self._engine.conditions()
+        return (conditions_of(table) for _, table in load_book(self._book, self.event_type))
 
     def check(self) -> None:
         """Verify every invariant of the index, and the checksums of what was opened."""

@@ -182,7 +182,7 @@ def test_what_comes_and_goes_leaves_no_cells_behind() -> None:
         assert m.match({"a": 1, "x": i, "s": f"v{i}"}) == ["stays"]
         m.unsubscribe("passes")
     m.merge()
-    (segment, _), *others = m._engine.reader().segments  # type: ignore[union-attr]
+    (segment, _), *others = m._engine.reader().segments  # type: ignore[attr-defined]
     assert not others
     assert segment.space.attributes == ("a",)
     assert segment.space.vocabulary.to_pylist() == []

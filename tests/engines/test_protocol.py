@@ -199,7 +199,7 @@ def test_an_engine_says_where_it_keeps_a_subscription(bench: Bench) -> None:
 
 
 def test_a_merge_changes_no_answer(bench: Bench) -> None:
-    bench.engine.merge()
+    bench.engine.rebuild()
     bench.check()
     for first in (0, 40, 80):
         bench.insert(first, *(f"x = {i % 4} OR s = 'b'" for i in range(40)))
@@ -207,10 +207,10 @@ def test_a_merge_changes_no_answer(bench: Bench) -> None:
     bench.delete(1, 41, 119)
     bench.insert(120, "x IS NULL", "x = 1 AND x = 2")
     bench.engine.profile(to_batch(EVENTS))
-    bench.engine.merge()
+    bench.engine.rebuild()
     bench.check()
     bench.delete(*bench.live)
-    bench.engine.merge()
+    bench.engine.rebuild()
     bench.check()
     bench.insert(122, "x = 1")
     bench.check()

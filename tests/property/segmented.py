@@ -48,7 +48,7 @@ class Segmented(Matcher):
 
     @property
     def n_segments(self) -> int:
-        return len(self._engine.reader().segments)  # type: ignore[union-attr]
+        return len(self._engine.reader().segments)  # type: ignore[attr-defined]
 
 
 def make(engine: str, event_type: EventType | None = None, **options: Any) -> Matcher:

@@ -244,7 +244,7 @@ def test_a_failed_merge_is_reported_and_loses_nothing(monkeypatch: pytest.Monkey
             matcher.unsubscribe(expected[0].pop())
     matcher.merge()
     matcher.check()
-    assert len(matcher._engine.reader().segments) == 1  # type: ignore[union-attr]
+    assert len(matcher._engine.reader().segments) == 1  # type: ignore[attr-defined]
     assert both(matcher) == expected
 
 

@@ -20,7 +20,6 @@ from tocsin.catalog.blocks import NEVER, SINGLES, Block, Names, singles_block, s
 from tocsin.catalog.ids import Ids
 from tocsin.catalog.renumbering import Renumbering
 from tocsin.catalog.sources import OneSource, SinglesSource, Template, TextSource
-from tocsin.language.expression import Expression
 from tocsin.model import SubscriptionId
 
 _LEAST_SHARE = 4
@@ -126,11 +125,6 @@ class Shelf:
         """Return a subscription's condition as it came, with its parameters."""
         block, place = self._at(dense)
         return block.source.one(block.row(place))
-
-    def where(self, dense: int) -> str | Expression:
-        """Return a subscription's condition without its parameters."""
-        block, place = self._at(dense)
-        return block.source.where_at(block.row(place))
 
     def valid_until(self, dense: int) -> int | None:
         """Return the moment of a subscription's end, or None."""

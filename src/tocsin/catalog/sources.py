@@ -30,9 +30,6 @@ class Source(Protocol):
     def template(self, at: int) -> Template:
         """Return the condition of the at-th subscription and its parameters."""
 
-    def where_at(self, at: int) -> str | Expression:
-        """Return the condition of the at-th subscription without its parameters."""
-
     def one(self, at: int) -> OneSource:
         """Return the at-th subscription as a source of its own."""
 
@@ -62,10 +59,6 @@ class SinglesSource:
         """Return one condition and its parameters."""
         return self.singles[at].template()
 
-    def where_at(self, at: int) -> str | Expression:
-        """Return one condition."""
-        return self.singles[at].where
-
     def one(self, at: int) -> OneSource:
         """Return one of them."""
         return self.singles[at]
@@ -85,10 +78,6 @@ class TextSource:
     def template(self, at: int) -> Template:
         """Return one condition and its parameters."""
         return self.one(at).template()
-
-    def where_at(self, at: int) -> str:
-        """Return one text."""
-        return str(self.texts[at].as_py())
 
     def one(self, at: int) -> OneSource:
         """Return one text with its parameters."""
@@ -114,10 +103,6 @@ class TemplateSource:
         """Return the condition and one row of parameters."""
         return self.one(at).template()
 
-    def where_at(self, at: int) -> str | Expression:
-        """Return the condition."""
-        return self.where
-
     def one(self, at: int) -> OneSource:
         """Return the condition and one row of parameters."""
         row = {name: column[at].as_py() for name, column in self.columns.items()}
@@ -139,10 +124,6 @@ class RuleSource:
     def template(self, at: int) -> Template:
         """Return one condition, put together from its rows."""
         return self.rules.expression(at), {}
-
-    def where_at(self, at: int) -> Expression:
-        """Return one condition, put together from its rows."""
-        return self.rules.expression(at)
 
     def one(self, at: int) -> OneSource:
         """Return one condition as an expression."""

@@ -14,7 +14,7 @@ read beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,6 @@ class SubscriptionBook:
         self._n_shelved = 0
         self._n_ending = 0
         self._n_gone = 0
-        self._changed: dict[int, dict[str, object]] = {}
         self._verify: Callable[[], object] | None = None
         self._origin = first
         self._sure_until = first
@@ -246,9 +245,6 @@ class SubscriptionBook:
             shelved = dense[dense < self._first]
             self._n_ending -= self._shelf.strike(shelved)
             self._n_shelved -= len(shelved)
-        if self._changed:
-            for one in dense.tolist():
-                self._changed.pop(one, None)
         self._n_gone += len(dense)
         if self._n_gone >= _SPARE:
             self._tidy()
@@ -273,32 +269,6 @@ class SubscriptionBook:
         recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         return live | np.isin(dense, recent)
 
-    def where(self, dense: int) -> str | Expression:
-        """Return a subscription's condition without its parameters."""
-        self.verify()
-        if dense >= self._first:
-            source = self._sources[dense - self._first]
-            assert source is not None
-            return source.where
-        return self._shelf.where(dense)
-
-    def change(self, dense: int, params: Mapping[str, object]) -> None:
-        """Give a subscription other values for some of its parameters; all else stays."""
-        if dense >= self._first:
-            source = self._sources[dense - self._first]
-            assert source is not None
-            merged = {**source.params, **params}
-            self._sources[dense - self._first] = OneSource(source.where, merged)
-        elif dense in self._changed:
-            self._changed[dense].update(params)
-        else:
-            self._changed[dense] = dict(params)
-
-    @property
-    def changed(self) -> list[int]:
-        """The dense ids that `change` keeps apart: they are to be added anew before `parts`."""
-        return list(self._changed)
-
     def valid_until(self, dense: int) -> int | None:
         """Return until when a subscription is valid, in microseconds, or None."""
         if dense >= self._first:
@@ -322,9 +292,7 @@ class SubscriptionBook:
             source = self._sources[dense - self._first]
             assert source is not None
             return source
-        source = self._shelf.source(dense)
-        changed = self._changed.get(dense)
-        return source if changed is None else OneSource(source.where, {**source.params, **changed})
+        return self._shelf.source(dense)
 
     def template(self, dense: int) -> Template:
         """Return a subscription's condition with its parameters beside it."""
@@ -355,7 +323,6 @@ class SubscriptionBook:
         book._directory = self._directory.renumbered(self._shelf.are_live, new_of)
         book._ends = Ends(self._ends.renumbered(self._are_live, new_of))
         book._n_shelved, book._n_ending = self._n_shelved, len(book._ends)
-        book._changed = {int(new_of(np.array([d]))[0]): of for d, of in self._changed.items()}
         book._start_growing(len(kept))
         book._n_others = len(kept) - len(self)
         return book
@@ -364,7 +331,6 @@ class SubscriptionBook:
 
     def parts(self) -> Parts:
         """Return all that a book is as arrays, columns and a description, to be written."""
-        assert not self._changed, "what was changed is not on the shelf"
         self.verify()
         self._shelve()
         if self._directory.n_entries > 1.25 * self._n_shelved:

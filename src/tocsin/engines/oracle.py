@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.engines.evaluate import evaluate
-from tocsin.engines.protocol import Expressions
+from tocsin.engines.protocol import Engine, Expressions
 from tocsin.engines.ragged import RaggedIds
 from tocsin.language.expression import Expression
 from tocsin.normalize.table import ConjunctionTable
 
 
-class OracleEngine:
+class OracleEngine(Engine):
     """Keeps expressions by dense id."""
 
     def __init__(self, expressions: Expressions) -> None:
@@ -34,15 +34,6 @@ class OracleEngine:
         """Forget subscriptions."""
         for dense in ids.tolist():
             del self._expressions[dense]
-
-    def profile(self, events: EventBatch) -> None:
-        """There is nothing to learn: every expression is evaluated anyway."""
-
-    def merge(self) -> None:
-        """There is nothing to build."""
-
-    def reader(self) -> None:
-        """Say that matches have to wait for changes."""
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Evaluate every expression on every event."""
@@ -74,11 +65,3 @@ class OracleEngine:
     def describe(self) -> str:
         """Say that there is no index."""
         return "no index: every subscription is evaluated on every event"
-
-    def check(self) -> None:
-        """There is nothing that could be inconsistent."""
-
-    @property
-    def nbytes(self) -> int:
-        """Not counted: the expressions are Python objects."""
-        return 0

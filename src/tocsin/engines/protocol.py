@@ -1,103 +1,137 @@
-"""What every engine can do: the one protocol behind `Matcher(engine=…)`.
+"""What an engine does: the protocol behind `Matcher(engine=…)`.
 
-Enters: conjunction tables whose `subscription` numbers are the matcher's dense ids, and event
-batches. Leaves: for each event the dense ids that match, each once.
+Enters: conjunction tables whose `subscription` column holds the matcher's dense ids, and event
+batches. Leaves: for each event the dense ids of the subscriptions that match it, each once.
+
+An engine inherits from `Engine` and implements five methods: `insert`, `delete`, `match_batch`,
+`explain` and `describe`. The others have defaults. `Storable`, `Renumberable` and `Enumerable` are
+optional: the matcher uses them where an engine has them, and does without otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.bundle import Parts
-from tocsin.encode.events import EventBatch
+from tocsin.encode.events import EventBatch, to_batch
+from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.ragged import RaggedIds
 from tocsin.language.expression import Expression
-from tocsin.normalize.moving import Move
 from tocsin.normalize.table import ConjunctionTable
 
 
 class Expressions(Protocol):
-    """Where an engine that evaluates expressions finds them."""
+    """Where an engine that evaluates expressions gets them."""
 
     def expression(self, dense: int) -> Expression:
         """Return the condition of a subscription, parameters bound."""
 
 
 class Reader(Protocol):
-    """The subscriptions as they were at one moment; calls may be concurrent, beside any others."""
+    """The subscriptions at one moment."""
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
-        """Return the subscriptions that each event matches."""
+        """Return the subscriptions that each event matches, each once, in any order."""
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Return the subscriptions that one event matches."""
 
 
-class Engine(Protocol):
-    """A matching algorithm. Calls are not concurrent; the matcher sees to that."""
+class Engine(ABC):
+    """A matching algorithm.
 
-    def reader(self) -> Reader | None:
-        """Return what matches the subscriptions as they are now, beside later changes.
+    The matcher makes one change at a time. A change that raises leaves the engine as it was.
+    """
 
-        None says that matches and changes have to wait for each other.
+    is_concurrent: ClassVar[bool] = False
+    """Whether readers match while the engine changes, several of them at once.
+
+    Where not, the matcher makes matches and changes wait for each other.
+    """
+
+    def reader(self) -> Reader:
+        """Return a snapshot of the subscriptions; the engine itself if it is not concurrent."""
+        return self
+
+    @abstractmethod
+    def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
+        """Add subscriptions: their dense ids, ascending, and their conjunctions.
+
+        A dense id without a conjunction is of a subscription that never matches. Dense ids need
+        not start at zero, nor follow each other.
         """
 
-    def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions: their dense ids, and their conjunctions."""
-
+    @abstractmethod
     def delete(self, ids: NDArray[np.int64]) -> None:
-        """Forget subscriptions."""
+        """Remove subscriptions."""
 
-    def profile(self, events: EventBatch) -> None:
-        """Learn what events look like, for the next build."""
+    def replace(
+        self, old: NDArray[np.int64], ids: NDArray[np.int64], table: ConjunctionTable
+    ) -> None:
+        """Replace subscriptions by others, which have dense ids of their own.
 
-    def merge(self) -> None:
-        """Plan and build everything anew, with what is known of events by now."""
+        An engine that can do better than inserting and deleting overrides this.
+        """
+        self.insert(ids, table)
+        self.delete(old)
 
+    @abstractmethod
     def match_batch(self, events: EventBatch) -> RaggedIds:
-        """Return the subscriptions that each event matches."""
+        """Return the subscriptions that each event matches, each once, in any order."""
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Return the subscriptions that one event matches."""
+        ids: list[int] = self.match_batch(to_batch([event])).values.tolist()
+        return ids
 
+    @abstractmethod
     def explain(self, dense: int) -> str:
-        """Say where a subscription is kept and how it is found."""
+        """Say where a subscription is in the index and how a match reaches it."""
 
+    @abstractmethod
     def describe(self) -> str:
-        """Say what the index is made of."""
+        """Say what the index consists of."""
 
-    def check(self) -> None:
-        """Verify every invariant; raise AssertionError where one fails."""
+    def profile(self, events: EventBatch) -> None:  # noqa: B027 - statistics are optional
+        """Learn from a sample of events, for the next build."""
+
+    def rebuild(self) -> None:  # noqa: B027 - an engine may have nothing to lay out
+        """Lay out the index anew for the events last profiled."""
+
+    def check(self) -> None:  # noqa: B027 - an engine may have no invariants
+        """Verify the invariants; raise AssertionError where one fails."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the index."""
+        """Bytes of the index; 0 where they are not counted."""
+        return 0
 
 
 class IndexParts(NamedTuple):
-    """An index taken apart: its state, and segments that never change, by names used once."""
+    """An index ready to be written: its state, and immutable segments by unique names."""
 
     state: Parts
     segments: dict[str, Callable[[], Parts]]
     sample: EventBatch | None
     """The events that `profile` kept."""
     attributes: list[str]
-    """What the conditions mention: as many or more."""
+    """The attributes of the conditions; may include some of deleted subscriptions."""
 
 
 @runtime_checkable
 class Storable(Protocol):
-    """What an engine can do besides, if its index can be written; others are filled anew."""
+    """An engine whose index can be written; others are filled again when a store is opened."""
 
     def parts(self) -> IndexParts:
-        """Return the index as it is now; later changes do not touch what is returned."""
+        """Return the index as it is now; later changes do not affect the result."""
 
     def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
-        """Take over an index that was taken apart; the engine is new. Profiles come apart.
+        """Load an index that `parts` returned into a new engine; profiles are restored separately.
 
         Several states are of engines whose dense ids lie one after the other.
         """
@@ -105,28 +139,22 @@ class Storable(Protocol):
 
 @runtime_checkable
 class Renumberable(Protocol):
-    """What an engine can do besides, if dense ids can be changed; others are filled anew."""
+    """An engine whose dense ids can be changed; others are filled again."""
 
-    def buried(self) -> NDArray[np.int64]:
-        """Return the dense ids of deleted subscriptions that are still in the index, in order."""
+    def tombstones(self) -> NDArray[np.int64]:
+        """Return the dense ids of deleted subscriptions that are still in the index, ascending."""
 
     def renumber(self, kept: NDArray[np.int64]) -> None:
-        """Give subscriptions other dense ids: what was `kept[i]` is i from now on.
+        """Change dense ids: `kept[i]` becomes i.
 
-        `kept` has all live and buried ones, in order. Readers that were taken before keep the old
-        numbers. Where it fails, nothing was changed.
+        `kept` has the dense ids of all live subscriptions and all tombstones, ascending. Earlier
+        readers keep the old ids. Where it fails, nothing was changed.
         """
 
 
 @runtime_checkable
-class Updatable(Protocol):
-    """What an engine can do besides, if a subscription can be changed where it is."""
+class Enumerable(Protocol):
+    """An engine that can list its conditions; elsewhere they are parsed again."""
 
-    def replace(self, old: int, new: int, table: ConjunctionTable) -> None:
-        """Put a subscription in the place of another; what both ask alike is left as it is."""
-
-    def move(self, dense: int, moves: Sequence[Move]) -> bool:
-        """Give conditions of a subscription other bounds; False where that cannot be, or not here.
-
-        Then nothing was changed.
-        """
+    def conditions(self) -> Iterable[IndexedConditions]:
+        """Return the conditions of all subscriptions; may include deleted ones."""

@@ -13,19 +13,14 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import ABSENT_CELL, OTHER_CELL, CellSpace
-from tocsin.engines.auto import AutoEngine
-from tocsin.engines.auto.arrays import Conditions
-from tocsin.engines.auto.content import from_table
-from tocsin.engines.auto.layout import read_stream
-from tocsin.loading import load_book
 from tocsin.matcher import Matcher
 from tocsin.model import Kind, SubscriptionId
 from tocsin.normalize.domains import LINE_OF_KIND
@@ -34,6 +29,8 @@ from tocsin.spark import columns, subscription_source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+    from tocsin.engines.auto.arrays import Conditions
 
 _log = logging.getLogger("tocsin.spark")
 _EXAMPLES = 3
@@ -62,14 +59,6 @@ class Silenced:
         )
 
 
-class _Indexed(NamedTuple):
-    """Some conjunctions: their cells, their conditions in them, their dense ids."""
-
-    space: CellSpace
-    conditions: Conditions
-    ids: NDArray[np.int32]
-
-
 def silenced(events: DataFrame, subscriptions: Any) -> tuple[Silenced, ...]:
     """Return which attributes of the subscriptions the columns of some events silence, and how.
 
@@ -82,12 +71,14 @@ def silenced_by(schema: StructType, matcher: Matcher) -> tuple[Silenced, ...]:
     """Return what a schema silences of a matcher's subscriptions."""
     misfits = columns.misfits(schema, matcher.event_type)
     found: dict[str, list[NDArray[np.int32]]] = {}
-    for space, read in _spaces(matcher):
+    for group in matcher.conditions():
+        space = group.space
         suspects = [at for at, _ in enumerate(space.attributes) if _is_suspect(schema, space, at)]
         if suspects:
-            indexed = read()
+            conditions = group.read()
             for at in suspects:
-                ids = _silenced_ids(schema, indexed, at, space.attributes[at] in misfits)
+                is_hidden = space.attributes[at] in misfits
+                ids = group.ids[_silenced(schema, space, conditions, at, is_hidden)]
                 if len(ids):
                     found.setdefault(space.attributes[at], []).append(ids)
     return tuple(
@@ -98,7 +89,7 @@ def silenced_by(schema: StructType, matcher: Matcher) -> tuple[Silenced, ...]:
 
 def attributes_of(matcher: Matcher) -> list[str]:
     """Return the attributes that a matcher's subscriptions mention."""
-    return sorted({name for space, _ in _spaces(matcher) for name in space.attributes})
+    return sorted({name for group in matcher.conditions() for name in group.space.attributes})
 
 
 def warn(found: Sequence[Silenced]) -> None:
@@ -107,25 +98,6 @@ def warn(found: Sequence[Silenced]) -> None:
         text = "\n  ".join(["the events silence predicates:", *map(str, found)])
         _log.warning(text)
         warnings.warn(text, SchemaDriftWarning, stacklevel=4)
-
-
-def _spaces(matcher: Matcher) -> Iterator[tuple[CellSpace, Any]]:
-    """Yield the cell spaces of the index, each with a function that reads what is in it."""
-    engine = matcher._engine
-    if isinstance(engine, AutoEngine):
-        for segment in engine.segments():
-            everything = np.arange(len(segment.ids), dtype=np.uint32)
-            stream = segment.layout.stream
-            yield (
-                segment.space,
-                lambda s=segment, r=stream, e=everything: _Indexed(
-                    s.space, read_stream(r, e), s.ids
-                ),
-            )
-        return
-    for _, table in load_book(matcher._book, matcher.event_type):
-        content = from_table(table)
-        yield content.space, lambda c=content: _Indexed(c.space, c.conditions, c.ids)
 
 
 def _is_suspect(schema: StructType, space: CellSpace, at: int) -> bool:
@@ -139,23 +111,22 @@ def _kind_at(schema: StructType, attribute: str) -> Kind | None:
     return None if place is None else place.kind
 
 
-def _silenced_ids(
-    schema: StructType, indexed: _Indexed, at: int, is_hidden: bool
-) -> NDArray[np.int32]:
-    """Return the id of the subscription of each silenced condition on an attribute."""
-    start, attribute, range_start, low, high = indexed.conditions
+def _silenced(
+    schema: StructType, space: CellSpace, conditions: Conditions, at: int, is_hidden: bool
+) -> NDArray[np.int64]:
+    """Return the conjunction of each silenced condition on an attribute."""
+    start, attribute, range_start, low, high = conditions
     chosen = np.flatnonzero(attribute == at)
     if not len(chosen):
-        return np.empty(0, np.int32)
+        return chosen
     admits = (low <= ABSENT_CELL) & (high > ABSENT_CELL)
     if not is_hidden:
-        first, last = _possible(schema, indexed.space, at)
+        first, last = _possible(schema, space, at)
         admits |= (low < last) & (high > first)
     n_admitting = np.concatenate([[0], np.cumsum(admits)])
     can_hold = n_admitting[range_start[chosen + 1]] > n_admitting[range_start[chosen]]
     dead = chosen[~can_hold]
-    owner = np.searchsorted(start, dead, side="right") - 1
-    return indexed.ids[owner]
+    return np.searchsorted(start, dead, side="right") - 1
 
 
 def _possible(schema: StructType, space: CellSpace, at: int) -> tuple[int, int]:

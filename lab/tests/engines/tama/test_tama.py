@@ -114,7 +114,7 @@ def test_integers_beyond_the_floats_are_not_missed() -> None:
     values = [2**53 + i for i in range(-3, 6)]
     texts = [f"x BETWEEN {v} AND {v + 1}" for v in values] + [f"x <= {v}" for v in values]
     engine = engine_of(*texts, levels=30)
-    engine.merge()
+    engine.rebuild()
     for v in values:
         ids = set(engine.match_one({"x": v}))
         expected = {i for i, low in enumerate(values) if low <= v <= low + 1}
@@ -150,7 +150,7 @@ def test_separation_by_events_is_wrong_far_less_often() -> None:
 
 def test_an_entry_takes_eight_bytes_and_a_part_of_a_bucket() -> None:
     engine = engine_of(*(f"x BETWEEN {i / 7} AND {i / 7 + 3.21}" for i in range(2000)), levels=12)
-    engine.merge()
+    engine.rebuild()
     n_levels = 12 - 6 + 1  # a range holds a cell of level 7 for certain, and one of level 6 at best
     assert engine.n_entries <= 2 * n_levels * 2000
     assert engine.table_nbytes <= 12 * engine.n_entries + 9 * 2000

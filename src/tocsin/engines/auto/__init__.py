@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from tocsin.bundle import Parts
 from tocsin.encode.events import EventBatch
 from tocsin.engines.auto import row_kernels
+from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.auto.bounds import check_bounds
 from tocsin.engines.auto.buffer_pool import Rooms
 from tocsin.engines.auto.content import (
@@ -41,12 +42,14 @@ from tocsin.engines.auto.content import (
     merged,
 )
 from tocsin.engines.auto.delta import Recent, RecentView
+from tocsin.engines.auto.layout import read_stream
 from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.report import describe_tables, explain_subscription
 from tocsin.engines.auto.segment import Segment, join
 from tocsin.engines.auto.serialization import put_together, take_apart
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
-from tocsin.engines.protocol import IndexParts
+from tocsin.engines.conditions import IndexedConditions
+from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable, stack, take
 
@@ -207,11 +210,13 @@ class Version:
         return list(found)
 
 
-class AutoEngine:
+class AutoEngine(Engine):
     """Segments, merged by size, and times of death.
 
     Without `merges` each flush is a segment of its own until `merge` is called.
     """
+
+    is_concurrent = True
 
     def __init__(self, *, merges: bool = True) -> None:
         self._merges = merges
@@ -499,7 +504,7 @@ class AutoEngine:
         distinct: NDArray[np.int32] = dead[np.diff(dead, prepend=-1) != 0]  # ids are in order
         return distinct
 
-    def merge(self) -> None:
+    def rebuild(self) -> None:
         """Index all there is as one segment, planned for the events as they now are.
 
         Where that is more than a segment holds, it is as few as may be.
@@ -526,7 +531,7 @@ class AutoEngine:
                 n_left -= len(group)
                 at += 1
 
-    def buried(self) -> NDArray[np.int64]:
+    def tombstones(self) -> NDArray[np.int64]:
         """Return the ids of what is dead, but not dropped from the segments yet, in order."""
         with self._lock:
             dead = [self._dead_in(held.segment) for held in self._held if held.n_dead]
@@ -594,6 +599,12 @@ class AutoEngine:
                     self._replace([held], made)
             return found
 
+    def conditions(self) -> list[IndexedConditions]:
+        """Return the conditions of each segment, read from its stream when asked for."""
+        return [
+            IndexedConditions(s.space, s.ids, partial(_conditions_of, s)) for s in self.segments()
+        ]
+
     def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
         """Take over segments; what is dead died before all that follows."""
         with self._lock:
@@ -649,6 +660,10 @@ class AutoEngine:
             held = sum(held.segment.nbytes for held in self._held)
             pending = sum(table.nbytes for table in self._pending)
             return held + pending + self._tombstones.times.nbytes
+
+
+def _conditions_of(segment: Segment) -> Conditions:
+    return read_stream(segment.stream, np.arange(len(segment.ids), dtype=np.uint32))
 
 
 def _fits(held: Sequence[_Held]) -> bool:

@@ -8,7 +8,7 @@ the two phases take turns over chunks of events instead of single ones.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.patterns import PatternChecks
+from tocsin.engines.protocol import Engine
 from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.clustering import cluster_kernels as kernels
@@ -42,7 +43,7 @@ _N_CLASSES = 256
 _STATE = 7
 
 
-class TwoPhaseEngine(ABC):
+class TwoPhaseEngine(Engine):
     """Conjunctions in slots, and the predicates they are made of."""
 
     width = 1
@@ -93,10 +94,10 @@ class TwoPhaseEngine(ABC):
     def _nbytes(self) -> int:
         """Bytes held by the second phase."""
 
-    def _settle(self) -> None:  # noqa: B027 - most engines have nothing to do
+    def _settle(self) -> None:
         """Do what is left to do before a match."""
 
-    def _profiled(self) -> None:  # noqa: B027 - most engines have nothing to do
+    def _profiled(self) -> None:
         """Take note of new statistics."""
 
     # The protocol.
@@ -140,14 +141,6 @@ class TwoPhaseEngine(ABC):
         """Measure how many events satisfy each predicate."""
         self._index.profile(events)
         self._profiled()
-
-    def reader(self) -> None:
-        """Say that matches have to wait for changes."""
-        return
-
-    def merge(self) -> None:
-        """Do nothing: what comes and goes does so in place."""
-        return
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch, chunk by chunk."""

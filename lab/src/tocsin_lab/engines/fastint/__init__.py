@@ -21,15 +21,11 @@ is checked once. An absent value is a value like others. LIKE patterns are check
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.encode.events import EventBatch
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.moving import Move
-from tocsin.normalize.table import ConjunctionTable
+from tocsin.normalize.table import ConjunctionTable, take
 from tocsin_lab.engines.fastint import audit, kernels
 from tocsin_lab.engines.fastint.arrays import N_ENTRIES
 from tocsin_lab.engines.fastint.index import SvTrees
@@ -40,10 +36,9 @@ from tocsin_lab.engines.intervals.arrays import (
     PRESENT,
     RUN,
     SIZE_BITS,
-    SIZE_MASK,
-    WHAT,
     Events,
     Rows,
+    take_rows,
 )
 from tocsin_lab.engines.intervals.engine import IntervalEngine
 from tocsin_lab.engines.tree.growing import grown
@@ -62,53 +57,28 @@ class FastintEngine(IntervalEngine):
 
     # The protocol.
 
-    def replace(self, old: int, new: int, table: ConjunctionTable) -> None:
-        """Put a subscription in the place of another, moving only the bounds that differ."""
+    def replace(
+        self, old: NDArray[np.int64], ids: NDArray[np.int64], table: ConjunctionTable
+    ) -> None:
+        """Replace subscriptions: where only bounds differ, these are moved in place."""
+        is_moved = np.zeros(len(old), np.bool_)
+        conjunction_start = np.searchsorted(table.subscription, np.append(ids, ids[-1:] + 1))
         rows, sizes = self._attributes.rows_of(table)
-        slots = self._slots_of(old)
-        is_spread = self._attributes.places.is_spread  # then the trees are built anew
-        if is_spread or len(table.pattern_condition) or not self._fits(slots, rows, sizes):
-            self.delete(np.array([old]))
-            self.insert(np.array([new]), table)
-            return
-        self._note(np.array([new]))
-        self._follow()
-        first = 0
-        for slot, size in zip(slots, sizes.tolist(), strict=True):
-            start = int(self._held.slots[slot, RUN]) >> SIZE_BITS
-            for i in range(size):
-                self._move(slot, start + i, rows, first + i)
-            first += size
-        self._patterns.discard(slots)
-        self._owner[slots] = new
-        self._first_of[new], self._first_of[old] = self._first_of[old], -1
-        self._settle()
+        # Spread marks mean that the trees are built anew, patterns that more than bounds differ.
+        if not self._attributes.places.is_spread and not len(table.pattern_condition):
+            self._note(ids)
+            self._follow()
+            row_start = np.append(0, np.cumsum(sizes))
+            for i, first in enumerate(conjunction_start[:-1].tolist()):
+                last = int(conjunction_start[i + 1])
+                new = take_rows(rows, np.arange(row_start[first], row_start[last]))
+                is_moved[i] = self._move(int(old[i]), int(ids[i]), new, sizes[first:last])
+            self._settle()
+        if not is_moved.all():
+            kept = np.repeat(~is_moved, np.diff(conjunction_start))
+            super().replace(old[~is_moved], ids[~is_moved], take(table, np.flatnonzero(kept)))
 
-    def move(self, dense: int, moves: Sequence[Move]) -> bool:
-        """Give conditions of a subscription other bounds, in place."""
-        slot = int(self._first_of[dense])
-        if slot < 0 or self._next_of[slot] >= 0 or self._attributes.places.is_spread:
-            return False
-        run = int(self._held.slots[slot, RUN])
-        first, numbers = run >> SIZE_BITS, self._attributes.places.number_of
-        asked = self._held.rows[first : first + (run & SIZE_MASK), WHAT].tolist()
-        attributes = [what >> 8 for what in asked]
-        rows = []
-        for each in moves:
-            number = numbers.get(each.attribute, -1)
-            if attributes.count(number) != 1 or (number << 8 | each.line) not in asked:
-                return False
-            rows.append(first + attributes.index(number))
-        for row, (_, _, low, high) in zip(rows, moves, strict=True):
-            bounds = low[0], high[0], low[1] << 16 | high[1]
-            self._index.move(self._held, slot, row, bounds)
-        self._settle()
-        return True
-
-    def profile(self, events: EventBatch) -> None:
-        """Do nothing: the sizes of the sets are known."""
-
-    def merge(self) -> None:
+    def rebuild(self) -> None:
         """Build the trees anew."""
         self._build()
 
@@ -224,6 +194,22 @@ class FastintEngine(IntervalEngine):
         counts = np.bincount(rows.attribute[is_first], minlength=len(self._n_constrained))
         self._n_constrained += sign * counts
 
+    def _move(self, old: int, new: int, rows: Rows, sizes: NDArray[np.int64]) -> bool:
+        """Give a subscription a new dense id and new bounds; False where more than these differ."""
+        slots = self._slots_of(old)
+        if not self._fits(slots, rows, sizes):
+            return False
+        at = 0
+        for slot, size in zip(slots, sizes.tolist(), strict=True):
+            first = int(self._held.slots[slot, RUN]) >> SIZE_BITS
+            for row in range(first, first + size):
+                self._move_row(slot, row, rows, at)
+                at += 1
+        self._patterns.discard(slots)
+        self._owner[slots] = new
+        self._first_of[new], self._first_of[old] = self._first_of[old], -1
+        return True
+
     def _fits(self, slots: list[int], rows: Rows, sizes: NDArray[np.int64]) -> bool:
         """Whether conjunctions have rows like those of some slots, but for their bounds."""
         if not slots or len(slots) != len(sizes):
@@ -235,7 +221,7 @@ class FastintEngine(IntervalEngine):
         same = np.array_equal(held.attribute, rows.attribute)
         return same and np.array_equal(held.kind, rows.kind)
 
-    def _move(self, slot: int, row: int, rows: Rows, at: int) -> None:
+    def _move_row(self, slot: int, row: int, rows: Rows, at: int) -> None:
         """Give one row of a conjunction the bounds of another."""
         kind, held = rows.kind[at], self._held.rows[row]
         tails = int(rows.low_tail[at]) << 16 | int(rows.high_tail[at])

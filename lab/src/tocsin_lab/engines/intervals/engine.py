@@ -7,7 +7,7 @@ subscription's conjunctions are chained, so that it is reported once.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch
 from tocsin.engines.patterns import PatternChecks
+from tocsin.engines.protocol import Engine
 from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.intervals.arrays import (
@@ -40,7 +41,7 @@ def chunk_size(n_attributes: int) -> int:
     return max(_CHUNK_CELLS // max(n_attributes, 1), 16)
 
 
-class IntervalEngine(ABC):
+class IntervalEngine(Engine):
     """Conjunctions in slots, and their rows."""
 
     def __init__(self) -> None:
@@ -73,10 +74,10 @@ class IntervalEngine(ABC):
     def _find(self, events: Events, offsets: NDArray[np.int64]) -> None:
         """Write the conjunctions that some events match behind those found before."""
 
-    def _settle(self) -> None:  # noqa: B027 - not every engine has something to do
+    def _settle(self) -> None:
         """Do what is left to do after a change or before a match."""
 
-    def _follow(self) -> None:  # noqa: B027 - not every engine has something to do
+    def _follow(self) -> None:
         """Take note of new attributes and cuts."""
 
     # The protocol.
@@ -136,10 +137,6 @@ class IntervalEngine(ABC):
         if not np.array_equal(self._held.sizes(own), sizes) or self._patterns.have(slots):
             return False
         return np.array_equal(self._held.rows[self._held.places(own)], asked)
-
-    def reader(self) -> None:
-        """Say that matches have to wait for changes."""
-        return
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch, chunk by chunk."""

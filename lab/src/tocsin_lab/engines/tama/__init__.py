@@ -84,7 +84,7 @@ class TamaEngine(IntervalEngine):
         self._sample = events.readable_sample(_SAMPLE, self._attributes.names)
         self._build()
 
-    def merge(self) -> None:
+    def rebuild(self) -> None:
         """Separate values anew, and make one table of all."""
         self._build()
 

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.engines.patterns import PatternChecks
+from tocsin.engines.protocol import Engine
 from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.tree import audit, id_kernels
@@ -55,7 +56,7 @@ _MANY_DELETED = 1024
 """So many conjunctions may be deleted, however few are left, before the tree is built anew."""
 
 
-class TreeEngine:
+class TreeEngine(Engine):
     """A forest, and which subscription each conjunction in it belongs to."""
 
     def __init__(self, options: TreeOptions) -> None:
@@ -177,12 +178,9 @@ class TreeEngine:
         if self._options.order == "popular":
             self._build()
 
-    def merge(self) -> None:
+    def rebuild(self) -> None:
         """Build the tree anew, for events as they were last profiled."""
         self._build()
-
-    def reader(self) -> None:
-        """Say that matches have to wait for changes."""
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch."""
