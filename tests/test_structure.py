@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import tocsin
+from tocsin.kernel_cache import digest_of, is_kernel_source
 
 SOURCE = Path(tocsin.__file__).parent
 
@@ -22,6 +23,7 @@ LAYERS = [
     ["errors"],
     ["extras"],
     ["model"],
+    ["kernel_cache"],
     ["arrow", "jit", "bundle"],
     ["language"],
     ["normalize"],
@@ -136,18 +138,32 @@ def test_modules_of_one_layer_import_each_other_in_no_circle() -> None:
             visit(name, [])
 
 
-def test_kernels_import_nothing_of_ours_but_their_decorators_and_the_names_of_arrays() -> None:
-    """A cached kernel does not notice a change in another module."""
+def test_kernels_import_only_modules_that_the_name_of_their_cache_covers() -> None:
     for name in MODULES:
         if "kernels" in name:
-            plain = {m for m, _ in own_imports(name) if not m.endswith(".arrays")}
-            assert plain <= {"tocsin.jit"}, name
+            for imported, line in own_imports(name):
+                assert is_kernel_source(MODULES[imported]), f"{name}:{line} imports {imported}"
+
+
+@pytest.mark.parametrize("edited", ["a_kernels.py", "inside/jit.py", "inside/arrays.py"])
+def test_the_name_of_the_cache_changes_with_every_source_of_a_kernel(
+    edited: str, tmp_path: Path
+) -> None:
+    (tmp_path / "inside").mkdir()
+    for name in ("a_kernels.py", "b_kernels.py", "inside/jit.py", "inside/arrays.py", "plain.py"):
+        (tmp_path / name).write_text("x = 1")
+    before = digest_of(tmp_path)
+    (tmp_path / "plain.py").write_text("x = 2")
+    assert digest_of(tmp_path) == before
+    (tmp_path / edited).write_text("x = 2")
+    assert digest_of(tmp_path) != before
+    assert digest_of(tmp_path, tmp_path / "inside") != digest_of(tmp_path)
 
 
 def test_numba_is_imported_by_kernels_only() -> None:
     for name in MODULES:
         used = {m.partition(".")[0] for m, _ in imports(name)}
-        allowed = name == "tocsin.jit" or "kernels" in name
+        allowed = name in ("tocsin.jit", "tocsin.kernel_cache") or "kernels" in name
         assert "numba" not in used or allowed, name
 
 

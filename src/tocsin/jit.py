@@ -1,11 +1,10 @@
 """How kernels are compiled: decorators for what Python calls and for what only kernels call.
 
-Kernels release the GIL and are cached on disk. Those that call each other live in one module,
-because a cached kernel does not notice a change in another one. An inner kernel gets no entry for
-Python, whose unpacking of tuples of arrays takes longer to compile than most kernels. An inlined
-one is copied into its caller: a call that passes arrays counts references, which costs as much as
-a short loop. Where a copied one has a loop, the compiler does not see that counting is of no use;
-an uncounted one does without, and may make no arrays and return none.
+Kernels release the GIL and are cached on disk, see `kernel_cache`. Helpers have no entry for
+Python: unpacking tuples of arrays takes longer to compile than most kernels. `inlined` copies a
+helper into its caller, because a call that passes arrays counts references, which costs as much as
+a short loop. Where an inlined helper has a loop, the compiler does not see that the counting is
+useless: `uncounted` functions do without it, and must neither make nor return arrays.
 """
 
 from __future__ import annotations
@@ -18,25 +17,34 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tocsin.kernel_cache import KernelCache
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 LANES = 16
 """How many places `emit_block` and `count_below` look at."""
 
 
+def _cached(compiled: Any) -> Any:
+    cache: Any = KernelCache
+    compiled._cache = cache(compiled.py_func)
+    return compiled
+
+
 def kernel(function: _Function) -> _Function:
     """Compile a function that Python calls."""
-    return njit(cache=True, nogil=True)(function)  # type: ignore[return-value]
+    compiled: Any = njit
+    return _cached(compiled(nogil=True)(function))  # type: ignore[no-any-return]
 
 
 def inner(function: _Function) -> _Function:
-    """Compile a function that only kernels call."""
+    """Compile a helper that only kernels call."""
     compiled: Any = njit
     return compiled(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: _Function) -> _Function:
-    """Compile a function that is copied into the kernels that call it."""
+    """Compile a helper that is copied into the kernels that call it."""
     compiled: Any = njit
     return compiled(  # type: ignore[no-any-return]
         nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
@@ -44,13 +52,13 @@ def inlined(function: _Function) -> _Function:
 
 
 def uncounted(function: _Function) -> _Function:
-    """Compile a function that Python calls, which counts no references."""
+    """Compile a function that Python calls, without reference counting."""
     compiled: Any = njit
-    return compiled(cache=True, nogil=True, _nrt=False)(function)  # type: ignore[no-any-return]
+    return _cached(compiled(nogil=True, _nrt=False)(function))  # type: ignore[no-any-return]
 
 
 def uncounted_inlined(function: _Function) -> _Function:
-    """Compile a function that is copied into the kernels that call it, and counts no references."""
+    """Compile a helper that is copied into the kernels that call it, without reference counting."""
     compiled: Any = njit
     return compiled(  # type: ignore[no-any-return]
         nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False

@@ -1,0 +1,90 @@
+"""Where compiled kernels are cached: in a folder named after a digest of all kernel sources.
+
+Enters: a kernel. Leaves: the cache that Numba loads it from and saves it to. Numba's own cache sees
+an edit in the file of a kernel, but not in a helper that it imports from elsewhere, and would go on
+using the old helper. Here every edit of a kernel's source leads to a new folder beside the others,
+wherever Numba keeps its cache (`NUMBA_CACHE_DIR`, beside the package, or of the user); the oldest
+folders are deleted then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import config
+from numba.core import caching
+
+_PREFIX = "kernels-"
+_MAX_FOLDERS = 3
+"""Folders of earlier sources are kept up to this number: one may go back to another branch."""
+
+
+def is_kernel_source(path: Path) -> bool:
+    """Whether a file holds kernels, helpers of kernels, or constants that they compile in."""
+    return path.suffix == ".py" and ("kernels" in path.stem or path.stem in ("arrays", "jit"))
+
+
+def digest_of(*roots: Path) -> str:
+    """Return a digest of all kernel sources in some folders, and of what else changes the code."""
+    options: Any = config
+    digest = hashlib.blake2b(repr((options.BOUNDSCHECK, options.OPT)).encode(), digest_size=8)
+    for root in roots:
+        for path in sorted(filter(is_kernel_source, root.rglob("*.py"))):
+            digest.update(f"{path.relative_to(root)}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _digest(package: str) -> str:
+    """Return the digest of a package whose kernels may use those of this one; once a process."""
+    packages = dict.fromkeys((__name__.partition(".")[0], package))
+    modules = (sys.modules.get(name) for name in packages)
+    return digest_of(*(Path(root) for m in modules for root in getattr(m, "__path__", ())))
+
+
+class _InFolder:
+    """Makes a locator of Numba's add a folder for the sources as they are."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        super().__init__(function, file)  # type: ignore[call-arg]
+        self._folder = _PREFIX + _digest(function.__module__.partition(".")[0])
+
+    def get_cache_path(self) -> str:
+        return str(Path(super().get_cache_path()) / self._folder)  # type: ignore[misc]
+
+    def ensure_cache_path(self) -> None:
+        path = Path(self.get_cache_path())
+        is_new = not path.exists()
+        super().ensure_cache_path()  # type: ignore[misc]
+        if is_new:
+            _delete_old(path)
+
+
+def _delete_old(path: Path) -> None:
+    """Delete the oldest folders of earlier sources beside a new one."""
+    others = [other for other in path.parent.glob(f"{_PREFIX}*") if other != path]
+    others.sort(key=lambda other: other.stat().st_mtime, reverse=True)
+    for other in others[_MAX_FOLDERS - 1 :]:
+        shutil.rmtree(other, ignore_errors=True)
+
+
+_Implementation: Any = caching.CompileResultCacheImpl
+
+
+class _KernelCacheImplementation(_Implementation):  # type: ignore[misc]
+    _locator_classes = tuple(
+        type(locator.__name__, (_InFolder, locator), {})
+        for locator in _Implementation._locator_classes
+    )
+
+
+class KernelCache(caching.FunctionCache):
+    """The cache of one kernel."""
+
+    _impl_class = _KernelCacheImplementation

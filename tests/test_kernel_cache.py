@@ -1,0 +1,64 @@
+"""The cache of compiled kernels: an edit in a helper is seen, and old folders go."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tocsin import kernel_cache
+from tocsin.engines.auto import bounds_kernels
+
+KERNELS = """
+from numba import types
+from sample.b_kernels import helper
+from tocsin.jit import kernel
+
+@kernel
+def run(x):
+    return helper(x)
+
+if __name__ != "__main__":
+    print(run(1), run.stats.cache_hits[(types.int64,)] if run.stats.cache_hits else 0)
+"""
+HELPER = "from tocsin.jit import inlined\n@inlined\ndef helper(x):\n    return x + {}\n"
+
+
+def run(folder: Path) -> list[int]:
+    """Return what the kernel of a package returns in a process of its own, and its cache hits."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    result = subprocess.run(
+        [sys.executable, "-c", "import sample.a_kernels"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        check=True,
+    )
+    return [int(word) for word in result.stdout.split()]
+
+
+def test_a_cached_kernel_notices_an_edit_in_another_module(tmp_path: Path) -> None:
+    package = tmp_path / "sample"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "a_kernels.py").write_text(KERNELS)
+    for added, hits in ((1, 0), (1, 1), (2, 0), (2, 1), (1, 1)):
+        (package / "b_kernels.py").write_text(HELPER.format(added))
+        assert run(tmp_path) == [1 + added, hits]
+    for added in (3, 4):
+        (package / "b_kernels.py").write_text(HELPER.format(added))
+        assert run(tmp_path) == [1 + added, 0]
+    (folder,) = (tmp_path / "cache").glob("sample_*")
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_kernels_of_the_package_are_cached_in_such_a_folder() -> None:
+    bounds_kernels.ascend(np.zeros(2, np.uint32))
+    folder = Path(bounds_kernels.ascend.stats.cache_path)  # type: ignore[attr-defined]
+    assert folder.name.startswith("kernels-")
+    root = Path(kernel_cache.__file__).parent
+    assert folder.name.endswith(kernel_cache.digest_of(root))
