@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -38,6 +40,23 @@ def test_a_durable_subscriber_gets_what_was_published_while_it_was_away(http: ht
     with http.stream("GET", "/subscriptions/away/stream") as stream:
         assert [each["event"]["n"] for each in read_messages(stream, 1)] == [2]
     assert http.get("/subscriptions/away").json()["pending"] == 1
+
+
+def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(
+    broker: Running,
+) -> None:
+    port = int(broker.url.rpartition(":")[2])
+    request = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    took = []
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(20):
+            began, answer = time.perf_counter(), b""
+            client.sendall(request)
+            while not answer.endswith(b"\r\n\r\nok\n"):
+                answer += client.recv(4096)
+            took.append(time.perf_counter() - began)
+    assert min(took) < 0.03
 
 
 def test_the_last_event_id_acknowledges_and_resumes(http: httpx.Client) -> None:
