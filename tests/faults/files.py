@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from tocsin.storage import disk
-from tocsin.subjects import records
+from tocsin.subjects import log
 
 Fault = Literal["ENOSPC", "EIO", "lost", "short"]
 
@@ -71,7 +71,7 @@ class FaultyDisk:
 def failing(n: int, fault: Fault = "EIO", forever: bool = False) -> Iterator[FaultyDisk]:
     """Have the n-th call of the file layer fail; a negative n counts calls only."""
     faulty = FaultyDisk(n, fault, forever)
-    modules: list[Any] = [disk, records]
+    modules: list[Any] = [disk, log]
     for module in modules:
         module.os = faulty
     try:

@@ -50,7 +50,7 @@ def test_the_harness_notices_a_file_that_is_not_made_at_once(
 def test_the_harness_notices_a_log_that_goes_on_in_a_file_that_was_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tocsin.subjects.records import Log
+    from tocsin.subjects.log import Log
 
     take = Log._take
 

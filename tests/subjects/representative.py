@@ -17,15 +17,15 @@ from tests.subjects import test_space
 from tests.subjects.test_relation import Both
 from tests.transitions import test_differences
 
-from tocsin.subjects import interests, objects
+from tocsin.subjects import box_index, object_rows
 
 
 def run() -> None:
     """Use all operations on values of every kind."""
     for seed in (1, 2):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(interests, "RECENT", seed * 3)
-            patch.setattr(objects, "_FEW", seed)
+            patch.setattr(box_index, "MAX_UNINDEXED", seed * 3)
+            patch.setattr(object_rows, "_MIN_ORDERED", seed)
             both, r = Both(), Random(seed)
             for _ in range(150):
                 both.step(r)

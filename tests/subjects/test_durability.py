@@ -71,7 +71,7 @@ def test_enter_minus_leave_is_the_relation_after_every_kill(tmp_path: Path) -> N
                     file.write(json.dumps([found.sequence, pairs]) + "\n")
                     told[found.sequence] = pairs
         assert sorted(told) == list(range(1, space.sequence + 1)), "no call is missing"
-        ids = space._subscribing.book.names.to_list(space._subscribing.book.live())
+        ids = space._subscriptions.catalog.names.to_list(space._subscriptions.catalog.live())
         relation = {(key, id) for id in ids for key in space.publications_of(id)}
         assert apply(told) == relation
         space.close()

@@ -24,7 +24,15 @@ from tocsin.subjects.model import (
     value_from_json,
     value_to_json,
 )
-from tocsin.subjects.places import FIRST_LINE, Crowded, Labels, cut_of, place, places, relabel
+from tocsin.subjects.positions import (
+    FIRST_LINE,
+    Labels,
+    LabelsExhausted,
+    cut_of,
+    position,
+    positions,
+    relabel,
+)
 
 
 def test_publications_and_subscriptions_survive_json() -> None:
@@ -77,14 +85,14 @@ def test_filters_that_hold_for_nothing_or_name_nothing_are_refused(given: object
 def test_places_are_ordered_as_the_cuts_of_numbers_are() -> None:
     numbers = [-math.inf, -(2**63), -2.5, -1, 0, 1e-300, 1, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1]
     cuts = [key_of_number(number) for number in numbers]
-    found = [place(FIRST_LINE, key, tail + side) for key, tail in cuts for side in (0, 1)]
+    found = [position(FIRST_LINE, key, tail + side) for key, tail in cuts for side in (0, 1)]
     assert found == sorted(found)
     assert len(set(found)) == len(found)
     for (key, tail), at in zip(cuts, found[::2], strict=True):
         assert cut_of(*at) == (FIRST_LINE, key, tail)
     whole = np.array([n for n in numbers if isinstance(n, int)])
-    upper, lower = places(FIRST_LINE, *integer_keys(whole))
-    expected = [place(FIRST_LINE, *key_of_number(int(n))) for n in whole]
+    upper, lower = positions(FIRST_LINE, *integer_keys(whole))
+    expected = [position(FIRST_LINE, *key_of_number(int(n))) for n in whole]
     assert list(zip(upper.tolist(), lower.tolist(), strict=True)) == expected
 
 
@@ -97,7 +105,7 @@ def test_labels_are_ordered_as_the_strings_are_however_they_come() -> None:
         for i in range(100):
             labels.add("b" * (100 - i))
 
-    with pytest.raises(Crowded):
+    with pytest.raises(LabelsExhausted):
         crowd()
     strings = sorted(labels.label_of)
     assert strings == labels.strings
@@ -106,6 +114,6 @@ def test_labels_are_ordered_as_the_strings_are_however_they_come() -> None:
     assert len(old) == len(new) == len(strings)
     assert np.all(np.diff(new) > 0)
     key = np.array([labels.label_of["a"]])
-    upper, lower = places(3, old[:1], np.array([1]))
+    upper, lower = positions(3, old[:1], np.array([1]))
     moved = relabel(upper, lower, old, new)
     assert cut_of(int(moved[0][0]), int(moved[1][0])) == (3, int(key[0]), 1)

@@ -18,8 +18,8 @@ from tocsin.errors import ArgumentError, DamagedStoreError, EventError, StoreErr
 from tocsin.language.expression import Comparison, Literal
 from tocsin.model import EventType, Kind
 from tocsin.subjects import Range
+from tocsin.subjects.log import MAGIC, Log, Record, encode_record, read_records
 from tocsin.subjects.model import InterestRegion, Notify, Subscription
-from tocsin.subjects.records import MAGIC, Log, Record, read_records, write_record
 from tocsin.subjects.space import SubjectSpace
 
 BELOW_INFINITY = Comparison("x", "<", Literal(math.inf, Kind.FLOAT))
@@ -103,10 +103,10 @@ def old_log(folder: Path, n: int) -> Path:
             space.publish(i, {"x": i})
     path = log_of(folder)
     records = [record for record, _ in read_records(path, path.read_bytes())]
-    records[0] = Record({**records[0].said, "version": 1})
+    records[0] = Record({**records[0].fields, "version": 1})
     written = []
     for record in records:
-        octets = write_record(record)
+        octets = encode_record(record)
         written.append(octets[:8] + octets[12:])
         assert struct.unpack("<II", written[-1][:8])[1] == zlib.crc32(written[-1][8:])
     path.write_bytes(b"".join(written))

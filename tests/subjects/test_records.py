@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.errors import DamagedStoreError, NewerStoreError, StoreError
-from tocsin.subjects.records import FORMAT, VERSION, Log, Record, write_record
+from tocsin.subjects.log import FORMAT, VERSION, Log, Record, encode_record
 
 HEAD = Record({"format": FORMAT, "version": VERSION})
 
@@ -29,9 +29,9 @@ def ops(path: Path) -> list[int]:
     try:
         found = list(log.read())
         assert found[0] == HEAD
-        assert all(record.octets == bytes([record.said["op"]]) * i for i, record in
+        assert all(record.octets == bytes([record.fields["op"]]) * i for i, record in
                    enumerate(found[1:]))  # fmt: skip
-        return [record.said["op"] for record in found[1:]]
+        return [record.fields["op"] for record in found[1:]]
     finally:
         log.close()
 
@@ -63,7 +63,7 @@ def test_zeroes_at_the_end_are_cut_off(tmp_path: Path) -> None:
 def test_damage_in_the_middle_is_told_and_nothing_is_dropped(tmp_path: Path) -> None:
     path = a_log(tmp_path)
     octets = bytearray(path.read_bytes())
-    octets[len(write_record(HEAD)) + 14] ^= 1
+    octets[len(encode_record(HEAD)) + 14] ^= 1
     path.write_bytes(octets)
     with pytest.raises(DamagedStoreError, match="checksum"):
         ops(tmp_path)
@@ -72,7 +72,10 @@ def test_damage_in_the_middle_is_told_and_nothing_is_dropped(tmp_path: Path) -> 
 
 def test_a_newer_or_foreign_log_is_refused(tmp_path: Path) -> None:
     newer, foreign, other = tmp_path / "newer", tmp_path / "foreign", tmp_path / "other"
-    for path, said in ((newer, {**HEAD.said, "version": VERSION + 1}), (foreign, {"format": "?"})):
+    for path, said in (
+        (newer, {**HEAD.fields, "version": VERSION + 1}),
+        (foreign, {"format": "?"}),
+    ):
         log = Log(path)
         log.start([Record(said)])
         log.close()
@@ -82,7 +85,7 @@ def test_a_newer_or_foreign_log_is_refused(tmp_path: Path) -> None:
         ops(foreign)
     other.mkdir()
     (other / "letter.txt").write_text("dear")
-    with pytest.raises(StoreError, match="something else"):
+    with pytest.raises(StoreError, match="other files"):
         Log(other)
 
 

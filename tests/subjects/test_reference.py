@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.subjects.reference import Reference, Region, matches
 
 from tocsin.normalize.domains import HIGH, LOW, Line
-from tocsin.subjects.reference import Reference, Region, matches
 
 LOWEST, HIGHEST = LOW[Line.NUMBER], HIGH[Line.NUMBER]
 

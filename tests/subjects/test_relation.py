@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.subjects import worlds
 from tests.subjects.brute import Brute, difference
+from tests.subjects.reference import Reference
 
 from tocsin.catalog import subscriptions
 from tocsin.errors import EventError
 from tocsin.model import EventType
-from tocsin.subjects import Range, SubjectSpace, interests, objects, state
-from tocsin.subjects.reference import Reference
+from tocsin.subjects import Range, SubjectSpace, box_index, object_rows, state
 
 pytestmark = pytest.mark.slow
 
@@ -128,11 +128,11 @@ def test_transitions_are_the_difference_of_the_relation(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if is_small:  # lists and orders from the first on, and too little room for what is found
-            patch.setattr(state, "_ROOM", 1)
+            patch.setattr(state, "_CAPACITY", 1)
             patch.setattr(state, "_BLOCK", 2)
-            patch.setattr(interests, "RECENT", 0)
-            patch.setattr(objects, "_PATIENCE", 0)
-            patch.setattr(objects, "_FEW", 0)
+            patch.setattr(box_index, "MAX_UNINDEXED", 0)
+            patch.setattr(object_rows, "_MAX_SCANS", 0)
+            patch.setattr(object_rows, "_MIN_ORDERED", 0)
         both = Both(missing)
         for _ in range(30):
             both.step(r)
@@ -143,8 +143,8 @@ def test_transitions_are_the_difference_of_the_relation(
 def test_long_lives_stay_exact(seed: int) -> None:
     r = Random(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interests, "RECENT", seed * 3)
-        patch.setattr(objects, "_FEW", seed)
+        patch.setattr(box_index, "MAX_UNINDEXED", seed * 3)
+        patch.setattr(object_rows, "_MIN_ORDERED", seed)
         both = Both("any" if seed == 5 else "absent")
         for at in range(150):
             both.step(r)
@@ -157,13 +157,13 @@ def test_relations_stay_exact_when_subscriptions_are_renumbered_all_the_time(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(subscriptions, "_WASTE", (1, 3))
-    monkeypatch.setattr(interests, "RECENT", seed)
+    monkeypatch.setattr(box_index, "MAX_UNINDEXED", seed)
     r, both = Random(seed), Both()
     for at in range(120):
         both.step(r)
         if at % 40 == 39:
             both.check_queries()
-    book = both.space._subscribing.book
+    book = both.space._subscriptions.catalog
     assert book.next_dense <= 2 * len(book) + 8
 
 
@@ -200,8 +200,8 @@ def test_what_changes_in_several_dimensions_at_once_is_told_once(seed: int) -> N
     r = Random(seed)
     boxes = [_box(r) for _ in range(100)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interests, "RECENT", 0)
-        patch.setattr(state, "_ROOM", 1)
+        patch.setattr(box_index, "MAX_UNINDEXED", 0)
+        patch.setattr(state, "_CAPACITY", 1)
         space = SubjectSpace(EventType("point", dict.fromkeys("abcd", int)))
         for number, box in enumerate(boxes):
             space.subscribe(number, _where(box))
@@ -245,7 +245,7 @@ def test_the_papers_algorithms_say_the_same(seed: int) -> None:
             found = {t.subscription for t in space.publish(number, values)}
             assert found == reference.publish(number, [region])
         else:
-            key = r.choice(list(space._publications.row_of))
+            key = r.choice(list(space._publications.keys.row_of))
             told = space.publish(key, values)
             entered, left = reference.update(key, 0, region)
             assert {t.subscription for t in told if t.kind.value == "ENTER"} == entered

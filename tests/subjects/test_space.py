@@ -268,8 +268,10 @@ def test_a_closed_space_is_the_same_when_opened_again(tmp_path: Path) -> None:
 
 
 def state_of(space: SubjectSpace) -> Any:
-    keys = sorted(space._publications.row_of, key=repr)
-    ids = sorted(space._subscribing.book.names.to_list(space._subscribing.book.live()), key=repr)
+    keys = sorted(space._publications.keys.row_of, key=repr)
+    ids = sorted(
+        space._subscriptions.catalog.names.to_list(space._subscriptions.catalog.live()), key=repr
+    )
     relation = {id: sorted(space.publications_of(id), key=repr) for id in ids}
     return [space.sequence, [(key, space.get(key)) for key in keys], relation]
 
@@ -286,8 +288,8 @@ def test_a_space_gives_dense_ids_again_and_forgets_what_is_gone(
             space.subscribe(i, f"n = {i % 10}")
             assert space.subscriptions_of("k") == ["ring"] + [i] * (i % 10 == 7)
             space.unsubscribe(i)
-        assert space._subscribing.book.next_dense <= 40
-        assert len(space._state.interests.subs.state) <= 64
+        assert space._subscriptions.catalog.next_dense <= 40
+        assert len(space._state.box_index.subs.state) <= 64
         space.subscribe_many({"id": range(30), "where": [f"n = {i}" for i in range(30)]})
         before = state_of(space)
         with pytest.raises(CapacityError, match="at most 40"):

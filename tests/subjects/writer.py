@@ -37,7 +37,7 @@ def main(folder: str, seed: int) -> None:
         elif action < 0.72:
             space.compact()
             continue
-        elif id in space._subscribing.book:
+        elif id in space._subscriptions.catalog:
             where = f"x > {r.randrange(20)}"
             found = space.update_subscription(id, where=where)
         else:

@@ -1,7 +1,7 @@
-"""The arrays that kernels work on, by name.
+"""The arrays of the kernels.
 
-Boxes are numbered in the order in which they came; subscriptions have the dense ids of the book.
-Lists hold the bounds of some boxes, in order, dimension by dimension.
+Boxes are numbered in order of insertion; subscriptions have the dense ids of the catalog. Lists
+have the bounds of some boxes in order, dimension by dimension.
 """
 
 from __future__ import annotations
@@ -13,72 +13,72 @@ from numpy.typing import NDArray
 
 
 class Boxes(NamedTuple):
-    """All boxes: those of one subscription stand together, and so do the pieces of one box."""
+    """All boxes: the boxes of a subscription are contiguous, and the pieces of a box."""
 
     pieces: NDArray[np.uint64]
-    """Three words each, ordered by box, dimension and place; see `places`."""
+    """Three words each, ordered by box, dimension and position; see `positions`."""
     start: NDArray[np.int64]
     """Where the pieces of each box begin."""
     sub: NDArray[np.int32]
     region: NDArray[np.uint8]
-    """Which region of its subscription a box is of."""
+    """The region of its subscription that a box belongs to."""
 
 
 class Subscriptions(NamedTuple):
     """By dense id."""
 
     state: NDArray[np.uint8]
-    """0: gone; 1: one box; 2: several boxes or regions."""
+    """0: deleted; 1: one box; 2: several boxes or regions."""
     first: NDArray[np.int32]
     n_boxes: NDArray[np.int32]
     least: NDArray[np.int32]
-    """How many regions must be hit; 0 where the terms say it."""
+    """How many regions must overlap; 0 if the terms decide."""
     term_start: NDArray[np.int32]
     n_terms: NDArray[np.int32]
     terms: NDArray[np.uint64]
-    """Which regions must be hit, and which must not."""
+    """Bit masks of the regions that must overlap, and of those that must not."""
     stamp: NDArray[np.int64]
-    """When a subscription was last looked at."""
+    """The last row for which a subscription was verified."""
 
 
-class Lists(NamedTuple):
+class BoundLists(NamedTuple):
     """The bounds of some boxes: the lower ones of dimension d are list 2d, the upper ones 2d + 1.
 
-    A list is of places, each with the bounds that are there.
+    A list has distinct positions in order, each with the bounds at it.
     """
 
     start: NDArray[np.int64]
-    """Where the places of each list begin."""
+    """Start of each list's positions."""
     high: NDArray[np.uint64]
     low: NDArray[np.uint16]
     first: NDArray[np.int32]
-    """Where the bounds of each place begin."""
+    """Start of each position's bounds."""
     bounds: NDArray[np.uint64]
     """Five words each. Three are a piece of another dimension of the same box, or one that all
     overlap. The fourth is the upper part of the other bound of the piece that this is a bound of;
     the last one has its lower part in 16 bits, a bit that says whether these two pieces are all of
-    the box, and above 32 bits its subscription where they are, the box where they are not."""
+    the box, and above 32 bits its subscription if they are, else the box."""
 
 
-class Homes(NamedTuple):
-    """Some boxes, each under the pieces of one of its dimensions, ordered by lower bounds."""
+class AccessLists(NamedTuple):
+    """Some boxes, each under the pieces of one dimension, ordered by lower bounds."""
 
     start: NDArray[np.int64]
-    """Where each dimension begins."""
+    """Start of each dimension."""
     high: NDArray[np.uint64]
     low: NDArray[np.uint16]
     upper: NDArray[np.uint64]
     """The upper part of the upper bound."""
     bounds: NDArray[np.uint64]
-    """What stands beside the lower bound, as in `Lists`."""
+    """The words stored with the lower bound, as in `BoundLists`."""
     most: NDArray[np.uint64]
-    """The greatest upper bounds of blocks of 16, 256 and 4,096 entries, one after another."""
+    """The greatest upper bounds of blocks of 16, 256 and 4,096 entries, concatenated."""
     level: NDArray[np.int64]
-    """Where the greatest ones of each size of block begin."""
+    """Start of each block size in `most`."""
 
 
-class Rows(NamedTuple):
-    """Rows in the order of their bounds in one dimension, as they were when they were ordered."""
+class RowOrder(NamedTuple):
+    """Rows in the order of their bounds in one dimension, as of the last sort."""
 
     low_high: NDArray[np.uint64]
     low_low: NDArray[np.uint16]
@@ -89,25 +89,25 @@ class Rows(NamedTuple):
     up_low: NDArray[np.uint16]
     up_row: NDArray[np.int32]
     most: NDArray[np.uint64]
-    """The greatest upper bounds of blocks of 16, 256 and 4,096 rows, one after another."""
+    """The greatest upper bounds of blocks of 16, 256 and 4,096 rows, concatenated."""
     level: NDArray[np.int64]
 
 
-class Pairs(NamedTuple):
-    """Room for what is found: the place of a row in its batch, a subscription, a kind."""
+class PairBuffer(NamedTuple):
+    """Output buffer of pairs: the index of a row in its batch, a subscription, a kind."""
 
     row: NDArray[np.int32]
     sub: NDArray[np.int32]
     kind: NDArray[np.int8]
 
 
-class Moves(NamedTuple):
-    """Rows that are to move: row `chosen[i]` becomes `fresh[j, i]` in dimension `dims[j]`.
+class RowUpdates(NamedTuple):
+    """New cells of rows: row `rows[i]` gets `cells[j, i]` in dimension `dims[j]`.
 
-    Where `keep` is not empty, a cell stays as it is where it says so.
+    If `unchanged` is not empty, cells for which it is nonzero stay as they are.
     """
 
-    chosen: NDArray[np.int32]
+    rows: NDArray[np.int32]
     dims: NDArray[np.int32]
-    fresh: NDArray[np.uint64]
-    keep: NDArray[np.uint8]
+    cells: NDArray[np.uint64]
+    unchanged: NDArray[np.uint8]

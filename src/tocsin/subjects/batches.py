@@ -19,9 +19,9 @@ from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError, EventError
 from tocsin.loading import to_table
 from tocsin.model import EventType, Kind
-from tocsin.subjects.axes import Axes, is_ranges
+from tocsin.subjects.dimensions import Dimensions, is_ranges
 from tocsin.subjects.model import Range
-from tocsin.subjects.places import OTHER, Words
+from tocsin.subjects.positions import OTHER, Words
 from tocsin.transitions.transition import PublicationKey
 
 
@@ -31,17 +31,19 @@ class Batch(NamedTuple):
     keys: list[PublicationKey]
     dims: list[int]
     cells: Words
-    here: NDArray[np.uint8]
-    """Which of them are given, and not null."""
+    is_valid: NDArray[np.uint8]
+    """Which values are present, by dimension and row."""
 
-    def rows(self, chosen: NDArray[np.int64]) -> Words:
+    def rows(self, items: NDArray[np.int64]) -> Words:
         """Return the cells of some rows, by dimension."""
-        return np.ascontiguousarray(self.cells[:, chosen])
+        return np.ascontiguousarray(self.cells[:, items])
 
 
-def read_batch(given: object, axes: Axes, space: int, key: str) -> tuple[Batch, pa.Table]:
-    """Read a table; return it as it was taken, too."""
-    table = to_table(given)
+def read_batch(
+    source: object, dimensions: Dimensions, space: int, key: str
+) -> tuple[Batch, pa.Table]:
+    """Return the batch of a table or frame, and the Arrow table it was read from."""
+    table = to_table(source)
     if key not in table.column_names:
         raise ArgumentError(f"the table has no column {key}; it has {table.column_names}")
     keys = _read_keys(table.column(key), key)
@@ -50,52 +52,54 @@ def read_batch(given: object, axes: Axes, space: int, key: str) -> tuple[Batch, 
     paths: list[tuple[str, pa.DataType]] = []
     for name in values.column_names:
         _walk(name, values.schema.field(name).type, paths)
-    batch = to_batch(values, _without_ranges(axes.spaces[space], paths))
+    batch = to_batch(values, _without_ranges(dimensions.spaces[space], paths))
     cells: dict[int, Words] = {}
-    here: dict[int, NDArray[np.bool_]] = {}
+    valid: dict[int, NDArray[np.bool_]] = {}
     for path, of in paths:
-        dim = axes.dim(space, path)
+        dim = dimensions.dim(space, path)
         if is_ranges(of):
-            cells[dim], here[dim] = _ranges(axes, space, path, values, n)
+            cells[dim], valid[dim] = _ranges(dimensions, space, path, values, n)
         elif pa.types.is_struct(of):
-            here[dim] = _find(values, path).is_valid().to_numpy(zero_copy_only=False)
+            valid[dim] = _find(values, path).is_valid().to_numpy(zero_copy_only=False)
             cells[dim] = np.where(
-                here[dim][:, None], np.array(OTHER, np.uint64), np.array(axes.missing, np.uint64)
+                valid[dim][:, None],
+                np.array(OTHER, np.uint64),
+                np.array(dimensions.missing, np.uint64),
             )
         else:
             column = batch.column(path)
-            cells[dim] = axes.encode_column(dim, column, n)
-            here[dim] = _is_here(column, n)
+            cells[dim] = dimensions.encode_column(dim, column, n)
+            valid[dim] = _is_here(column, n)
     for dim in list(cells):
-        for derived in axes.axes[dim].patterns:
-            cells[derived] = axes.fits(derived, cells[dim])
-            here[derived] = here[dim]
+        for derived in dimensions.entries[dim].patterns:
+            cells[derived] = dimensions.fits(derived, cells[dim])
+            valid[derived] = valid[dim]
     dims = list(cells)
     stacked = np.stack([cells[dim] for dim in dims]) if dims else np.zeros((0, n, 3), np.uint64)
-    given_here = np.stack([here[dim] for dim in dims]) if dims else np.zeros((0, n), np.bool_)
-    return Batch(keys, dims, stacked, given_here.astype(np.uint8)), table
+    is_valid = np.stack([valid[dim] for dim in dims]) if dims else np.zeros((0, n), np.bool_)
+    return Batch(keys, dims, stacked, is_valid.astype(np.uint8)), table
 
 
 def _without_ranges(declared: EventType, paths: list[tuple[str, pa.DataType]]) -> EventType:
-    """Return the attributes that are declared and not ranges here: their ends are checked later."""
+    """Return the event type without the columns of ranges, whose ends are checked later."""
     ranges = {path for path, of in paths if is_ranges(of)}
     kinds = {name: kind for name, kind in declared.attributes.items() if name not in ranges}
     return EventType(declared.name, kinds) if ranges else declared
 
 
 def _is_here(column: Column, n: int) -> NDArray[np.bool_]:
-    """Return where a column has a value."""
-    here = np.zeros(n, np.bool_) if column.other is None else column.other.copy()
+    """Return the rows in which a column has a value."""
+    is_valid = np.zeros(n, np.bool_) if column.other is None else column.other.copy()
     for part in column.parts:
-        here |= True if part.here is None else part.here
-    return here
+        is_valid |= True if part.here is None else part.here
+    return is_valid
 
 
-def _walk(path: str, of: pa.DataType, found: list[tuple[str, pa.DataType]]) -> None:
-    found.append((path, of))
+def _walk(path: str, of: pa.DataType, paths: list[tuple[str, pa.DataType]]) -> None:
+    paths.append((path, of))
     if pa.types.is_struct(of) and not is_ranges(of):
         for i in range(of.num_fields):
-            _walk(f"{path}.{of.field(i).name}", of.field(i).type, found)
+            _walk(f"{path}.{of.field(i).name}", of.field(i).type, paths)
 
 
 def _find(values: pa.Table, path: str) -> pa.Array:
@@ -116,25 +120,25 @@ def _split(values: pa.Table, path: str) -> list[str]:
 
 
 def _ranges(
-    axes: Axes, space: int, path: str, values: pa.Table, n: int
+    dimensions: Dimensions, space: int, path: str, values: pa.Table, n: int
 ) -> tuple[Words, NDArray[np.bool_]]:
-    """Encode a column of ranges, one after another; say where there are some."""
-    given = _find(values, path).to_pylist()
-    dim = axes.dim(space, path)
-    texts = [row[end] for row in given if row for end in ("low", "high")]
-    axes.learn(dim, [text for text in texts if isinstance(text, str)])
+    """Return the cells of a column of ranges, and the rows that have one."""
+    ranges = _find(values, path).to_pylist()
+    dim = dimensions.dim(space, path)
+    texts = [row[end] for row in ranges if row for end in ("low", "high")]
+    dimensions.add_strings(dim, [text for text in texts if isinstance(text, str)])
     cells = np.empty((n, 3), np.uint64)
-    for at, row in enumerate(given):
+    for at, row in enumerate(ranges):
         if row is None:
-            cells[at] = axes.missing
+            cells[at] = dimensions.missing
             continue
         is_open = bool(row.get("low_open")), bool(row.get("high_open"))
         try:
-            one = axes.encode(space, {path: Range(row["low"], row["high"], *is_open)})
+            one = dimensions.encode(space, {path: Range(row["low"], row["high"], *is_open)})
         except EventError as error:
             raise EventError(error.message, attribute=path, row=at) from None
         cells[at] = one[dim]
-    return cells, np.array([row is not None for row in given], np.bool_)
+    return cells, np.array([row is not None for row in ranges], np.bool_)
 
 
 def _read_keys(column: pa.ChunkedArray, name: str) -> list[PublicationKey]:
@@ -143,18 +147,18 @@ def _read_keys(column: pa.ChunkedArray, name: str) -> list[PublicationKey]:
             raise ArgumentError(f"the column {name} must hold strings or integers")
         return []
     try:
-        found = to_canonical(column)
+        canonical = to_canonical(column)
     except pa.ArrowInvalid:
         raise ArgumentError(f"the column {name} holds integers beyond 64 bits") from None
-    assert found is not None
-    if found[0].null_count:
-        row = int(np.flatnonzero(found[0].is_null().to_numpy(zero_copy_only=False))[0])
+    assert canonical is not None
+    if canonical[0].null_count:
+        row = int(np.flatnonzero(canonical[0].is_null().to_numpy(zero_copy_only=False))[0])
         raise EventError("a publication has no key", attribute=name, row=row)
-    return found[0].to_pylist()  # type: ignore[no-any-return]
+    return canonical[0].to_pylist()  # type: ignore[no-any-return]
 
 
 def rounds(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Divide places so that no row stands twice in one part; a row's order is kept."""
+    """Divide indices into rounds in which no row occurs twice; the order of a row stays."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     is_first = np.ones(len(rows), np.bool_)

@@ -1,11 +1,11 @@
-"""Filters: which sets of regions are enough.
+"""Filters: which sets of overlapping regions make a match.
 
-Enters: a filter as a user writes it, and the names of the regions it is about. Leaves: numbers for
-the kernels: how many regions must be hit, or terms, each of which regions must be hit and which
-must not (the disjunctive normal form of an expression).
+Enters: a filter as a user writes it, and the names of the regions. Leaves: numbers for the kernels:
+how many regions must overlap, or terms, bit masks of the regions that must overlap and of those
+that must not (the disjunctive normal form of an expression).
 
-A filter that holds where nothing is hit is refused: such a subscription would be in relation with
-every publication that there is. So whatever is in relation overlaps somewhere.
+A filter that holds where no region overlaps is refused: such a subscription would match every
+publication. So every match overlaps in some region.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from tocsin.subjects.model import AtLeast, Filter
 
 
 class FilterTerms(NamedTuple):
-    """A filter as numbers; where `least` is 0, one of the terms must hold."""
+    """A filter as numbers; if `least` is 0, one of the terms must hold."""
 
     least: int
     terms: tuple[tuple[int, int], ...] = ()
 
     def holds(self, hits: int) -> bool:
-        """Whether a set of regions, as bits, is enough."""
+        """Whether a bit mask of overlapping regions satisfies the filter."""
         if self.least:
             return hits.bit_count() >= self.least
         return any(hits & must == must and not hits & must_not for must, must_not in self.terms)
 
 
 ONE = FilterTerms(1)
-"""The filter of what has one region."""
+"""The filter of a single region."""
 
 
-def to_terms(given: Filter, names: Sequence[str]) -> FilterTerms:
-    """Return a filter over some regions as numbers, or refuse it."""
-    if isinstance(given, AtLeast):
-        if isinstance(given.count, bool) or not isinstance(given.count, int):
-            raise ArgumentError(f"AtLeast takes a number, not {given.count!r}")
-        if not 1 <= given.count <= len(names):
-            raise ArgumentError(f"AtLeast({given.count}) of {len(names)} regions")
-        return FilterTerms(given.count)
-    if not isinstance(given, str):
-        raise ArgumentError(f"a filter is a text or AtLeast, not {given!r}")
-    if given in ("all", "any"):
-        return FilterTerms(len(names) if given == "all" else 1)
-    return _expression_terms(given, names)
+def to_terms(filter_: Filter, names: Sequence[str]) -> FilterTerms:
+    """Return a filter over regions as numbers; raise `ArgumentError` if it is not one."""
+    if isinstance(filter_, AtLeast):
+        if isinstance(filter_.count, bool) or not isinstance(filter_.count, int):
+            raise ArgumentError(f"AtLeast takes an integer, not {filter_.count!r}")
+        if not 1 <= filter_.count <= len(names):
+            raise ArgumentError(f"AtLeast({filter_.count}) of {len(names)} regions")
+        return FilterTerms(filter_.count)
+    if not isinstance(filter_, str):
+        raise ArgumentError(f"a filter is a text or AtLeast, not {filter_!r}")
+    if filter_ in ("all", "any"):
+        return FilterTerms(len(names) if filter_ == "all" else 1)
+    return _expression_terms(filter_, names)
 
 
 def _expression_terms(text: str, names: Sequence[str]) -> FilterTerms:
@@ -71,9 +71,9 @@ def _expression_terms(text: str, names: Sequence[str]) -> FilterTerms:
             if not condition.holds(True):
                 must_not |= bit
         terms.append((must, must_not))
-    found = FilterTerms(0, tuple(terms))
-    if found.holds(0):
-        raise ArgumentError(f"the filter {text!r} holds where no region is hit")
+    result = FilterTerms(0, tuple(terms))
+    if result.holds(0):
+        raise ArgumentError(f"the filter {text!r} holds where no region overlaps")
     if not terms:
         raise ArgumentError(f"the filter {text!r} never holds")
-    return found
+    return result

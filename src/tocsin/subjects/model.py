@@ -26,7 +26,7 @@ from tocsin.language.printer import print_expression
 from tocsin.model import Kind, Value, from_microseconds, kind_of, to_microseconds, to_plain
 
 MAX_REGIONS = 64
-"""How many regions a publication or a subscription may have."""
+"""Maximum number of regions of a publication or a subscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ ANY = Range()
 
 
 class Notify(Enum):
-    """Which transitions a subscriber wants."""
+    """Which transitions a subscription asks for."""
 
     BOTH = "both"
     ENTER = "enter"
@@ -57,7 +57,7 @@ class Notify(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """The filter that so many regions satisfy."""
+    """The filter that at least `count` regions must satisfy."""
 
     count: int
 
@@ -68,7 +68,7 @@ Filter = str | AtLeast
 
 @dataclass(frozen=True, slots=True)
 class ObjectRegion:
-    """What a publication says in one space: values and ranges by attribute."""
+    """The values and ranges of a publication in one space, by attribute."""
 
     values: Mapping[str, Any]
     space: str | None = None
@@ -106,26 +106,28 @@ class Subscription:
 
 
 def check_regions(regions: object, kind: type) -> None:
-    """Refuse what is no mapping of names to some regions of one kind."""
+    """Raise `ArgumentError` unless this maps names to regions of one kind."""
     if not isinstance(regions, Mapping) or not regions:
-        raise ArgumentError(f"regions must be a mapping of names to {kind.__name__}s, one at least")
+        raise ArgumentError(f"regions must be a non-empty mapping of names to {kind.__name__}s")
     if len(regions) > MAX_REGIONS:
-        raise ArgumentError(f"{len(regions)} regions; at most {MAX_REGIONS} are possible")
+        raise ArgumentError(f"{len(regions)} regions; at most {MAX_REGIONS} are allowed")
     for name, region in regions.items():
         if not isinstance(name, str) or not isinstance(region, kind):
             raise ArgumentError(f"region {name!r} must be a {kind.__name__}, not {region!r}")
 
 
-# JSON. A value that JSON has is itself; {"timestamp": …}, {"float": …} and {"range": …} are others.
+# JSON. JSON's own values are themselves; others are {"timestamp": …}, {"float": …}, {"range": …}.
 
 
 def value_to_json(value: object) -> Any:
-    """Return a value, a range or nested values as JSON has them."""
+    """Return the JSON of a value, a range or nested values."""
     if isinstance(value, Range):
-        found: dict[str, Any] = {"range": [value_to_json(value.low), value_to_json(value.high)]}
+        range_json: dict[str, Any] = {
+            "range": [value_to_json(value.low), value_to_json(value.high)]
+        }
         if value.low_open or value.high_open:
-            found["open"] = [value.low_open, value.high_open]
-        return found
+            range_json["open"] = [value.low_open, value.high_open]
+        return range_json
     if isinstance(value, Mapping):
         return {"object": {name: value_to_json(inner) for name, inner in value.items()}}
     plain = to_plain(value)
@@ -139,37 +141,37 @@ def value_to_json(value: object) -> Any:
     return plain
 
 
-def value_from_json(given: Any) -> Any:
-    """Return what `value_to_json` wrote; a timestamp may also be a text in ISO form."""
-    if isinstance(given, list):
-        return given
-    if not isinstance(given, dict):
-        return given
+def value_from_json(source: Any) -> Any:
+    """Return the value that `value_to_json` wrote; a timestamp may also be ISO text."""
+    if isinstance(source, list):
+        return source
+    if not isinstance(source, dict):
+        return source
     try:
-        if "range" in given:
-            low, high = (value_from_json(end) for end in given["range"])
-            opened = given.get("open", [False, False])
+        if "range" in source:
+            low, high = (value_from_json(end) for end in source["range"])
+            opened = source.get("open", [False, False])
             return Range(low, high, bool(opened[0]), bool(opened[1]))
-        if "object" in given:
-            return {name: value_from_json(inner) for name, inner in given["object"].items()}
-        if "float" in given:
-            return float(given["float"])
-        if "timestamp" in given:
-            moment = given["timestamp"]
+        if "object" in source:
+            return {name: value_from_json(inner) for name, inner in source["object"].items()}
+        if "float" in source:
+            return float(source["float"])
+        if "timestamp" in source:
+            moment = source["timestamp"]
             if isinstance(moment, str):
                 return dt.datetime.fromisoformat(moment)
             return from_microseconds(moment)
-        if "other" in given:
+        if "other" in source:
             return []
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ArgumentError(f"{json.dumps(given)} is no value: {error}") from None
-    raise ArgumentError(f"{json.dumps(given)} is no value, range or object")
+        raise ArgumentError(f"{json.dumps(source)} is not a value: {error}") from None
+    raise ArgumentError(f"{json.dumps(source)} is not a value, range or object")
 
 
-def to_json(given: Publication | Subscription) -> dict[str, Any]:
-    """Return a publication or a subscription as JSON has it."""
+def to_json(whole: Publication | Subscription) -> dict[str, Any]:
+    """Return the JSON of a publication or a subscription."""
     regions: dict[str, Any] = {}
-    for name, region in given.regions.items():
+    for name, region in whole.regions.items():
         if isinstance(region, ObjectRegion):
             of = {"values": {k: value_to_json(v) for k, v in region.values.items()}}
         else:
@@ -179,22 +181,22 @@ def to_json(given: Publication | Subscription) -> dict[str, Any]:
             if region.params:
                 of["params"] = {k: value_to_json(v) for k, v in region.params.items()}
         regions[name] = of if region.space is None else {**of, "space": region.space}
-    return {"regions": regions, "filter": filter_to_json(given.filter)}
+    return {"regions": regions, "filter": filter_to_json(whole.filter)}
 
 
-def from_json(given: str | Mapping[str, Any]) -> Publication | Subscription:
+def from_json(source: str | Mapping[str, Any]) -> Publication | Subscription:
     """Return the publication or subscription that a JSON object describes.
 
     Regions with `values` are object regions, those with `where` are interest regions.
     """
     try:
-        said = json.loads(given) if isinstance(given, str) else given
-        regions = {name: _region_from_json(of) for name, of in said["regions"].items()}
-        filter_ = filter_from_json(said.get("filter", "all"))
+        fields = json.loads(source) if isinstance(source, str) else source
+        regions = {name: _region_from_json(of) for name, of in fields["regions"].items()}
+        filter_ = filter_from_json(fields.get("filter", "all"))
     except ArgumentError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArgumentError(f"no publication or subscription: {error}") from None
+        raise ArgumentError(f"not a publication or subscription: {error}") from None
     if all(isinstance(region, ObjectRegion) for region in regions.values()):
         return Publication(regions, filter_)
     if all(isinstance(region, InterestRegion) for region in regions.values()):
@@ -211,14 +213,14 @@ def _region_from_json(of: Mapping[str, Any]) -> Any:
 
 
 def filter_to_json(filter_: Filter) -> Any:
-    """Return a filter as JSON has it."""
+    """Return the JSON of a filter."""
     return {"at_least": filter_.count} if isinstance(filter_, AtLeast) else filter_
 
 
-def filter_from_json(given: Any) -> Filter:
-    """Return what `filter_to_json` wrote."""
-    if isinstance(given, dict):
-        return AtLeast(given["at_least"])
-    if isinstance(given, str):
-        return given
-    raise ArgumentError(f"a filter is a text or {{'at_least': k}}, not {given!r}")
+def filter_from_json(source: Any) -> Filter:
+    """Return the filter that `filter_to_json` wrote."""
+    if isinstance(source, dict):
+        return AtLeast(source["at_least"])
+    if isinstance(source, str):
+        return source
+    raise ArgumentError(f"a filter is a text or {{'at_least': k}}, not {source!r}")

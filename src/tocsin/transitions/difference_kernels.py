@@ -1,7 +1,7 @@
 """Compiled: the difference of two sets of dense ids, row by row.
 
-Enters: offsets and dense ids before and after, and which rows are there at all (all where that is
-empty). Leaves: kinds, rows and dense ids. The ids of a row are put in order, in place.
+Enters: offsets and dense ids before and after, and which rows exist (all if that is empty). Leaves:
+kinds, rows and dense ids. The ids of a row are sorted in place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tocsin.jit import inner, kernel
 
 
 @inner
-def put_in_order(ids: NDArray[np.int32], first: int, last: int) -> None:
+def sort_ids(ids: NDArray[np.int32], first: int, last: int) -> None:
     """Sort a short run by insertion, a long one as NumPy does."""
     is_sorted = True
     for i in range(first + 1, last):
@@ -46,7 +46,7 @@ def differences(
     row: NDArray[np.int64],
     dense: NDArray[np.int32],
 ) -> int:
-    """Write what is in one set only; return how many."""
+    """Write the ids that are in one set only; return their number."""
     n = 0
     for i in range(len(old_start) - 1):
         a, a_last = old_start[i], old_start[i + 1]
@@ -55,8 +55,8 @@ def differences(
             a_last = a
         if len(new_here) > 0 and not new_here[i]:
             b_last = b
-        put_in_order(old_ids, a, a_last)
-        put_in_order(new_ids, b, b_last)
+        sort_ids(old_ids, a, a_last)
+        sort_ids(new_ids, b, b_last)
         while a < a_last or b < b_last:
             if a < a_last and (b == b_last or old_ids[a] < new_ids[b]):
                 kind[n], row[n], dense[n] = -1, i, old_ids[a]

@@ -43,28 +43,28 @@ class Transition(NamedTuple):
     subscription: SubscriptionId
 
 
-class Part(NamedTuple):
-    """Transitions in arrays: kinds, places in a list of keys, and dense ids with their names."""
+class TransitionBlock(NamedTuple):
+    """Transitions in arrays: kinds, indices of keys, and dense ids with their names."""
 
     kind: NDArray[np.int8]
-    place: NDArray[np.int64]
+    key_index: NDArray[np.int64]
     keys: Sequence[PublicationKey]
-    dense: NDArray[np.int64]
+    dense_ids: NDArray[np.int64]
     names: Names
 
 
 class Transitions(Sequence[Transition]):
-    """What a call brought about, in order; objects are made when they are asked for.
+    """The transitions of a call, in order; objects are created on access.
 
-    `sequence` is the number of the call in a space that is kept on disk.
+    `sequence` is the sequence number of the call in a space on disk.
     """
 
-    def __init__(self, parts: Sequence[Part] = (), sequence: int | None = None) -> None:
-        self.parts = tuple(part for part in parts if len(part.kind))
+    def __init__(self, blocks: Sequence[TransitionBlock] = (), sequence: int | None = None) -> None:
+        self.blocks = tuple(block for block in blocks if len(block.kind))
         self.sequence = sequence
         self.bad: tuple[BadRow, ...] = ()
-        """The rows that a bulk load set aside."""
-        self._ends = list(accumulate(len(part.kind) for part in self.parts))
+        """The rows that a bulk load quarantined."""
+        self._ends = list(accumulate(len(block.kind) for block in self.blocks))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -75,20 +75,21 @@ class Transitions(Sequence[Transition]):
         if not 0 <= at < len(self):
             raise IndexError(at)
         which = bisect_right(self._ends, at)
-        part = self.parts[which]
-        inner = at - self._ends[which] + len(part.kind)
-        key = part.keys[int(part.place[inner])]
-        return Transition(_KINDS[int(part.kind[inner])], key, part.names[int(part.dense[inner])])
+        block = self.blocks[which]
+        inner = at - self._ends[which] + len(block.kind)
+        key = block.keys[int(block.key_index[inner])]
+        name = block.names[int(block.dense_ids[inner])]
+        return Transition(_KINDS[int(block.kind[inner])], key, name)
 
     def __iter__(self) -> Iterator[Transition]:
-        for part in self.parts:
-            names = part.names.to_list(part.dense)
-            kinds, places = part.kind.tolist(), part.place.tolist()
-            for kind, place, name in zip(kinds, places, names, strict=True):
-                yield Transition(_KINDS[kind], part.keys[place], name)
+        for block in self.blocks:
+            names = block.names.to_list(block.dense_ids)
+            kinds, indices = block.kind.tolist(), block.key_index.tolist()
+            for kind, index, name in zip(kinds, indices, names, strict=True):
+                yield Transition(_KINDS[kind], block.keys[index], name)
 
     def __repr__(self) -> str:
-        n_enter = sum(int(np.count_nonzero(part.kind == 1)) for part in self.parts)
+        n_enter = sum(int(np.count_nonzero(block.kind == 1)) for block in self.blocks)
         return f"Transitions({n_enter} ENTER, {len(self) - n_enter} LEAVE)"
 
     def to_table(self) -> pa.Table:

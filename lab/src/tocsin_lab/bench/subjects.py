@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
 from tocsin.model import EventType
-from tocsin.subjects.arrays import Moves
-from tocsin.subjects.objects import NO_KEEP
+from tocsin.subjects.arrays import RowUpdates
+from tocsin.subjects.object_rows import NO_MASK
 from tocsin.subjects.space import SubjectSpace
 from tocsin.subjects.state import State
 from tocsin_lab.bench.machine import machine, one_core, peak_rss_mb, versions
@@ -234,16 +234,16 @@ def _insert_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) 
 
 def _scan_rows(state: State) -> Any:
     """Find what one row matches by looking at every subscription."""
-    return _unlisted(state, lambda: state.meet(state.objects.cells, np.zeros(1, np.int32)).sub)
+    return _unlisted(state, lambda: state.match(state.object_rows.cells, np.zeros(1, np.int32)).sub)
 
 
 def _unlisted(state: State, call: Callable[[], Any]) -> Any:
     """Call something as if no box stood in a list."""
-    segments, state.interests.segments = state.interests.segments, []
+    segments, state.box_index.segments = state.box_index.segments, []
     try:
         return call()
     finally:
-        state.interests.segments = segments
+        state.box_index.segments = segments
 
 
 def _update_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) -> dict[str, Any]:
@@ -285,15 +285,15 @@ def _scan_time(
 ) -> float:
     """Time what an update would take by looking at every subscription; nothing is changed."""
     fresh = paper.moved(matrix[:1], is_random)
-    cells = space._axes.encode(0, mappings_of(fresh)[0])
-    moves = Moves(
-        np.array([space._publications.row_of[0]], np.int32),
+    cells = space._dimensions.encode(0, mappings_of(fresh)[0])
+    updates = RowUpdates(
+        np.array([space._publications.keys.row_of[0]], np.int32),
         np.array(list(cells), np.int32),
         np.array(list(cells.values()), np.uint64).reshape(-1, 1, 3),
-        NO_KEEP,
+        NO_MASK,
     )
     state = space._state
-    return _each([lambda: _unlisted(state, lambda: state.cross(moves).sub)] * 3)[0]
+    return _each([lambda: _unlisted(state, lambda: state.cross(updates).sub)] * 3)[0]
 
 
 def _one_time(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) -> tuple[float, float]:

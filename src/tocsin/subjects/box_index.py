@@ -1,10 +1,10 @@
-"""The boxes of subscriptions, and ordered lists of their bounds.
+"""The boxes of subscriptions, indexed by sorted lists of their bounds.
 
 Enters: conjunction tables, filters, dense ids. Leaves: arrays for the kernels. A conjunction is a
-*box*: for each of its dimensions some pieces. Boxes are numbered as they come and lie in one pool.
-The lists of bounds (Leung and Jacobsen, section 5.5) are made for runs of boxes, which are joined
-by size, as segments are; the newest boxes stand in no list and are looked at one by one. A
-subscription that is gone is marked; when half of the boxes are of such, the pool is made anew.
+*box*: some pieces for each of its dimensions. Boxes are numbered in order of insertion and share
+one pool. The lists of bounds (Leung and Jacobsen, section 5.5) are built for runs of boxes, which
+are merged by size; the newest boxes are in no list and are scanned. A deleted subscription is
+marked; when half of the boxes are deleted, the pool is rebuilt.
 """
 
 from __future__ import annotations
@@ -20,32 +20,28 @@ from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
 from tocsin.normalize.table import ABSENT as ABSENT_FLAG
 from tocsin.normalize.table import PRESENT as PRESENT_FLAG
 from tocsin.normalize.table import ConjunctionTable
-from tocsin.subjects.arrays import Boxes, Homes, Lists, Subscriptions
-from tocsin.subjects.axes import SPACE, Axes, truth
+from tocsin.subjects.arrays import AccessLists, BoundLists, Boxes, Subscriptions
+from tocsin.subjects.bound_lists import make_bound_lists
+from tocsin.subjects.dimensions import SPACE, Dimensions, truth
 from tocsin.subjects.filters import ONE, FilterTerms
-from tocsin.subjects.lists import make_lists
-from tocsin.subjects.places import (
+from tocsin.subjects.positions import (
     ABSENT,
     FIRST_LINE,
     PRESENT,
-    STRING_ZONE,
     Cell,
     Words,
-    places,
     point,
+    positions,
     relabel,
 )
 
-RECENT = 256
-"""How many boxes may stand in no list."""
+MAX_UNINDEXED = 256
+"""Number of boxes that may be in no list."""
 _LOW = np.uint64(0xFFFF)
 
 
 class NewBoxes(NamedTuple):
-    """Boxes before they are taken in: pieces, how many each box has, whose they are, which region.
-
-    They are ordered by subscription.
-    """
+    """New boxes, ordered by subscription: pieces, pieces per box, subscription, region."""
 
     pieces: Words
     counts: NDArray[np.int64]
@@ -53,16 +49,18 @@ class NewBoxes(NamedTuple):
     region: NDArray[np.uint8]
 
 
-def boxes_of(table: ConjunctionTable, axes: Axes, space: int, region: int = 0) -> NewBoxes:
+def boxes_of(
+    table: ConjunctionTable, dimensions: Dimensions, space: int, region: int = 0
+) -> NewBoxes:
     """Return the boxes of the conjunctions of a table, in one space."""
-    dims = np.array([axes.dim(space, name) for name in table.attributes], np.int64)
+    dims = np.array([dimensions.dim(space, name) for name in table.attributes], np.int64)
     dim_of = dims[table.attribute] if len(dims) else np.empty(0, np.int64)
     n_pieces = np.diff(table.piece_start)
     owner = np.repeat(np.arange(table.n_conditions), n_pieces)
     zone = table.line.astype(np.int64) + FIRST_LINE
-    keys = _label_keys(table, axes, dim_of[owner])
-    low = places(zone, keys[0], table.low_tail)
-    high = places(zone, keys[1], table.high_tail)
+    keys = _label_keys(table, dimensions, dim_of[owner])
+    low = positions(zone, keys[0], table.low_tail)
+    high = positions(zone, keys[1], table.high_tail)
     conjunction = np.repeat(np.arange(table.n_conjunctions), np.diff(table.condition_start))
     ends = low[1] << np.uint64(16) | high[1]
     parts = [_Pieces(conjunction[owner], dim_of[owner], low[0], high[0], ends)]
@@ -75,7 +73,7 @@ def boxes_of(table: ConjunctionTable, axes: Axes, space: int, region: int = 0) -
         table.pattern_negated.tolist(),
         strict=True,
     ):
-        derived = axes.pattern_dim(int(dim_of[at]), table.patterns[number])
+        derived = dimensions.pattern_dim(int(dim_of[at]), table.patterns[number])
         parts.append(_same(conjunction[[at]], np.array([derived]), truth(not is_negated)))
     needs_value = np.zeros(table.n_conjunctions, np.bool_)
     needs_value[conjunction[table.flags & ABSENT_FLAG == 0]] = True
@@ -110,9 +108,9 @@ def _ordered(parts: Sequence[_Pieces], n_boxes: int) -> tuple[Words, NDArray[np.
 
 
 def _label_keys(
-    table: ConjunctionTable, axes: Axes, dims: NDArray[np.int64]
+    table: ConjunctionTable, dimensions: Dimensions, dims: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """Return lower and upper keys with labels in the place of ranks."""
+    """Return lower and upper keys, with labels instead of the ranks of strings."""
     keys = [table.low_key, table.high_key]
     is_string = table.line == Line.STRING
     if not is_string.any():
@@ -126,19 +124,19 @@ def _label_keys(
         )
     ]
     for dim in np.unique(dims[is_string]).tolist():
-        chosen = [side & (dims == dim) for side in cut]
-        ranks = np.unique(np.concatenate([keys[side][chosen[side]] for side in range(2)]))
+        mask = [side & (dims == dim) for side in cut]
+        ranks = np.unique(np.concatenate([keys[side][mask[side]] for side in range(2)]))
         texts = [table.strings[rank] for rank in ranks.tolist()]
-        axes.learn(dim, texts)
-        label_of = axes.axes[dim].labels.label_of
+        dimensions.add_strings(dim, texts)
+        label_of = dimensions.entries[dim].labels.label_of
         labels = np.array([label_of[text] for text in texts], np.int64)
         for side in range(2):
-            keys[side][chosen[side]] = labels[np.searchsorted(ranks, keys[side][chosen[side]])]
+            keys[side][mask[side]] = labels[np.searchsorted(ranks, keys[side][mask[side]])]
     return keys
 
 
 def stack(parts: Sequence[NewBoxes]) -> NewBoxes:
-    """Put boxes together, ordered by subscription."""
+    """Join boxes, ordered by subscription."""
     sub = np.concatenate([part.sub for part in parts])
     order = np.argsort(sub, kind="stable")
     counts = np.concatenate([part.counts for part in parts])
@@ -159,12 +157,12 @@ class Segment(NamedTuple):
 
     first: int
     stop: int
-    lists: Lists
-    homes: Homes
+    lists: BoundLists
+    access: AccessLists
 
 
 def grown(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """Return an array that has room for n, zeroes in what is new."""
+    """Return an array with capacity for n, new elements zero."""
     if n <= len(array):
         return array
     larger = np.zeros((max(n, 2 * len(array), 16), *array.shape[1:]), array.dtype)
@@ -173,12 +171,12 @@ def grown(array: NDArray[Any], n: int) -> NDArray[Any]:
 
 
 def _taken(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Return some rows of an array, which is never empty."""
+    """Return some rows of an array, at least one."""
     return grown(array[rows], 1)
 
 
-class Interests:
-    """All subscriptions as boxes."""
+class BoxIndex:
+    """All subscriptions as boxes, by dense id."""
 
     def __init__(self) -> None:
         self.boxes = Boxes(
@@ -197,30 +195,30 @@ class Interests:
             terms=np.zeros((16, 2), np.uint64),
             stamp=np.zeros(16, np.int64),
         )
-        self.wants = np.zeros(16, np.uint8)
-        """Which transitions each subscription is told: 1 ENTER, 2 LEAVE, 3 both."""
-        self.is_choosy = False
-        """Whether some subscription does not want all of them."""
+        self.masks = np.zeros(16, np.uint8)
+        """The transition mask of each subscription: 1 ENTER, 2 LEAVE, 3 both."""
+        self.has_masks = False
+        """Whether some transition mask is not 3."""
         self.n_boxes = 0
         self.n_dead = 0
         self.n_terms = 0
         self.n_complex = 0
-        """How many subscriptions of several boxes or regions there may be."""
+        """Upper bound on the subscriptions with several boxes or regions."""
         self.segments: list[Segment] = []
 
     @property
-    def settled(self) -> int:
-        """How many boxes stand in lists."""
+    def n_indexed(self) -> int:
+        """Number of boxes in lists."""
         return self.segments[-1].stop if self.segments else 0
 
     def add(
         self,
         dense: NDArray[np.int64],
         new: NewBoxes,
-        wants: int | NDArray[np.uint8] = 3,
+        mask: int | NDArray[np.uint8] = 3,
         filters: Sequence[FilterTerms] | None = None,
     ) -> None:
-        """Take in subscriptions; without filters each has one region."""
+        """Add subscriptions; without filters each has one region."""
         if not len(dense):
             return
         self._add_boxes(new)
@@ -228,9 +226,9 @@ class Interests:
         fields = self.subs._asdict()
         for name in ("state", "first", "n_boxes", "least", "term_start", "n_terms", "stamp"):
             fields[name] = grown(fields[name], stop)
-        self.wants = grown(self.wants, stop)
-        self.wants[dense] = wants
-        self.is_choosy = self.is_choosy or bool(np.any(wants != 3))
+        self.masks = grown(self.masks, stop)
+        self.masks[dense] = mask
+        self.has_masks = self.has_masks or bool(np.any(mask != 3))
         first = np.searchsorted(new.sub, dense, "left")
         count = np.searchsorted(new.sub, dense, "right") - first
         fields["first"][dense] = first + self.n_boxes - len(new.counts)
@@ -250,7 +248,7 @@ class Interests:
                 self.n_terms += 1
         self.n_complex += int(np.count_nonzero(fields["state"][dense] > 1))
         self.subs = Subscriptions(**fields)
-        self.settle()
+        self.extend_lists()
 
     def _add_boxes(self, new: NewBoxes) -> None:
         n, n_new = self.n_boxes, len(new.counts)
@@ -265,18 +263,18 @@ class Interests:
         self.n_boxes += n_new
 
     def remove(self, dense: NDArray[np.int64]) -> None:
-        """Forget subscriptions."""
+        """Delete subscriptions."""
         self.n_dead += int(self.subs.n_boxes[dense].sum())
         self.n_complex -= int(np.count_nonzero(self.subs.state[dense] > 1))
         self.subs.state[dense] = 0
         if self.n_dead > 1024 and 2 * self.n_dead > self.n_boxes:
             self._compact()
 
-    def settle(self) -> None:
-        """Put boxes into lists when many stand in none; join lists by size."""
-        if self.n_boxes - self.settled <= RECENT:
+    def extend_lists(self) -> None:
+        """Build lists when many boxes are in none; merge them by size."""
+        if self.n_boxes - self.n_indexed <= MAX_UNINDEXED:
             return
-        first = self.settled
+        first = self.n_indexed
         while self.segments and self.segments[-1].stop - self.segments[-1].first < 2 * (
             self.n_boxes - first
         ):
@@ -284,17 +282,17 @@ class Interests:
         self.segments.append(self._segment(first, self.n_boxes))
 
     def _segment(self, first: int, stop: int) -> Segment:
-        live = self.subs.state[self.boxes.sub[first:stop]] > 0
-        chosen = first + np.flatnonzero(live)
-        return Segment(first, stop, *make_lists(self.boxes, chosen))
+        is_live = self.subs.state[self.boxes.sub[first:stop]] > 0
+        live_boxes = first + np.flatnonzero(is_live)
+        return Segment(first, stop, *make_bound_lists(self.boxes, live_boxes))
 
     def _compact(self) -> None:
-        """Make the pool anew, without what is gone."""
+        """Rebuild the pool without deleted boxes."""
         sub = self.boxes.sub[: self.n_boxes].astype(np.int64)
-        kept = np.flatnonzero(self.subs.state[sub] > 0)
-        counts = np.diff(self.boxes.start[: self.n_boxes + 1])[kept]
-        taken = np.repeat(self.boxes.start[kept], counts) + _within(counts)
-        new = NewBoxes(self.boxes.pieces[taken], counts, sub[kept], self.boxes.region[kept])
+        live = np.flatnonzero(self.subs.state[sub] > 0)
+        counts = np.diff(self.boxes.start[: self.n_boxes + 1])[live]
+        piece = np.repeat(self.boxes.start[live], counts) + _within(counts)
+        new = NewBoxes(self.boxes.pieces[piece], counts, sub[live], self.boxes.region[live])
         self.boxes = Boxes(
             np.zeros((16, 3), np.uint64),
             np.zeros(16, np.int64),
@@ -306,45 +304,45 @@ class Interests:
         self._add_boxes(new)
         starts = np.flatnonzero(np.diff(new.sub, prepend=-1))
         self.subs.first[new.sub[starts]] = starts
-        self.settle()
+        self.extend_lists()
 
-    def renumber(self, kept: NDArray[np.int64]) -> None:
-        """Give subscriptions other dense ids: what was `kept[i]`, in order all there are, is i."""
+    def renumber(self, live: NDArray[np.int64]) -> None:
+        """Renumber subscriptions: `live[i]`, all live ones in order, becomes i."""
         if self.n_dead:
             self._compact()
         by_dense = {n: array for n, array in self.subs._asdict().items() if n != "terms"}
-        fields = {name: _taken(array, kept) for name, array in by_dense.items()}
-        counts = fields["n_terms"][: len(kept)].astype(np.int64)
-        starts = fields["term_start"][: len(kept)].astype(np.int64)
+        fields = {name: _taken(array, live) for name, array in by_dense.items()}
+        counts = fields["n_terms"][: len(live)].astype(np.int64)
+        starts = fields["term_start"][: len(live)].astype(np.int64)
         terms = self.subs.terms[np.repeat(starts, counts) + _within(counts)]
         fields["terms"] = _taken(terms, np.arange(len(terms)))
-        fields["term_start"][: len(kept)] = np.cumsum(counts) - counts
+        fields["term_start"][: len(live)] = np.cumsum(counts) - counts
         sub = self.boxes.sub.copy()
-        sub[: self.n_boxes] = np.searchsorted(kept, sub[: self.n_boxes])
-        self.wants = _taken(self.wants, kept)
+        sub[: self.n_boxes] = np.searchsorted(live, sub[: self.n_boxes])
+        self.masks = _taken(self.masks, live)
         self.subs, self.n_terms = Subscriptions(**fields), len(terms)
         self.boxes = self.boxes._replace(sub=sub)
         self.segments = [self._segment(s.first, s.stop) for s in self.segments]
 
     def relabel(self, dim: int, old: NDArray[np.int64], new: NDArray[np.int64]) -> None:
-        """Exchange the labels of strings in one dimension."""
+        """Replace the labels of strings in one dimension."""
         pieces = self.boxes.pieces[: int(self.boxes.start[self.n_boxes])]
-        chosen = np.flatnonzero(pieces[:, 2] >> np.uint64(32) == np.uint64(dim))
-        ends = pieces[chosen, 2]
-        low, low_end = relabel(pieces[chosen, 0], ends >> np.uint64(16) & _LOW, old, new)
-        high, high_end = relabel(pieces[chosen, 1], ends & _LOW, old, new)
-        pieces[chosen, 0], pieces[chosen, 1] = low, high
+        of_dim = np.flatnonzero(pieces[:, 2] >> np.uint64(32) == np.uint64(dim))
+        ends = pieces[of_dim, 2]
+        low, low_end = relabel(pieces[of_dim, 0], ends >> np.uint64(16) & _LOW, old, new)
+        high, high_end = relabel(pieces[of_dim, 1], ends & _LOW, old, new)
+        pieces[of_dim, 0], pieces[of_dim, 1] = low, high
         upper = ends >> np.uint64(32) << np.uint64(32)
-        pieces[chosen, 2] = upper | low_end << np.uint64(16) | high_end
+        pieces[of_dim, 2] = upper | low_end << np.uint64(16) | high_end
         self.segments = [self._segment(s.first, s.stop) for s in self.segments]
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by boxes and lists."""
-        arrays: list[NDArray[Any]] = [*self.boxes, *self.subs, self.wants]
+        """Bytes of boxes and lists."""
+        arrays: list[NDArray[Any]] = [*self.boxes, *self.subs, self.masks]
         for segment in self.segments:
-            arrays += [*segment.lists, *segment.homes]
+            arrays += [*segment.lists, *segment.access]
         return sum(array.nbytes for array in arrays)
 
 
-__all__ = ["RECENT", "STRING_ZONE", "Interests", "NewBoxes", "boxes_of", "grown", "stack"]
+__all__ = ["MAX_UNINDEXED", "BoxIndex", "NewBoxes", "boxes_of", "grown", "stack"]

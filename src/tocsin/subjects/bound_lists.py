@@ -1,11 +1,11 @@
-"""Boxes → ordered lists of their bounds.
+"""Boxes → sorted lists of their bounds.
 
-Enters: some boxes. Leaves: `Lists`, the lower and the upper bounds of each dimension in order
+Enters: some boxes. Leaves: `BoundLists`, the lower and the upper bounds of each dimension in order
 (Leung and Jacobsen, section 5.5: there two skip lists a dimension, here two sorted arrays, in which
-the bounds between two values are a contiguous run), and `Homes`, each box under the most selective
-of its dimensions. Beside a bound stand the other bound of its piece and a piece of another
-dimension of its box: most boxes whose bound is crossed fail there, and are never looked up, nor are
-those that have no more pieces than these.
+the bounds between two values are a contiguous run), and `AccessLists`, each box under its most
+selective dimension. With a bound are stored the other bound of its piece and a piece of another
+dimension of its box. Most boxes whose bound is crossed are rejected by these without reading the
+box, and a box of no more than these two pieces is never read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.subjects.arrays import Boxes, Homes, Lists
-from tocsin.subjects.places import FIRST_LINE, FULL, Words
+from tocsin.subjects.arrays import AccessLists, BoundLists, Boxes
+from tocsin.subjects.positions import FIRST_LINE, FULL, Words
 
 _LOW = np.uint64(0xFFFF)
 _BLOCKS = (4, 8, 12)
@@ -35,9 +35,9 @@ class _Pieces(NamedTuple):
         return int(self.dim.max()) + 1 if len(self.dim) else 0
 
 
-def make_lists(boxes: Boxes, chosen: NDArray[np.int64]) -> tuple[Lists, Homes]:
-    """Return the lists of some boxes, and each of these under one of its dimensions."""
-    piece, box = _pieces_of(boxes, chosen)
+def make_bound_lists(boxes: Boxes, subset: NDArray[np.int64]) -> tuple[BoundLists, AccessLists]:
+    """Return the bound lists and the access lists of some boxes."""
+    piece, box = _pieces_of(boxes, subset)
     words = boxes.pieces[piece]
     pieces = _Pieces(words, (words[:, 2] >> np.uint64(32)).astype(np.int64), box)
     number = np.concatenate([2 * pieces.dim, 2 * pieces.dim + 1])
@@ -46,23 +46,23 @@ def make_lists(boxes: Boxes, chosen: NDArray[np.int64]) -> tuple[Lists, Homes]:
     order = np.lexsort((low, high, number))
     start = _starts(number, 2 * pieces.n_dims)
     cost = _costs(words, order, start)
-    beside = _others(*pieces, cost), _owners(boxes, pieces.dim, box)
-    bounds = _bounds(pieces, *beside, order)
+    context = _others(*pieces, cost), _owners(boxes, pieces.dim, box)
+    bounds = _bounds(pieces, *context, order)
     is_home = np.zeros(len(order), np.bool_)
-    is_home[_homes(pieces.dim, box, cost)] = True
+    is_home[_access_pieces(pieces.dim, box, cost)] = True
     home = order[is_home[order]]
     number, high, low = number[order], high[order], low[order]
     is_new = np.ones(len(order), np.bool_)
     is_new[1:] = (number[1:] != number[:-1]) | (high[1:] != high[:-1]) | (low[1:] != low[:-1])
     first = np.flatnonzero(is_new)
-    places = np.searchsorted(first, start)
+    positions = np.searchsorted(first, start)
     first_of = np.append(first, len(order)).astype(np.int32)
-    lists = Lists(places, high[first], low[first].astype(np.uint16), first_of, bounds)
-    return lists, _make_homes(pieces, home, _bounds(pieces, *beside, home))
+    lists = BoundLists(positions, high[first], low[first].astype(np.uint16), first_of, bounds)
+    return lists, _make_access_lists(pieces, home, _bounds(pieces, *context, home))
 
 
 def _bounds(pieces: _Pieces, others: Words, owners: Words, order: NDArray[np.int64]) -> Words:
-    """Return what stands beside some bounds: lower ones, and from the number of pieces on upper."""
+    """Return the words stored with bounds; numbers from `len(pieces.dim)` on are upper bounds."""
     n = len(pieces.dim)
     is_up, at = order >= n, order % max(n, 1)
     low, high, ends = (pieces.words[at, k] for k in range(3))
@@ -81,7 +81,7 @@ def _starts(number: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 
 def _owners(boxes: Boxes, dim: NDArray[np.int64], box: NDArray[np.int64]) -> Words:
-    """Return whose each piece is, as `Lists.bounds` says it."""
+    """Return the owner of each piece, in the layout of `BoundLists.bounds`."""
     n = len(dim)
     if not n:
         return np.empty(0, np.uint64)
@@ -93,14 +93,14 @@ def _owners(boxes: Boxes, dim: NDArray[np.int64], box: NDArray[np.int64]) -> Wor
 
 
 def _pieces_of(
-    boxes: Boxes, chosen: NDArray[np.int64]
+    boxes: Boxes, subset: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the pieces of some boxes, and the box of each."""
-    first = boxes.start[chosen]
-    counts = boxes.start[chosen + 1] - first
+    first = boxes.start[subset]
+    counts = boxes.start[subset + 1] - first
     before = np.cumsum(counts) - counts
     piece = np.repeat(first - before, counts) + np.arange(counts.sum())
-    return piece, np.repeat(chosen, counts)
+    return piece, np.repeat(subset, counts)
 
 
 def _costs(words: Words, order: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -111,14 +111,14 @@ def _costs(words: Words, order: NDArray[np.int64], start: NDArray[np.int64]) -> 
         lows = words[here, 0]
         width = np.searchsorted(lows, words[here, 1]) - np.searchsorted(lows, lows)
         cost[here] = (width + 1) / (len(here) + 1)
-    is_value = words[:, 0] >> np.uint64(61) >= FIRST_LINE  # what is absent is no small part
+    is_value = words[:, 0] >> np.uint64(61) >= FIRST_LINE  # absent is frequent
     return np.where(is_value, cost, 2.0)
 
 
 def _others(
     words: Words, dim: NDArray[np.int64], box: NDArray[np.int64], cost: NDArray[np.float64]
 ) -> Words:
-    """Return for each piece one that all of its box must overlap, of another dimension."""
+    """Return for each piece one of another dimension that a match of its box must overlap."""
     n = len(dim)
     others = np.empty((n, 3), np.uint64)
     others[:] = np.array(FULL, np.uint64)
@@ -140,19 +140,19 @@ def _others(
     has_second = firsts[(firsts + 1 < len(of))]
     has_second = has_second[of[has_second + 1] == of[has_second]]
     second[of[has_second]] = order[has_second + 1]
-    taken = best[box]
-    own = (taken >= 0) & (dim[taken] == dim)
-    taken = np.where(own, second[box], taken)
-    found = taken >= 0
-    others[found] = words[taken[found]]
+    other = best[box]
+    own = (other >= 0) & (dim[other] == dim)
+    other = np.where(own, second[box], other)
+    has_other = other >= 0
+    others[has_other] = words[other[has_other]]
     return others
 
 
-def _make_homes(pieces: _Pieces, home: NDArray[np.int64], bounds: Words) -> Homes:
-    """Return boxes under some of their pieces, which are in order."""
+def _make_access_lists(pieces: _Pieces, home: NDArray[np.int64], bounds: Words) -> AccessLists:
+    """Return the access lists of boxes under some of their pieces, which are in order."""
     words, dim = pieces.words[home], pieces.dim[home]
     upper = np.ascontiguousarray(words[:, 1])
-    return Homes(
+    return AccessLists(
         _starts(dim, pieces.n_dims),
         np.ascontiguousarray(words[:, 0]),
         (words[:, 2] >> np.uint64(16) & _LOW).astype(np.uint16),
@@ -162,10 +162,10 @@ def _make_homes(pieces: _Pieces, home: NDArray[np.int64], bounds: Words) -> Home
     )
 
 
-def _homes(
+def _access_pieces(
     dim: NDArray[np.int64], box: NDArray[np.int64], cost: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return the pieces under which boxes stand: all those of one dimension each."""
+    """Return the pieces under which boxes are stored: all pieces of one dimension of each box."""
     n = len(dim)
     if not n:
         return np.empty(0, np.int64)
@@ -177,9 +177,9 @@ def _homes(
     owner = box[first][order]
     is_best = np.ones(len(owner), np.bool_)
     is_best[1:] = owner[1:] != owner[:-1]
-    chosen = np.zeros(len(first), np.bool_)
-    chosen[order[is_best]] = True
-    return np.flatnonzero(np.repeat(chosen, np.diff(first, append=n)))
+    is_access = np.zeros(len(first), np.bool_)
+    is_access[order[is_best]] = True
+    return np.flatnonzero(np.repeat(is_access, np.diff(first, append=n)))
 
 
 def greatest(upper: Words) -> tuple[Words, NDArray[np.int64]]:
@@ -190,5 +190,5 @@ def greatest(upper: Words) -> tuple[Words, NDArray[np.int64]]:
         level.append(sum(len(part) for part in parts))
         if len(upper):
             parts.append(np.maximum.reduceat(upper, np.arange(0, len(upper), 1 << shift)))
-    found = np.concatenate([np.empty(0, np.uint64), *parts])
-    return found, np.array(level, np.int64)
+    greatest_of_blocks = np.concatenate([np.empty(0, np.uint64), *parts])
+    return greatest_of_blocks, np.array(level, np.int64)

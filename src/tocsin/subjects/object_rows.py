@@ -1,10 +1,10 @@
-"""The rows of publications, and the order of their bounds.
+"""The rows of publications, and sorted lists of their bounds.
 
-Enters: cells. Leaves: a matrix of them for the kernels, a row for each object region; and the rows
-that a box meets. Ordered bounds of object regions (Leung and Jacobsen, section 5.5) are for changes
-of subscriptions only, and publications change far more often. So a dimension is put in order when
-enough has been looked for in it, and rows that move after that are marked and looked at one by one,
-until putting them in order anew costs less than what that has cost.
+Enters: cells. Leaves: a matrix of cells for the kernels, one row for each object region; and the
+rows that a box overlaps. Sorted bounds of object regions (Leung and Jacobsen, section 5.5) serve
+changes of subscriptions only, and publications change far more often. So a dimension is sorted
+after enough searches in it; rows that are updated later are marked dirty and scanned, until sorting
+again is cheaper than these scans.
 """
 
 from __future__ import annotations
@@ -15,75 +15,75 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.subjects import kernels
-from tocsin.subjects.arrays import Boxes, Moves, Rows
-from tocsin.subjects.axes import SPACE, Axes
-from tocsin.subjects.interests import grown
-from tocsin.subjects.lists import greatest
-from tocsin.subjects.places import ABSENT, FIRST_LINE, NOTHING, Cell, Words, point, relabel
+from tocsin.subjects.arrays import Boxes, RowOrder, RowUpdates
+from tocsin.subjects.bound_lists import greatest
+from tocsin.subjects.box_index import grown
+from tocsin.subjects.dimensions import SPACE, Dimensions
+from tocsin.subjects.positions import ABSENT, FIRST_LINE, NOTHING, Cell, Words, point, relabel
 
 _LOW = np.uint64(0xFFFF)
-_PATIENCE = 4
-"""How often all rows may be looked at before a dimension is put in order."""
-_FEW = 64
-"""So many rows are never put in order."""
-NO_KEEP = np.zeros((0, 0), np.uint8)
+_MAX_SCANS = 4
+"""Number of full scans before a dimension is sorted."""
+_MIN_ORDERED = 64
+"""Up to this number of rows, no dimension is sorted."""
+NO_MASK = np.zeros((0, 0), np.uint8)
 
 
 class _Order(NamedTuple):
-    rows: Rows
+    rows: RowOrder
     slot: int
-    """Its row in the matrix of marks."""
+    """Its row in the dirty matrix."""
 
 
-class Objects:
+class ObjectRows:
     """All object regions as rows of cells."""
 
-    def __init__(self, axes: Axes) -> None:
-        self.axes = axes
+    def __init__(self, dimensions: Dimensions) -> None:
+        self.dimensions = dimensions
         self.n_dims = 0
-        self.cells: Words = np.zeros((16, max(4, len(axes)), 3), np.uint64)
+        self.cells: Words = np.zeros((16, max(4, len(dimensions)), 3), np.uint64)
         self.cells[:] = np.array(NOTHING, np.uint64)
         self.n = 0
         self.free: list[int] = []
         self.order_of = np.full(self.cells.shape[1], -1, np.int32)
         self.dirty = np.zeros((0, 16), np.uint8)
         self._orders: dict[int, _Order] = {}
-        self._looked: dict[int, int] = {}
+        self._scanned: dict[int, int] = {}
         self._default: dict[int, Words] = {}
         self._n_known = 0
         self.fit()
 
     @property
     def n_live(self) -> int:
-        """How many rows there are."""
+        """Number of rows in use."""
         return self.n - len(self.free)
 
     def fit(self) -> None:
-        """Make room for dimensions that are new."""
-        wanted = len(self.axes)
-        if wanted == self.n_dims:
+        """Grow the matrix to the current number of dimensions."""
+        n_dims = len(self.dimensions)
+        if n_dims == self.n_dims:
             return
-        if wanted > self.cells.shape[1]:
-            wider = np.empty((len(self.cells), max(wanted, wanted * 3 // 2), 3), np.uint64)
+        if n_dims > self.cells.shape[1]:
+            wider = np.empty((len(self.cells), max(n_dims, n_dims * 3 // 2), 3), np.uint64)
             wider[:] = np.array(NOTHING, np.uint64)
             wider[:, : self.n_dims] = self.cells[:, : self.n_dims]
             self.cells = wider
             self.order_of = np.full(wider.shape[1], -1, np.int32)
             for dim, order in self._orders.items():
                 self.order_of[dim] = order.slot
-        first, self.n_dims = self.n_dims, wanted
+        first, self.n_dims = self.n_dims, n_dims
         live = self.live()
-        for dim in range(first, wanted):
-            axis = self.axes.axes[dim]
+        for dim in range(first, n_dims):
+            dimension = self.dimensions.entries[dim]
             if not len(live) or dim == SPACE:
                 continue
-            if axis.pattern is not None:
-                self.cells[live, dim] = self.axes.fits(dim, self.cells[live, axis.of])
+            if dimension.pattern is not None:
+                self.cells[live, dim] = self.dimensions.fits(dim, self.cells[live, dimension.of])
                 continue
-            of_space = np.array(point(FIRST_LINE, axis.space), np.uint64)
+            of_space = np.array(point(FIRST_LINE, dimension.space), np.uint64)
             inside = np.all(self.cells[live, SPACE] == of_space, axis=1)
             self.cells[live, dim] = np.array(ABSENT, np.uint64)
-            self.cells[live[inside], dim] = np.array(self.axes.missing, np.uint64)
+            self.cells[live[inside], dim] = np.array(self.dimensions.missing, np.uint64)
 
     def live(self) -> NDArray[np.int32]:
         """Return all rows that are in use."""
@@ -95,7 +95,7 @@ class Objects:
         return rows[used]
 
     def allocate(self, n: int) -> NDArray[np.int32]:
-        """Return rows that are free; they overlap nothing yet."""
+        """Return free rows; they overlap nothing until written."""
         taken = [self.free.pop() for _ in range(min(n, len(self.free)))]
         more = n - len(taken)
         if self.n + more > len(self.cells):
@@ -110,7 +110,7 @@ class Objects:
         return rows.astype(np.int32)
 
     def default_row(self, space: int) -> Words:
-        """Return a row of a space that says nothing yet."""
+        """Return a row of a space in which every attribute is missing."""
         known = self._default.get(space)
         if known is None or len(known) != self.cells.shape[1] or self._n_known != self.n_dims:
             self._default = {} if self._n_known != self.n_dims else self._default
@@ -121,12 +121,14 @@ class Objects:
     def _make_default_row(self, space: int) -> Words:
         row = np.empty((self.cells.shape[1], 3), np.uint64)
         row[:] = np.array(ABSENT, np.uint64)
-        if self.axes.missing != ABSENT:
-            for dim in self.axes.dims_of(space):
-                if self.axes.axes[dim].pattern is None:
-                    row[dim] = np.array(self.axes.missing, np.uint64)
+        if self.dimensions.missing != ABSENT:
+            for dim in self.dimensions.dims_of(space):
+                if self.dimensions.entries[dim].pattern is None:
+                    row[dim] = np.array(self.dimensions.missing, np.uint64)
                 else:
-                    row[dim] = self.axes.fits(dim, np.array([self.axes.missing], np.uint64))[0]
+                    row[dim] = self.dimensions.fits(
+                        dim, np.array([self.dimensions.missing], np.uint64)
+                    )[0]
         row[SPACE] = np.array(point(FIRST_LINE, space), np.uint64)
         return row
 
@@ -136,16 +138,16 @@ class Objects:
         self.dirty[:, rows] = 1
 
     def release(self, rows: NDArray[np.int32]) -> None:
-        """Forget rows."""
+        """Free rows."""
         self.write(rows, np.array(NOTHING, np.uint64))
         self.free.extend(rows.tolist())
 
-    def move(self, moves: Moves) -> None:
-        """Change some cells of some rows."""
-        kernels.move(self.cells, moves, self.order_of, self.dirty)
+    def update(self, updates: RowUpdates) -> None:
+        """Update some cells of some rows."""
+        kernels.update_rows(self.cells, updates, self.order_of, self.dirty)
 
     def relabel(self, dim: int, old: NDArray[np.int64], new: NDArray[np.int64]) -> None:
-        """Exchange the labels of strings in one dimension."""
+        """Replace the labels of strings in one dimension."""
         if dim >= self.n_dims:
             return
         cells = self.cells[: self.n, dim]
@@ -154,38 +156,37 @@ class Objects:
         cells[:, 0], cells[:, 1] = low, high
         cells[:, 2] = low_end << np.uint64(16) | high_end
         if dim in self._orders:
-            self._put_in_order(dim)
+            self._sort(dim)
 
-    # What a box meets.
+    # Rows by box.
 
-    def met_by(self, boxes: Boxes, box: int) -> NDArray[np.int32]:
-        """Return the rows that a box meets, each once."""
+    def rows_overlapping(self, boxes: Boxes, box: int) -> NDArray[np.int32]:
+        """Return the rows that a box overlaps, each once."""
         out = np.empty(self.n_live, np.int32)
         dim = self._best_order(boxes, box)
         if dim is None:
             live = self.live()
-            self._count(boxes, box, len(live))
-            return out[: kernels.meet_rows(self.cells, boxes, box, live, out, 0)]
+            self._count_scan(boxes, box, len(live))
+            return out[: kernels.overlapping_rows(self.cells, boxes, box, live, out, 0)]
         order = self._orders[dim]
         dirty = self.dirty[order.slot]
         n = 0
         for piece in _pieces(boxes, box, dim):
-            n = kernels.window(self.cells, boxes, box, piece, order.rows, dirty, out, n)
+            n = kernels.rows_in_window(self.cells, boxes, box, piece, order.rows, dirty, out, n)
         moved = self._moved(dim)
-        n = kernels.meet_rows(self.cells, boxes, box, moved, out, n)
-        self._pay(dim, len(moved))
+        n = kernels.overlapping_rows(self.cells, boxes, box, moved, out, n)
+        self._count_moved(dim, len(moved))
         return out[:n]
 
-    def crossed_by(self, boxes: Boxes, old: int, new: int) -> NDArray[np.int32] | None:
-        """Return rows that may be met by one of two boxes only, by the bounds between theirs.
+    def rows_between(self, boxes: Boxes, old: int, new: int) -> NDArray[np.int32] | None:
+        """Return the rows that only one of two boxes may overlap, by the bounds between theirs.
 
-        None where that takes looking at more than what each of them meets: where they are not of
-        the same dimensions, with one piece each, all of them in order.
+        None unless both have the same dimensions, one piece in each, and all of them are sorted.
         """
         spans = [range(int(boxes.start[box]), int(boxes.start[box + 1])) for box in (old, new)]
         if len(spans[0]) != len(spans[1]):
             return None
-        found = []
+        parts = []
         for p, q in zip(*spans, strict=True):
             before, after = boxes.pieces[p].tolist(), boxes.pieces[q].tolist()
             dim = before[2] >> 32
@@ -194,27 +195,27 @@ class Objects:
             if before == after:
                 continue
             if dim not in self._orders:
-                self._count(boxes, new, self.n_live)
+                self._count_scan(boxes, new, self.n_live)
                 return None
-            found += self._between(dim, before, after)
-        return np.unique(np.concatenate([np.empty(0, np.int32), *found]))
+            parts += self._between(dim, before, after)
+        return np.unique(np.concatenate([np.empty(0, np.int32), *parts]))
 
     def _between(self, dim: int, before: Cell, after: Cell) -> list[NDArray[np.int32]]:
         rows = self._orders[dim].rows
         lows = sorted(
-            _place(rows.low_high, rows.low_low, words[1], words[2] & 0xFFFF)
+            _position(rows.low_high, rows.low_low, words[1], words[2] & 0xFFFF)
             for words in (before, after)
         )
         ups = sorted(
-            _place(rows.up_high, rows.up_low, words[0], (words[2] >> 16 & 0xFFFF) + 1)
+            _position(rows.up_high, rows.up_low, words[0], (words[2] >> 16 & 0xFFFF) + 1)
             for words in (before, after)
         )
         moved = self._moved(dim)
-        self._pay(dim, len(moved))
+        self._count_moved(dim, len(moved))
         return [rows.low_row[slice(*lows)], rows.up_row[slice(*ups)], moved]
 
     def _best_order(self, boxes: Boxes, box: int) -> int | None:
-        """Return the dimension in order whose bounds leave the fewest rows, if any saves much."""
+        """Return the sorted dimension with the fewest candidate rows; None if too many."""
         best, fewest = None, self.n_live // 2
         for piece in range(int(boxes.start[box]), int(boxes.start[box + 1])):
             dim = _dim(boxes, piece)
@@ -226,32 +227,32 @@ class Objects:
         return best
 
     def _n_overlapping(self, boxes: Boxes, dim: int, piece: int) -> int:
-        """Return how many rows overlap a piece: those that begin before its end, less others."""
+        """Return how many rows overlap a piece, by the sorted bounds."""
         rows = self._orders[dim].rows
         low, high, ends = boxes.pieces[piece].tolist()
-        begun = _place(rows.low_high, rows.low_low, high, ends & 0xFFFF)
-        ended = _place(rows.up_high, rows.up_low, low, (ends >> 16 & 0xFFFF) + 1)
+        begun = _position(rows.low_high, rows.low_low, high, ends & 0xFFFF)
+        ended = _position(rows.up_high, rows.up_low, low, (ends >> 16 & 0xFFFF) + 1)
         return begun - ended
 
     def _moved(self, dim: int) -> NDArray[np.int32]:
         slot = self._orders[dim].slot
         return np.flatnonzero(self.dirty[slot, : self.n]).astype(np.int32)
 
-    def _count(self, boxes: Boxes, box: int, n: int) -> None:
-        """Note that all rows were looked at; put dimensions in order where that is often so."""
+    def _count_scan(self, boxes: Boxes, box: int, n: int) -> None:
+        """Count a scan of n rows in each dimension of a box; sort dimensions scanned often."""
         for piece in range(int(boxes.start[box]), int(boxes.start[box + 1])):
             dim = _dim(boxes, piece)
             if dim not in self._orders:
-                self._looked[dim] = self._looked.get(dim, 0) + n
-                if self._looked[dim] > _PATIENCE * n and n > _FEW:
-                    self._put_in_order(dim)
+                self._scanned[dim] = self._scanned.get(dim, 0) + n
+                if self._scanned[dim] > _MAX_SCANS * n and n > _MIN_ORDERED:
+                    self._sort(dim)
 
-    def _pay(self, dim: int, n: int) -> None:
-        self._looked[dim] = self._looked.get(dim, 0) + n
-        if self._looked[dim] > _PATIENCE * self.n_live:
-            self._put_in_order(dim)
+    def _count_moved(self, dim: int, n: int) -> None:
+        self._scanned[dim] = self._scanned.get(dim, 0) + n
+        if self._scanned[dim] > _MAX_SCANS * self.n_live:
+            self._sort(dim)
 
-    def _put_in_order(self, dim: int) -> None:
+    def _sort(self, dim: int) -> None:
         live = self.live()
         cells = self.cells[live, dim]
         low_end = (cells[:, 2] >> np.uint64(16)).astype(np.uint16)
@@ -259,7 +260,7 @@ class Objects:
         by_low = np.lexsort((low_end, cells[:, 0]))
         by_up = np.lexsort((up_end, cells[:, 1]))
         upper = cells[by_low, 1]
-        rows = Rows(
+        rows = RowOrder(
             cells[by_low, 0],
             low_end[by_low],
             live[by_low],
@@ -278,7 +279,7 @@ class Objects:
             self.dirty = np.concatenate([self.dirty.reshape(slot, len(self.cells)), fresh])
         self._orders[dim] = _Order(rows, slot)
         self.order_of[dim] = slot
-        self._looked[dim] = 0
+        self._scanned[dim] = 0
 
 
 def _dim(boxes: Boxes, piece: int) -> int:
@@ -290,8 +291,8 @@ def _pieces(boxes: Boxes, box: int, dim: int) -> list[int]:
     return [piece for piece in span if _dim(boxes, piece) == dim]
 
 
-def _place(highs: Words, lows: NDArray[np.uint16], high: int, low: int) -> int:
-    """Return how many places of an ordered list are before one."""
+def _position(highs: Words, lows: NDArray[np.uint16], high: int, low: int) -> int:
+    """Return how many positions of a sorted list precede one."""
     first = int(np.searchsorted(highs, np.uint64(high), "left"))
     last = int(np.searchsorted(highs, np.uint64(high), "right"))
     return first + int(np.searchsorted(lows[first:last], low, "left"))

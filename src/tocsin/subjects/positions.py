@@ -1,17 +1,16 @@
-"""Places: the cuts of every value line of a dimension, in one order.
+"""Positions: the cuts of all domains of a dimension, in one order.
 
-Enters: cuts as `normalize.keys` has them, with the line they are on. Leaves: places, pairs of 64
-and 16 bits that are ordered as the cuts are, with "absent" and "of no line" (NaN, lists) before the
-lines. So a value, a range and a condition are all ranges of places, whatever their kinds, and from
-here on every comparison is one of integers.
+Enters: cuts as `normalize.keys` encodes them, with their domain. Leaves: positions, pairs of 64 and
+16 bits ordered as the cuts are, with "absent" and "of no domain" (NaN, lists) before the domains.
+So a value, a range and a condition are all ranges of positions, whatever their kinds, and from here
+on every comparison is one of integers.
 
-A *zone* stands in the upper three bits, the key follows, and its last three bits with the tail make
-the lower part. A range of places is a *cell*: the upper parts of its two ends, and a word with both
-lower parts. A *piece* is a cell that has its dimension in the same word.
+The upper three bits are the *zone*; the key follows, and its last three bits and the offset make
+the lower part. A range of positions is a *cell*: the upper parts of its two ends, and a word with
+both lower parts. A *piece* is a cell with its dimension in the same word.
 
-Strings have no number of their own. A dimension gives each string that it meets a *label*, such
-that labels are ordered as the strings are; new ones go between their neighbours, and where there is
-no room left all labels are spread anew.
+Strings are encoded by *labels*, integers that a dimension assigns to its strings in their order. A
+new string gets a label between those of its neighbours; if none is free, all strings get new ones.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tocsin.normalize.domains import Line
 ABSENT_ZONE = 0
 OTHER_ZONE = 1
 FIRST_LINE = 2
-"""The zone of the number line; the others follow."""
+"""The zone of numbers; the other domains follow."""
 STRING_ZONE = FIRST_LINE + Line.STRING
 _END_ZONE = FIRST_LINE + len(Line)
 _SHIFT = 61
@@ -38,20 +37,20 @@ _HALF = 1 << 63
 _TAIL_BITS = 13
 
 Words: TypeAlias = NDArray[np.uint64]
-Place: TypeAlias = tuple[int, int]
+Position: TypeAlias = tuple[int, int]
 Cell: TypeAlias = tuple[int, int, int]
 
 
-def place(zone: int, key: int, tail: int) -> Place:
-    """Return the place of a cut."""
+def position(zone: int, key: int, tail: int) -> Position:
+    """Return the position of a cut."""
     raised = key + _HALF
     return zone << _SHIFT | raised >> 3, (raised & 7) << _TAIL_BITS | tail
 
 
-def places(
+def positions(
     zone: int | NDArray[np.integer], key: NDArray[np.int64], tail: NDArray[np.integer]
 ) -> tuple[Words, Words]:
-    """Return the places of many cuts."""
+    """Return the positions of many cuts."""
     raised = np.ascontiguousarray(key).view(np.uint64) ^ np.uint64(_HALF)
     zones = np.asarray(zone).astype(np.uint64) << np.uint64(_SHIFT)
     lower = (raised & np.uint64(7)) << np.uint64(_TAIL_BITS) | tail.astype(np.uint64)
@@ -59,19 +58,19 @@ def places(
 
 
 def cut_of(upper: int, lower: int) -> tuple[int, int, int]:
-    """Return the zone, key and tail of a place."""
+    """Return the zone, key and offset of a position."""
     raised = (upper & _MASK) << 3 | lower >> _TAIL_BITS
     return upper >> _SHIFT, raised - _HALF, lower & ((1 << _TAIL_BITS) - 1)
 
 
-def cell(low: Place, high: Place) -> Cell:
-    """Return the cell between two places."""
+def cell(low: Position, high: Position) -> Cell:
+    """Return the cell between two positions."""
     return low[0], high[0], low[1] << 16 | high[1]
 
 
 def point(zone: int, key: int, tail: int = 0) -> Cell:
     """Return the cell of one value, given the cut before it."""
-    upper, lower = place(zone, key, tail)
+    upper, lower = position(zone, key, tail)
     return upper, upper, lower << 16 | (lower + 1)
 
 
@@ -82,7 +81,7 @@ def words_of(cells: Collection[Cell]) -> Words:
 
 def points(zone: int, key: NDArray[np.int64], tail: NDArray[np.integer]) -> Words:
     """Return the cells of many values, three words each."""
-    upper, lower = places(zone, key, tail)
+    upper, lower = positions(zone, key, tail)
     cells = np.empty((len(key), 3), np.uint64)
     cells[:, 0] = cells[:, 1] = upper
     cells[:, 2] = lower << np.uint64(16) | (lower + np.uint64(1))
@@ -92,15 +91,15 @@ def points(zone: int, key: NDArray[np.int64], tail: NDArray[np.integer]) -> Word
 ABSENT: Cell = (ABSENT_ZONE << _SHIFT, ABSENT_ZONE << _SHIFT, 1)
 OTHER: Cell = (OTHER_ZONE << _SHIFT, OTHER_ZONE << _SHIFT, 1)
 PRESENT: Cell = (OTHER_ZONE << _SHIFT, _END_ZONE << _SHIFT, 0)
-"""Any value that there is."""
+"""Any present value."""
 FULL: Cell = (0, _END_ZONE << _SHIFT, 0)
-"""Any value or none."""
+"""Any value, or absent."""
 NOTHING: Cell = (_END_ZONE << _SHIFT, 0, 0)
-"""Overlaps nothing: what is left of a publication that is gone."""
+"""Overlaps nothing: the cell of a deleted publication."""
 
 
 class Labels:
-    """The strings that a dimension has met, with numbers of the same order."""
+    """The strings of a dimension, in order, and integers in the same order."""
 
     _LAST = 1 << 60
     _STEP = 1 << 36
@@ -111,7 +110,7 @@ class Labels:
         self.label_of: dict[str, int] = dict(zip(self.strings, self.labels, strict=True))
 
     def add(self, text: str) -> None:
-        """Give a new string its label; `Crowded` where that takes new labels for all."""
+        """Assign a label to a new string; raise `LabelsExhausted` if none is free."""
         at = bisect_left(self.strings, text)
         if not self.strings:
             label = self._LAST // 2
@@ -126,13 +125,13 @@ class Labels:
         if (at and label <= self.labels[at - 1]) or (
             at < len(self.labels) and label >= self.labels[at]
         ):
-            raise Crowded
+            raise LabelsExhausted
         self.strings.insert(at, text)
         self.labels.insert(at, label)
         self.label_of[text] = label
 
     def spread(self, more: Iterable[str] = ()) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Spread all labels evenly, with some new strings; return the old ones and their new ones.
+        """Assign new labels to all strings and some new ones; return the old and the new labels.
 
         Both are in order.
         """
@@ -144,21 +143,21 @@ class Labels:
         return old, np.array([self.label_of[text] for text in old_strings], np.int64)
 
 
-class Crowded(Exception):
-    """Two strings have labels with nothing between them."""
+class LabelsExhausted(Exception):
+    """No label is free between two neighbouring strings."""
 
 
 def relabel(
     upper: Words, lower: Words, old: NDArray[np.int64], new: NDArray[np.int64]
 ) -> tuple[Words, Words]:
-    """Return places with the labels of strings exchanged; others stay as they are."""
+    """Return positions with the labels of strings replaced; others stay as they are."""
     raised = (upper & np.uint64(_MASK)) << np.uint64(3) | lower >> np.uint64(_TAIL_BITS)
     keys = (raised ^ np.uint64(_HALF)).view(np.int64)
-    chosen = (upper >> np.uint64(_SHIFT) == STRING_ZONE) & (keys >= 0) & (keys <= Labels._LAST)
-    if not chosen.any():
+    is_label = (upper >> np.uint64(_SHIFT) == STRING_ZONE) & (keys >= 0) & (keys <= Labels._LAST)
+    if not is_label.any():
         return upper, lower
-    at = np.searchsorted(old, keys[chosen])
-    tails = lower[chosen] & np.uint64((1 << _TAIL_BITS) - 1)
+    at = np.searchsorted(old, keys[is_label])
+    tails = lower[is_label] & np.uint64((1 << _TAIL_BITS) - 1)
     upper, lower = upper.copy(), lower.copy()
-    upper[chosen], lower[chosen] = places(STRING_ZONE, new[at], tails)
+    upper[is_label], lower[is_label] = positions(STRING_ZONE, new[at], tails)
     return upper, lower

@@ -1,19 +1,19 @@
-"""The log of a subject space: checksummed records in one file, and who waits for the disk.
+"""The log of a subject space: checksummed records in one file, with group commit.
 
-Enters: records, each a JSON object and perhaps octets beside it. Leaves: files of one generation
-after another; and from a folder, whatever was there before the machine stopped.
+Enters: records, each a JSON object and optional octets. Leaves: files of one generation after
+another; and from a folder, the records that were written before the process ended.
 
-A file begins with eight bytes that tell its format. A record is its length, the CRC-32 of what
+A file begins with eight bytes that identify its format. A record is its length, the CRC-32 of what
 follows, and the CRC-32 of these two (32 bits each); then the length of the JSON, the JSON, the
 octets. Files of the first format lack the first eight bytes and the checksum of the length.
 
-What was being written when the machine stopped was not acknowledged, and is cut off: a last record
-that ends beyond the file, or of which sectors were never written and are zero. Anything else that
-does not fit, and all that a sound record follows, is damage: an error that says where, and nothing
-is cut off. A new generation holds all that counts, and takes its name once it is on disk.
+A torn record was not acknowledged and is truncated: a last record that ends beyond the file, or
+with sectors that were never written and are zero. Any other mismatch, and any that a valid record
+follows, is damage: an error that names the offset, and nothing is truncated. A new generation is a
+complete snapshot, and is renamed once it is on disk.
 
-Group commit: records are written at once; whoever waits for the disk first has everything written
-so far synced, and the others wait for that.
+Group commit: records are written at once; the first caller that waits syncs everything written so
+far, and the others wait for that sync.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ _OLD_HEAD = struct.Struct("<II")
 _PART = struct.Struct("<I")
 _SECTOR = 512
 _OP = b'{"op":'
-"""How the JSON of every record but the first begins."""
+"""The first bytes of the JSON of every record except the first."""
 
 
 class Record(NamedTuple):
-    """What a record says, and octets that go with it."""
+    """The JSON fields of a record, and its octets."""
 
-    said: dict[str, Any]
+    fields: dict[str, Any]
     octets: bytes = b""
 
 
-def write_record(record: Record, version: int = VERSION) -> bytes:
-    """Return a record as it stands in a file; raise TypeError or ValueError for no JSON."""
-    text = json.dumps(record.said, separators=(",", ":")).encode()
+def encode_record(record: Record, version: int = VERSION) -> bytes:
+    """Return the bytes of a record; raise TypeError or ValueError for fields that are not JSON."""
+    text = json.dumps(record.fields, separators=(",", ":")).encode()
     body = _PART.pack(len(text)) + text + record.octets
     head = _OLD_HEAD.pack(len(body), zlib.crc32(body))
     return head + (b"" if version == 1 else _PART.pack(zlib.crc32(head))) + body
 
 
 def version_of(data: bytes) -> int:
-    """Return the version of the format that a file has."""
+    """Return the format version of a file."""
     return 2 if data.startswith(MAGIC) else 1
 
 
 def read_records(path: Path, data: bytes) -> Iterator[tuple[Record, int]]:
-    """Yield the records of a file, and where each ends; stop at one that was being written."""
+    """Yield the records of a file with their end offsets; stop at a torn record."""
     version = version_of(data)
     at = len(MAGIC) if version > 1 else 0
     while at < len(data):
@@ -78,13 +78,13 @@ def read_records(path: Path, data: bytes) -> Iterator[tuple[Record, int]]:
             return
         (n_text,) = _PART.unpack_from(body)
         try:
-            said = json.loads(body[_PART.size : _PART.size + n_text])
+            fields = json.loads(body[_PART.size : _PART.size + n_text])
         except (ValueError, RecursionError):
-            raise DamagedStoreError(str(path), f"the record at byte {at} is no JSON") from None
-        if not isinstance(said, dict):
-            raise DamagedStoreError(str(path), f"the record at byte {at} is no JSON object")
+            raise DamagedStoreError(str(path), f"the record at byte {at} is not JSON") from None
+        if not isinstance(fields, dict):
+            raise DamagedStoreError(str(path), f"the record at byte {at} is not a JSON object")
         at += _head_size(version) + len(body)
-        yield Record(said, body[_PART.size + n_text :]), at
+        yield Record(fields, body[_PART.size + n_text :]), at
 
 
 def _head_size(version: int) -> int:
@@ -92,18 +92,18 @@ def _head_size(version: int) -> int:
 
 
 def _length_at(data: bytes, at: int, version: int) -> int | None:
-    """Return the length of the record at a place, or None where it is cut off or damaged."""
+    """Return the length of the record at an offset; None if it is torn or damaged."""
     if at < 0 or at + _head_size(version) > len(data):
         return None
     if version == 1:
         return int(_OLD_HEAD.unpack_from(data, at)[0])
     n_bytes, _, checksum = _HEAD.unpack_from(data, at)
-    is_sound = zlib.crc32(data[at : at + _OLD_HEAD.size]) == checksum
-    return int(n_bytes) if is_sound else None
+    is_valid = zlib.crc32(data[at : at + _OLD_HEAD.size]) == checksum
+    return int(n_bytes) if is_valid else None
 
 
 def _body_at(data: bytes, at: int, version: int) -> bytes | None:
-    """Return what the record at a place holds, or None where it is cut off or damaged."""
+    """Return the body of the record at an offset; None if it is torn or damaged."""
     n_bytes = _length_at(data, at, version)
     first = at + _head_size(version)
     if n_bytes is None or n_bytes < _PART.size or first + n_bytes > len(data):
@@ -113,26 +113,26 @@ def _body_at(data: bytes, at: int, version: int) -> bytes | None:
 
 
 def _check_torn(path: Path, data: bytes, at: int, version: int) -> None:
-    """Raise an error unless what begins at a place was being written when the machine stopped."""
+    """Raise `DamagedStoreError` unless the record at an offset is torn."""
     if not any(data[at:]):
         return
-    follows = _sound_after(data, at, version)
+    follows = _valid_after(data, at, version)
     if follows is not None:
-        reason = f"a sound one follows at byte {follows}; nothing was changed"
+        reason = f"a valid one follows at byte {follows}; nothing was changed"
         raise DamagedStoreError(
-            str(path), f"the record at byte {at} does not fit its checksum, and {reason}"
+            str(path), f"the record at byte {at} does not match its checksum, and {reason}"
         )
     n_bytes = _length_at(data, at, version)
     end = len(data) if n_bytes is None else at + _head_size(version) + n_bytes
     is_cut = at + _head_size(version) > len(data) or end > len(data)
     if not is_cut and not _has_empty_sector(data, at, min(end, len(data))):
         raise DamagedStoreError(
-            str(path), f"the record at byte {at}, the last one, does not fit its checksum"
+            str(path), f"the record at byte {at}, the last one, does not match its checksum"
         )
 
 
-def _sound_after(data: bytes, at: int, version: int) -> int | None:
-    """Return where a sound record begins after a place, or None."""
+def _valid_after(data: bytes, at: int, version: int) -> int | None:
+    """Return the offset of the next valid record after an offset, or None."""
     before = _head_size(version) + _PART.size
     text = data.find(_OP, at + before + 1)
     while text >= 0:
@@ -149,12 +149,12 @@ def _has_empty_sector(data: bytes, at: int, end: int) -> bool:
 
 
 class Log:
-    """The files of one folder; open for one process at a time."""
+    """The log files of a folder, locked by one process."""
 
     def __init__(self, folder: Path, sync: bool = True) -> None:
         self.folder = folder
         self._sync = sync
-        self._done = threading.Condition()
+        self._progress = threading.Condition()
         self._written = self._synced = 0
         self._is_syncing = False
         self._failed: str | None = None
@@ -178,20 +178,20 @@ class Log:
 
     def _newest(self) -> tuple[int, Path | None]:
         names = disk.names(self.folder)
-        found = [m for name in names if (m := _NAME.fullmatch(name))]
-        if not found:
+        logs = [m for name in names if (m := _NAME.fullmatch(name))]
+        if not logs:
             strangers = [n for n in names if n != "lock" and ".log.new" not in n]
             if strangers:
-                raise StoreError(str(self.folder), "the folder holds something else")
+                raise StoreError(str(self.folder), "the folder has other files")
             return 0, None
-        newest = max(found, key=lambda match: int(match[1]))
-        for match in found:
+        newest = max(logs, key=lambda match: int(match[1]))
+        for match in logs:
             if match is not newest:
                 disk.remove(self.folder / match[0])
         return int(newest[1]), self.folder / newest[0]
 
     def read(self) -> Iterator[Record]:
-        """Yield what is there, and open the file behind the last whole record for what follows."""
+        """Yield the records, and open the file for appending after the last complete one."""
         assert self.path is not None
         try:
             data = disk.read_file(self.path)
@@ -217,9 +217,9 @@ class Log:
         self._written = self._synced = end
 
     def start(self, records: Iterable[Record]) -> None:
-        """Begin a new generation with some records, in the place of the one before.
+        """Replace the current generation by a new one that begins with some records.
 
-        Where it cannot be written, the one before goes on.
+        If it cannot be written, the current one stays in use.
         """
         path = self.folder / f"space-{self.generation + 1:016d}.log"
         fresh = path.with_suffix(".log.new")
@@ -228,7 +228,7 @@ class Log:
             with disk.NewFile(fresh, 0o644) as new:
                 n_bytes = new.write(MAGIC)
                 for record in records:
-                    n_bytes += new.write(write_record(record))
+                    n_bytes += new.write(encode_record(record))
                 new.sync()
                 disk.rename(fresh, path)
                 file = new.detach()
@@ -238,19 +238,19 @@ class Log:
             if isinstance(error, OSError):
                 raise self._refused("written", error) from error
             raise
-        self._take(file, n_bytes, path)
+        self._switch_to(file, n_bytes, path)
 
-    def _take(self, file: int, n_bytes: int, path: Path) -> None:
-        """Go on in a file that has its name; whoever opens the folder now takes it for the newest.
+    def _switch_to(self, file: int, n_bytes: int, path: Path) -> None:
+        """Switch to a renamed file, which a process that opens the folder takes as the newest.
 
-        So nothing may be appended to the one before, even where the name is not on disk.
+        So nothing may be appended to the previous file, even if the rename is not on disk yet.
         """
-        with self._done:
+        with self._progress:
             old, self._file = self._file, file
             self._written = self._synced = n_bytes
             self._version = VERSION
             self.generation += 1  # with the positions: a sync of the old file must not count here
-            self._done.notify_all()
+            self._progress.notify_all()
         if old >= 0:
             os.close(old)
         before, self.path = self.path, path
@@ -259,46 +259,46 @@ class Log:
         except OSError as error:
             self._fail(f"cannot be synced: {error.strerror or error}; open it again")
         if before is not None:
-            with contextlib.suppress(OSError):  # the next who opens the folder removes it
+            with contextlib.suppress(OSError):  # removed when the folder is opened next
                 disk.remove(before)
 
     @property
     def n_bytes(self) -> int:
-        """How long the file is."""
+        """Length of the file."""
         return self._written
 
-    def written(self, record: Record) -> bytes:
-        """Return a record as `append` takes it; raises TypeError or ValueError for no JSON."""
-        return write_record(record, self._version)
+    def encode(self, record: Record) -> bytes:
+        """Return the bytes of a record; raise TypeError or ValueError if it is not JSON."""
+        return encode_record(record, self._version)
 
     def append(self, record: Record | bytes) -> tuple[int, int]:
-        """Write a record; return what `wait` takes. Calls are not concurrent."""
+        """Write a record; return a ticket for `wait`. Calls must be serialized."""
         if self._failed is not None:
             raise StoreError(str(self.folder), self._failed)
-        octets = self.written(record) if isinstance(record, Record) else record
+        octets = self.encode(record) if isinstance(record, Record) else record
         try:
             n_bytes = disk.write_all(self._file, octets)
         except OSError as error:
             self._fail(f"cannot be written: {error.strerror or error}; open it again")
-        with self._done:
+        with self._progress:
             self._written += n_bytes
             return self.generation, self._written
 
     def _fail(self, reason: str) -> None:
-        with self._done:
+        with self._progress:
             self._failed = reason
-            self._done.notify_all()
+            self._progress.notify_all()
         raise StoreError(str(self.folder), reason)
 
     def wait(self, until: tuple[int, int]) -> None:
-        """Return when what was appended is on disk."""
+        """Wait until the record of a ticket is on disk."""
         if not self._sync:
             return
         generation, position = until
         while True:
-            with self._done:
+            with self._progress:
                 while self._is_syncing and self._is_due(generation, position):
-                    self._done.wait()
+                    self._progress.wait()
                 if self._failed is not None:
                     raise StoreError(str(self.folder), self._failed)
                 if not self._is_due(generation, position):
@@ -312,25 +312,25 @@ class Log:
                 self._fail(f"cannot be synced: {error.strerror or error}; open it again")
             finally:
                 os.close(file)
-            with self._done:
+            with self._progress:
                 self._is_syncing = False
                 if of == self.generation:
                     self._synced = max(self._synced, target)
-                self._done.notify_all()
+                self._progress.notify_all()
 
     def _is_due(self, generation: int, position: int) -> bool:
-        """Whether something is not on disk yet; a new generation has all that came before it."""
+        """Whether a position is not on disk yet; a new generation contains all earlier records."""
         if self._failed is not None:
             return False
         return generation == self.generation and self._synced < position
 
     def check(self) -> None:
-        """Raise an error where an earlier write has failed."""
+        """Raise an error if an earlier write has failed."""
         if self._failed is not None:
             raise StoreError(str(self.folder), self._failed)
 
     def close(self) -> None:
-        """Sync and close; raise an error where what was not waited for may not be on disk."""
+        """Sync and close; raise an error if records may not be on disk."""
         file, self._file = self._file, -1
         lock, self._lock = self._lock, -1
         try:
@@ -347,10 +347,10 @@ class Log:
 
 
 def _check_head(path: Path, record: Record) -> None:
-    if record.said.get("format") != FORMAT:
+    if record.fields.get("format") != FORMAT:
         raise DamagedStoreError(str(path), "it is not the log of a subject space")
-    version = record.said.get("version", 0)
+    version = record.fields.get("version", 0)
     if not isinstance(version, int) or version < 1:
         raise DamagedStoreError(str(path), f"there is no version {version!r}")
     if version > VERSION:
-        raise NewerStoreError(str(path), f"it has version {record.said['version']}")
+        raise NewerStoreError(str(path), f"it has version {record.fields['version']}")
