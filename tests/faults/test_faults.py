@@ -52,7 +52,7 @@ def test_the_harness_notices_a_log_that_goes_on_in_a_file_that_was_replaced(
 ) -> None:
     from tocsin.subjects.log import Log
 
-    take = Log._take
+    take = Log._switch_to
 
     def forgiving(log: Log, file: int, n_bytes: int, path: Path) -> None:
         old, before = log._file, log.path
@@ -63,7 +63,7 @@ def test_the_harness_notices_a_log_that_goes_on_in_a_file_that_was_replaced(
             return
         take(log, file, n_bytes, path)
 
-    monkeypatch.setattr(Log, "_take", forgiving)
+    monkeypatch.setattr(Log, "_switch_to", forgiving)
     scenario: Any = next(one for one in SCENARIOS if one.name.endswith("then publish"))
     total = n_calls(scenario, tmp_path / "count")
     with pytest.raises(AssertionError):
