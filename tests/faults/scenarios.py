@@ -21,13 +21,13 @@ from tests.faults.files import Fault, count_calls, failing
 
 import tocsin
 from tocsin.errors import PipelineError, StoreError, TocsinError
-from tocsin.spark.pipeline.folders import LocalFolder
+from tocsin.spark.pipeline.folders import Folder, open_folder
 from tocsin.spark.pipeline.keeping import Bucket, Kept, from_kept, read_state, to_kept
 from tocsin.spark.publications import State
 from tocsin.storage import disk
 from tocsin.storage.changes import UpdateOne
+from tocsin.storage.local import LocalPlace
 from tocsin.storage.pins import Pin
-from tocsin.storage.place import LocalPlace
 from tocsin.store.subscription_store import SubscriptionStore
 from tocsin.subjects.space import SubjectSpace
 
@@ -174,13 +174,13 @@ SPACES = [
 ]
 
 
-def _folder(path: Path) -> LocalFolder:
-    folder = LocalFolder(path / "deep" / "folder")
+def _folder(path: Path) -> Folder:
+    folder = open_folder(str(path / "deep" / "folder"))
     folder.create("manifests/0.json", b"zero")
     return folder
 
 
-def _check_folder(path: Path, folder: LocalFolder, is_done: bool) -> None:
+def _check_folder(path: Path, folder: Folder, is_done: bool) -> None:
     content = folder.read("manifests/1.json")
     assert content == b"one" or (not is_done and content is None)
     assert folder.create("manifests/1.json", b"two") is (content is None)
@@ -188,7 +188,7 @@ def _check_folder(path: Path, folder: LocalFolder, is_done: bool) -> None:
     assert set(folder.names("manifests")) == {"0.json", "1.json"}, "no draft is seen"
 
 
-def _check_replaced(path: Path, folder: LocalFolder, is_done: bool) -> None:
+def _check_replaced(path: Path, folder: Folder, is_done: bool) -> None:
     content = folder.read("manifests/0.json")
     assert content == b"new" or (not is_done and content == b"zero")
     folder.replace("manifests/0.json", b"newer")

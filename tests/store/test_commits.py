@@ -15,7 +15,7 @@ import pytest
 import tocsin
 from tocsin.errors import ChangedStoreError, StoreError
 from tocsin.storage import folder, manifests
-from tocsin.storage.place import LocalPlace
+from tocsin.storage.local import LocalPlace
 from tocsin.store.subscription_store import SubscriptionStore
 
 Others = Callable[[SubscriptionStore], object]

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.store.conformance import check_place, check_store, check_that_one_writer_wins
 
 import tocsin
 from tocsin.errors import DamagedStoreError, StoreError
 from tocsin.storage import container, disk
-from tocsin.storage.place import RemotePlace, to_place
+from tocsin.storage.place import to_place
+from tocsin.storage.remote import FsspecPlace
 from tocsin.store.subscription_store import SubscriptionStore
 
 fsspec = pytest.importorskip("fsspec")
@@ -46,13 +48,24 @@ def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
+def test_a_local_folder_is_a_place(tmp_path: Path) -> None:
+    check_place(to_place(tmp_path / "deep" / "folder"))
+    check_that_one_writer_wins(to_place(tmp_path / "race"), 8)
+    check_store(to_place(tmp_path / "store"))
+
+
+def test_a_url_that_fsspec_knows_is_a_place(temporary: Path, url: str) -> None:
+    check_place(to_place("memory://places/deep/folder"))
+    check_store(to_place(url))
+
+
 @pytest.mark.parametrize("whose", ["root", "folder", "link"])
 def test_a_folder_that_others_can_write_to_is_not_used_for_copies(
     temporary: Path, url: str, whose: str
 ) -> None:
     place = to_place(url)
-    assert isinstance(place, RemotePlace)
-    copies = place._copies
+    assert isinstance(place, FsspecPlace)
+    copies = place.copies.path
     if whose == "link":
         (temporary / "elsewhere").mkdir()
         copies.parent.symlink_to(temporary / "elsewhere")
@@ -70,11 +83,11 @@ def test_a_folder_that_others_can_write_to_is_not_used_for_copies(
 def test_copies_lie_in_a_folder_that_only_we_can_enter(temporary: Path, url: str) -> None:
     SubscriptionStore.create(url, engine="oracle")
     place: Any = to_place(url)
-    assert place._here() == place._copies
-    assert mode_of(place._copies) == mode_of(place._copies.parent) == 0o700
-    place._copies.parent.chmod(0o755)  # as earlier releases made it: closed to writers
-    assert to_place(url)._here() == place._copies  # type: ignore[attr-defined]
-    assert mode_of(place._copies.parent) == 0o700
+    assert place.copies.folder == place.copies.path
+    assert mode_of(place.copies.path) == mode_of(place.copies.path.parent) == 0o700
+    place.copies.path.parent.chmod(0o755)  # as earlier releases made it: closed to writers
+    assert to_place(url).copies.folder == place.copies.path  # type: ignore[attr-defined]
+    assert mode_of(place.copies.path.parent) == 0o700
 
 
 def test_a_named_folder_that_others_can_write_to_is_refused(
@@ -82,11 +95,11 @@ def test_a_named_folder_that_others_can_write_to_is_refused(
 ) -> None:
     monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path))
     place: Any = to_place(url)
-    place._copies.mkdir(mode=0o777)
-    place._copies.chmod(0o777)
+    place.copies.path.mkdir(mode=0o777)
+    place.copies.path.chmod(0o777)
     with pytest.raises(StoreError, match="TOCSIN_CACHE"):
         SubscriptionStore.create(url)
-    place._copies.chmod(0o700)
+    place.copies.path.chmod(0o700)
     SubscriptionStore.create(url)
 
 
@@ -113,7 +126,7 @@ def test_a_copy_is_verified_once_where_it_was_made(
     assert verified, "whoever makes the copy verifies it"
     assert len(set(verified)) == len(verified), "once"
     copies: Any = to_place(url)
-    segment = next(copies._here().glob("segment-*.tocsin"))
+    segment = next(copies.copies.folder.glob("segment-*.tocsin"))
     octets = bytearray(segment.read_bytes())
     damaged = bytes(octet ^ 1 for octet in octets[-1_000:])  # arrays, and what lies between them
     segment.write_bytes(octets[:-1_000] + damaged)
@@ -149,13 +162,13 @@ def test_on_hdfs_a_file_is_created_by_renaming(
 ) -> None:
     monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path / "cache"))
     place: Any = to_place(url)
-    place._fs, place._root, place._is_tested = HdfsLike(), "/places/hdfs", False
-    monkeypatch.setattr("tocsin.storage.place._protocol", lambda files: "hdfs")
+    place._fs, place._root = HdfsLike(), "/places/hdfs"
+    place.protocol, place.is_exclusive = "hdfs", False
     place.commit_once("manifest-00000001.json", b"one")
     with pytest.raises(FileExistsError):
         place.commit_once("manifest-00000001.json", b"two")
-    monkeypatch.setattr(place._fs, "exists", lambda path: False)  # two writers look at once
-    with pytest.raises(OSError, match="renaming"):
+    monkeypatch.setattr(place, "size", lambda name: None)  # two writers look at once
+    with pytest.raises(FileExistsError):
         place.commit_once("manifest-00000001.json", b"two")
     assert place.read("manifest-00000001.json") == b"one"
     assert place.names() == ["manifest-00000001.json"], "no draft and no probe stays"

@@ -1,15 +1,18 @@
-"""The file layer: every call by which stores, subject spaces and pipelines touch a local disk.
+"""Every call by which stores, subject spaces and pipelines write and read a local disk.
 
-Enters: paths and bytes. Leaves: files that are on the disk when a call returns, or the OSError that
-the system gave. What a caller acknowledges rests on two rules: a file is synced before its name is
-made known, and a folder is synced after a name in it was made, up to the first folder that was
-there before. Tests make each of the calls of `os` in this module fail.
+Enters: paths and bytes. Leaves: files that are durable when a call returns, or the OSError of the
+system. Two rules make them durable: a file is synced before its name is published, and a folder is
+synced after a name was created in it, as is every parent that had to be created. Tests make each
+call of `os` in this module fail.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,39 +21,39 @@ from types import TracebackType
 from tocsin.errors import StoreError
 
 _NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What a file system says that has nothing to sync; any other error means that data may be lost."""
-_PIECE = 1 << 30
-"""How many bytes are written by one call, at most: Linux takes no more than 2 GiB."""
-_READ = 1 << 20
-"""How many are read by one call, for which there has to be room beforehand."""
+"""Errors of file systems without fsync. After any other error of fsync, data may be lost."""
+_WRITE_BYTES = 1 << 30
+"""Largest single write: Linux accepts less than 2 GiB."""
+_READ_BYTES = 1 << 20
+"""Size of the buffer of one read."""
 
 
 class NewFile:
-    """A file that is being written, unbuffered; it is not on the disk before `sync`."""
+    """An unbuffered file opened for writing; durable after `sync`."""
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
-        self.number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
 
     def write(self, octets: bytes | memoryview) -> int:
-        """Write all of some bytes, where the file is; return how many."""
-        return write_all(self.number, octets)
+        """Write all bytes at the current offset; return their count."""
+        return write_all(self.descriptor, octets)
 
-    def seek(self, at: int) -> None:
-        """Go to a place in the file."""
-        os.lseek(self.number, at, os.SEEK_SET)
+    def seek(self, offset: int) -> None:
+        """Set the offset of the next write."""
+        os.lseek(self.descriptor, offset, os.SEEK_SET)
 
     def truncate(self, n_bytes: int) -> None:
-        """Give the file a length."""
-        truncate(self.number, n_bytes)
+        """Set the length of the file."""
+        truncate(self.descriptor, n_bytes)
 
     def sync(self) -> None:
-        """Have the file written to the disk."""
-        sync(self.number)
+        """Flush the file to the disk."""
+        sync(self.descriptor)
 
     def detach(self) -> int:
-        """Return the descriptor, which is the caller's to close from now on."""
-        number, self.number = self.number, -1
-        return number
+        """Return the descriptor; the caller closes it."""
+        descriptor, self.descriptor = self.descriptor, -1
+        return descriptor
 
     def __enter__(self) -> NewFile:
         return self
@@ -61,41 +64,41 @@ class NewFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.number >= 0:
+        if self.descriptor >= 0:
             os.close(self.detach())
 
 
-def write_all(number: int, octets: bytes | memoryview) -> int:
-    """Write all of some bytes to a descriptor; return how many."""
+def write_all(descriptor: int, octets: bytes | memoryview) -> int:
+    """Write all bytes to a descriptor; return their count."""
     rest = memoryview(octets)
     n_bytes = len(rest)
     while rest:
-        rest = rest[os.write(number, rest[:_PIECE]) :]
+        rest = rest[os.write(descriptor, rest[:_WRITE_BYTES]) :]
     return n_bytes
 
 
-def truncate(number: int, n_bytes: int) -> None:
-    """Give the file of a descriptor a length."""
-    os.ftruncate(number, n_bytes)
+def truncate(descriptor: int, n_bytes: int) -> None:
+    """Set the length of an open file."""
+    os.ftruncate(descriptor, n_bytes)
 
 
-def sync(number: int) -> None:
-    """Have what was written to a descriptor written to the disk."""
+def sync(descriptor: int) -> None:
+    """Flush an open file or folder to the disk."""
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     except OSError as error:
         if error.errno not in _NO_SYNC:
             raise
 
 
 def sync_file(path: Path) -> None:
-    """Have a file that another process wrote written to the disk."""
-    with opened(path) as number:
-        sync(number)
+    """Flush a file that another process wrote to the disk."""
+    with opened(path) as descriptor:
+        sync(descriptor)
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder written to the disk."""
+    """Flush the names in a folder to the disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         sync(folder)
@@ -104,7 +107,7 @@ def sync_folder(path: Path) -> None:
 
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666) -> int:
-    """Write a file and sync it; remove it where that fails. Return its bytes."""
+    """Write and sync a file; return its size. A file that fails is removed."""
     try:
         with NewFile(path, mode) as file:
             n_bytes = sum(file.write(piece) for piece in pieces)
@@ -117,23 +120,26 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o6
 
 
 def create_file(target: Path, draft: Path, octets: bytes) -> None:
-    """Make a file that is there whole and on the disk; raise FileExistsError if it is there.
+    """Create a file atomically and durably; raise FileExistsError if the name is taken.
 
-    It is written as `draft`, in the same folder, and linked to its name, which one writer can.
+    The bytes are written to `draft`, in the same folder, and hard-linked to `target`: of several
+    writers one succeeds.
     """
+    if size(target) is not None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     make_folder(target.parent)
     try:
         write_file(draft, [octets])
-        sync_folder(target.parent)  # what the new file names, before the file
+        sync_folder(target.parent)  # files that the new file refers to become durable first
         os.link(draft, target)
     finally:
-        with suppress(OSError):  # a draft that stays does no harm
+        with suppress(OSError):  # a leftover draft does no harm
             remove(draft)
     sync_folder(target.parent)
 
 
 def replace_file(target: Path, draft: Path, octets: bytes) -> None:
-    """Put a file in the place of another, or of none; it is the old or the new one at any time."""
+    """Create or replace a file atomically and durably: readers see the old bytes or the new."""
     make_folder(target.parent)
     write_file(draft, [octets])
     try:
@@ -146,37 +152,37 @@ def replace_file(target: Path, draft: Path, octets: bytes) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Give a file another name, in the place of what has it."""
+    """Rename a file; one that has the new name is replaced."""
     os.replace(old, new)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file, if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Open a file for reading; give its descriptor."""
-    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Open a file for reading; yield its descriptor."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield number
+        yield descriptor
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def read_file(path: Path) -> bytes:
-    """Return the bytes of a file."""
-    with opened(path) as number:
+    """Return the content of a file."""
+    with opened(path) as descriptor:
         pieces = []
-        while piece := os.read(number, _READ):
+        while piece := os.read(descriptor, _READ_BYTES):
             pieces.append(piece)
     return b"".join(pieces)
 
 
 def size(path: Path) -> int | None:
-    """Return the bytes of a file, or None where there is none."""
+    """Return the size of a file, or None if it does not exist."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -184,15 +190,43 @@ def size(path: Path) -> int | None:
 
 
 def names(path: Path) -> list[str]:
-    """Return the names in a folder, in order; none where there is no folder."""
+    """Return the names in a folder, sorted; none if the folder does not exist."""
     try:
         return sorted(os.listdir(path))
     except FileNotFoundError:
         return []
 
 
+def remove_tree(path: Path) -> None:
+    """Remove a file, or a folder with everything in it, if it exists."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        remove(path)
+
+
+def age(path: Path) -> float:
+    """Return the seconds since a file was written; 0 if it does not exist."""
+    try:
+        return time.time() - os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is created if it is missing; wait until it is free."""
+    make_folder(path)
+    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder and those above it, where they are missing, and sync what has a new name."""
+    """Create a folder and its missing parents, durably."""
     if path.is_dir():
         return
     missing = [path]
@@ -208,26 +242,26 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
                 ) from None
         try:
             sync_folder(folder.parent)
-        except BaseException:  # the next call is to make it again, and sync it
+        except BaseException:  # the next call has to create and sync it again
             with suppress(OSError):
                 os.rmdir(folder)
             raise
 
 
 def is_private(path: Path) -> bool:
-    """Whether a folder is ours, and no one else can put files into it."""
-    found = os.lstat(path)
-    is_folder = (found.st_mode & 0o170000) == 0o040000
-    return is_folder and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    """Whether a folder belongs to this user, and no other user can write to it."""
+    status = os.lstat(path)
+    is_folder = (status.st_mode & 0o170000) == 0o040000
+    return is_folder and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only we can enter, or take one that is ours; StoreError otherwise."""
+    """Create or reuse a folder that only this user can enter; raise StoreError for any other."""
     make_folder(path.parent)
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
     if not is_private(path):
-        reason = "others can put files into this folder of copies, or it is not ours"
+        reason = "other users can write to this folder of copies, or it belongs to another user"
         raise StoreError(str(path), f"{reason}; name another in TOCSIN_CACHE")
     if os.lstat(path).st_mode & 0o077:
         os.chmod(path, 0o700)

@@ -28,7 +28,7 @@ ORPHAN_AGE = 86_400.0
 GRACE = 600.0
 """Seconds that a version is kept for after another took its place, pinned or not."""
 _OURS = re.compile(
-    rf"{NAME.pattern}(\.new)?|{MANIFEST.pattern}(\.[0-9a-f]{{32}}\.new)?|pins|"
+    rf"{NAME.pattern}(\.new)?|{MANIFEST.pattern}|\.?{MANIFEST.pattern}\.[0-9a-f]{{32}}\.new|pins|"
     r"probe-[0-9a-f]{32}\.new"
 )
 

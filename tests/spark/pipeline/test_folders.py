@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tocsin.errors import PipelineError
-from tocsin.spark.pipeline.folders import LocalFolder, open_folder, to_local
+from tocsin.spark.pipeline.folders import open_folder, to_local
 from tocsin.spark.pipeline.metrics import BatchMetrics, load_metrics, read_metrics, write_metrics
 from tocsin.spark.pipeline.tables import Batch, Manifest, Table, read_table
 
 
 def test_a_name_is_created_by_one_writer_only(tmp_path: Path) -> None:
-    folder = LocalFolder(tmp_path)
+    folder = open_folder(str(tmp_path))
     barrier = threading.Barrier(8)
     won: list[int] = []
 
@@ -39,18 +39,34 @@ def test_a_name_is_created_by_one_writer_only(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_none(tmp_path: Path) -> None:
-    folder = LocalFolder(tmp_path / "nowhere")
+    folder = open_folder(str(tmp_path / "nowhere"))
     assert folder.read("x") is None
     assert folder.names() == []
     assert folder.sizes("x") == {}
     folder.remove("x")
 
 
-def test_paths_and_file_urls_are_local_and_others_need_spark() -> None:
+def test_paths_and_file_urls_are_local() -> None:
     assert to_local("/a/b") == to_local("file:/a/b") == to_local("file:///a/b") == Path("/a/b")
     assert to_local("hdfs://host/a") is None
-    with pytest.raises(PipelineError, match="not on a local disk"):
-        open_folder("hdfs://host/a")
+
+
+def test_a_url_that_nothing_reaches_is_an_error_of_the_pipeline() -> None:
+    with pytest.raises(PipelineError, match="nothing://host/a: the URL cannot be used"):
+        open_folder("nothing://host/a")
+
+
+def test_without_a_session_a_url_is_reached_through_fsspec() -> None:
+    pytest.importorskip("fsspec")
+    folder = open_folder("memory://folders/a")
+    assert folder.create("inner/a.json", b"one")
+    assert not folder.create("inner/a.json", b"two")
+    folder.replace("inner/a.json", b"three")
+    assert folder.read("inner/a.json") == b"three"
+    assert folder.names("inner") == ["a.json"]
+    assert folder.sizes("inner") == {"a.json": 5}
+    folder.remove("inner")
+    assert folder.names("inner") == []
 
 
 def put(table: Table, batch: Batch, attempt: str, values: list[int], *, counts: bool) -> None:
@@ -96,7 +112,7 @@ def test_damaged_and_newer_manifests_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_metrics_of_a_batch_are_kept_once(tmp_path: Path) -> None:
-    folder = LocalFolder(tmp_path)
+    folder = open_folder(str(tmp_path))
     first = BatchMetrics("q", 0, 1.0, 2.0, 3, 1.0, 10, 5, 6, 1, None, 0.5, {"match": 7.0}, ("x",))
     again = BatchMetrics("q", 0, 8.0, 9.0, 3, 1.0, 10, 5, 6, 1, None, 0.5)
     write_metrics(folder, first)

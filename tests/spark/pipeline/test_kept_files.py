@@ -13,8 +13,8 @@ import pytest
 from tocsin.errors import PipelineError, StoreError
 from tocsin.spark.pipeline.keeping import Bucket, Kept, from_kept, read_state, to_kept
 from tocsin.spark.publications import State
+from tocsin.storage.local import LocalPlace
 from tocsin.storage.pins import Pin
-from tocsin.storage.place import LocalPlace
 from tocsin.store.subscription_store import SubscriptionStore
 
 

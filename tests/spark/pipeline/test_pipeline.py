@@ -14,9 +14,10 @@ import pytest
 from tests.spark.pipeline.quotes import BAD, CONDITIONS, LATE, make_store, pairs, quotes
 
 from tocsin.errors import DamagedStoreError, NoStoreError, PipelineError
+from tocsin.spark.hadoop import HadoopPlace
 from tocsin.spark.pipeline import Pipeline, read_frame, read_metrics, read_table, sample
 from tocsin.spark.pipeline.config import Config, from_mapping
-from tocsin.spark.pipeline.folders import HadoopFolder, LocalFolder
+from tocsin.spark.pipeline.folders import Folder, open_folder
 from tocsin.spark.pipeline.metrics import BatchMetrics
 from tocsin.spark.pipeline.status import status
 from tocsin.store.subscription_store import SubscriptionStore
@@ -271,7 +272,8 @@ def test_what_fails_in_a_batch_is_told_and_the_next_run_goes_on(place: Place) ->
 def test_folders_that_hadoop_reaches_behave_like_local_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    theirs, ours = HadoopFolder(f"file:{tmp_path}", spark), LocalFolder(tmp_path)
+    theirs = Folder(HadoopPlace(f"file:{tmp_path}", spark.sparkContext))
+    ours = open_folder(str(tmp_path))
     assert theirs.create("inner/a.json", b"\x00one\xff")
     assert not theirs.create("inner/a.json", b"two")
     assert ours.read("inner/a.json") == theirs.read("inner/a.json") == b"\x00one\xff"

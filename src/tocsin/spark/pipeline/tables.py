@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tocsin.errors import PipelineError
-from tocsin.spark.pipeline.folders import Folder, open_folder, to_local
+from tocsin.spark.pipeline.folders import Folder, open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,18 +135,18 @@ def _to_manifest(content: bytes, url: str) -> Manifest:
 
 
 def read_table(url: str, *, with_batch: bool = False) -> pa.Table:
-    """Return the rows of a table on a local disk; none where nothing was written yet.
+    """Return the rows of a table, without Spark; none if nothing was written yet.
 
-    With `with_batch` each row bears the columns `query`, `batch` and `version`.
+    URLs are reached through fsspec. `with_batch` adds the columns `query`, `batch` and `version`.
+    Raises PipelineError for a damaged manifest, or one of a newer release.
     """
     table = Table(url)
-    root = to_local(url)
-    if root is None:
-        raise PipelineError(f"{url} is not on a local disk; use read_frame")
+    place = table.folder.place
     parts = []
     for manifest in table.manifests():
         for path in manifest.files:
-            part = pq.ParquetFile(root / path).read()
+            source = place.local(path) if place.is_local else pa.BufferReader(place.read(path))
+            part = pq.ParquetFile(source).read()
             if with_batch:
                 part = _with_batch(part, manifest)
             parts.append(part)
