@@ -54,7 +54,7 @@ def test_no_kernel_reads_or_writes_out_of_bounds() -> None:
     core = [
         "tests/engines/test_merged.py",
         "tests/engines/test_protocol.py",
-        "tests/engines/test_recent.py",
+        "tests/engines/test_delta.py",
         *(["tests/engines/clustering"] if EVERY_ENGINE else []),
         "tests/engines/test_ways.py",
         "tests/matcher/test_bulk_loads.py",
