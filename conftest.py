@@ -119,7 +119,10 @@ _NEED_OTHER_ENGINES = (
     "lab/tests/engines/tama/",
     "lab/tests/engines/test_tree",
 )
-_BOUNDS_OF_EVERY_ENGINE = ("tests/engines/test_protocol.py", "lab/tests/engines/clustering/")
+_BOUNDS_OF_EVERY_ENGINE = (
+    "lab/tests/engines/test_conformance.py",
+    "lab/tests/engines/clustering/",
+)
 """Tests of rare engines that a run which checks the bounds of all does not leave out as slow."""
 _SLOW_TO_COMPILE = {"fastint", "tama"}
 _COMPILED_WITHIN = 200.0
@@ -127,9 +130,11 @@ _COMPILED_WITHIN = 200.0
 
 
 def _asked(item: pytest.Item) -> set[str]:
-    """Return the names that a test runs with."""
-    given = getattr(item, "callspec", None)
-    return {v for v in given.params.values() if isinstance(v, str)} if given else set()
+    """Return the names that a test runs with: its parameters, the engine of its class."""
+    callspec = getattr(item, "callspec", None)
+    values = [*callspec.params.values()] if callspec else []
+    values.append(getattr(getattr(item, "cls", None), "engine", None))
+    return {value for value in values if isinstance(value, str)}
 
 
 def _asks_for_another_engine(item: pytest.Item) -> bool:

@@ -2,7 +2,8 @@
 
 `names()` lists the engines, `make()` makes one. Two are the product's own: `auto`, and `oracle`,
 which evaluates expressions. More come from other distributions, as entry points of the group
-`tocsin.engines`: each names an `EngineSpec`. Modules are loaded when first used.
+`tocsin.engines`: each names an `EngineSpec`. `register()` adds one to this process only. Modules
+are loaded when first used.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ GROUP = "tocsin.engines"
 
 
 class EngineSpec(NamedTuple):
-    """Where an engine is (`module:name`), and its options with the type of each.
+    """Where an engine is, and its options with the type of each.
 
-    What is there is called with the options as keyword arguments. Where `options` is None it checks
-    them itself.
+    `location` is `module:name` of a class or function, which is called with the options as keyword
+    arguments. Where `options` is None it checks them itself.
     """
 
     location: str
@@ -37,12 +38,25 @@ _OWN = {
     "auto": EngineSpec("tocsin.engines.auto:AutoEngine", {"merges": bool}),
     "oracle": EngineSpec("tocsin.engines.oracle:OracleEngine", needs_expressions=True),
 }
+_registered: dict[str, EngineSpec] = {}
 _KINDS = {int: "a whole number, at least 0", float: "a number, at least 0", bool: "True or False"}
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the engines: our own, then those of other distributions."""
-    return (*_OWN, *sorted(_plugged_in()))
+    return (*_OWN, *sorted({*_plugged_in(), *_registered}))
+
+
+def register(name: str, spec: EngineSpec) -> None:
+    """Add an engine to this process, for tests and notebooks; a distribution has an entry point."""
+    if name in _OWN:
+        raise ArgumentError(f"the engine {name!r} cannot be replaced")
+    _registered[name] = spec
+
+
+def unregister(name: str) -> None:
+    """Remove an engine that was registered."""
+    del _registered[name]
 
 
 @cache
@@ -53,6 +67,8 @@ def _plugged_in() -> dict[str, Any]:
 def _spec(name: str) -> EngineSpec:
     if name in _OWN:
         return _OWN[name]
+    if name in _registered:
+        return _registered[name]
     if name not in _plugged_in():
         raise UnknownEngineError(name, names())
     spec: EngineSpec = _plugged_in()[name].load()
