@@ -292,13 +292,15 @@ class Matcher:
             self._add_one(id, condition, self._book.valid_until(dense), replaced=dense)
         return True
 
-    def _replace(self, id: SubscriptionId, condition: PreparedCondition) -> None:
+    def _replace(
+        self, id: SubscriptionId, condition: PreparedCondition, valid_until: int | None
+    ) -> None:
         """Give a subscription another condition, prepared for this matcher's event type."""
         with self._updating, self._lock:
             self._expire()
             self._make_room()
             dense = self._dense(id)
-            self._add_one(id, condition, self._book.valid_until(dense), replaced=dense)
+            self._add_one(id, condition, valid_until, replaced=dense)
 
     def _changed(
         self,

@@ -21,7 +21,7 @@ from tests.broker.servers import RawStomp, Running, running
 from websockets.sync.client import connect as connect_websocket
 
 from tocsin.broker.protocol import stomp
-from tocsin.broker.server import spare_collector
+from tocsin.broker.server import tune_garbage_collector
 
 BODY = 1 << 20
 """The default of `limits.max_body`."""
@@ -236,7 +236,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         hosting(Path(folder) / "data", 50_000, 50_000) as broker,
     ):
-        spare_collector(broker.broker.registry)  # as `tocsin serve` does
+        tune_garbage_collector()  # as `tocsin serve` does
         found = sorted(costs(broker), key=lambda cost: cost.pause)
     for cost in found:
         took = f"{cost.seconds * 1e3:9.1f} ms  longest pause {cost.pause * 1e3:8.1f} ms"

@@ -28,14 +28,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tocsin.broker import core, epoch, fan_out, storage
+from tocsin.broker import epoch, numbers, storage
 from tocsin.broker.config import Config
 from tocsin.broker.core import Broker
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import from_json
-from tocsin.broker.keyed import retraction, to_publication
+from tocsin.broker.registry import SpecEdit
 from tocsin.broker.sessions import StreamSession
-from tocsin.broker.subscription import Wanted
+from tocsin.broker.subscription import SubscriptionSpec
+from tocsin.broker.terms import retraction, to_publication
 from tocsin.errors import TocsinError, UnknownOutcomeError
 
 BLOCK = 4
@@ -143,8 +144,7 @@ def injected() -> Iterator[None]:
         (storage, "sqlite3", _Sqlite()),
         (storage, "_PAUSES", (0.0, 0.0, 0.0)),
         (epoch, "write", write_or_fail),
-        (fan_out, "BLOCK", BLOCK),
-        (core, "BLOCK", BLOCK),
+        (numbers, "BLOCK", BLOCK),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in kept]
     for module, name, value in kept:
@@ -179,8 +179,8 @@ class Rig:
         self.got: dict[str, list[dict[str, Any]]] = {"t": [], "d": []}
 
     async def listen(self) -> None:
-        by_id = self.broker.registry.by_id
-        await self.broker.listen(by_id["t"], self.transient)
+        by_id = self.broker.subscriptions.by_id
+        await self.broker.batches.listen(by_id["t"], self.transient)
         consumer = Consumer(self.broker, by_id["d"], self.durable, lambda: None, window=1000)
         consumer.attach()
         await eventually(lambda: len(consumer.in_flight) == by_id["d"].pending)
@@ -233,31 +233,31 @@ async def _retract(rig: Rig) -> None:
 
 
 async def _subscribe(rig: Rig) -> None:
-    await rig.broker.registry.add([Wanted("s", "a > 0", durable=True)])
+    await rig.broker.registry.add([SubscriptionSpec("s", "a > 0", durable=True)])
 
 
 async def _subscribe_watching(rig: Rig) -> None:
-    wanted = Wanted("s", "w > 0", durable=True, options={"transitions": 3})
-    await rig.broker.registry.add([wanted])
+    spec = SubscriptionSpec("s", "w > 0", durable=True, options={"transitions": 3})
+    await rig.broker.registry.add([spec])
 
 
 async def _unsubscribe(rig: Rig) -> None:
-    await rig.broker.remove([rig.broker.registry.by_id["gone"]])
+    await rig.broker.remove([rig.broker.subscriptions.by_id["gone"]])
 
 
 async def _change(rig: Rig) -> None:
-    found = rig.broker.registry.by_id["gone"]
-    await rig.broker.registry.change(found, "b > 5", None, {})
+    found = rig.broker.subscriptions.by_id["gone"]
+    await rig.broker.registry.change(found, SpecEdit(where="b > 5"))
 
 
 async def _acknowledge(rig: Rig) -> None:
-    found = rig.broker.registry.by_id["d"]
+    found = rig.broker.subscriptions.by_id["d"]
     assert isinstance(found.consumer, Consumer)
-    await rig.broker.acknowledge_ids(found, list(found.consumer.in_flight)[:1])
+    await rig.broker.backlog.acknowledge_ids(found, list(found.consumer.in_flight)[:1])
 
 
 async def _revive(rig: Rig) -> None:
-    await rig.broker.revive(rig.broker.registry.by_id["gone"])
+    await rig.broker.delivery.revive(rig.broker.subscriptions.by_id["gone"])
 
 
 async def _nothing(rig: Rig) -> None:
@@ -287,16 +287,16 @@ async def _prepare(folder: Path) -> None:
     options = {"transitions": 3}
     await broker.registry.add(
         [
-            Wanted("t", "x > 0"),
-            Wanted("d", "a > 0", durable=True),
-            Wanted("gone", "b > 0", durable=True),
-            Wanted("w", "w > 0", durable=True, options=options),
+            SubscriptionSpec("t", "x > 0"),
+            SubscriptionSpec("d", "a > 0", durable=True),
+            SubscriptionSpec("gone", "b > 0", durable=True),
+            SubscriptionSpec("w", "w > 0", durable=True, options=options),
         ]
     )
     rig = Rig(broker)
     await rig.publish({"a": 1, "n": 1}, {"a": 2, "b": 1, "n": 2}, {"b": 2, "n": 3})
     await rig.publish({"w": 1, "n": 4}, key="old")
-    found = broker.registry.by_id["gone"]
+    found = broker.subscriptions.by_id["gone"]
     consumer = Consumer(broker, found, rig.durable, lambda: None, window=10)
     consumer.attach()
     await eventually(lambda: len(consumer.in_flight) == 2)
@@ -375,11 +375,11 @@ def _check_memory(broker: Broker, folder: Path) -> None:
         )
         keys = {key for (key,) in connection.execute("SELECT key FROM publications")}
         nos = {no for (no,) in connection.execute("SELECT no FROM subscriptions")}
-    assert {each.no for each in broker.registry.by_id.values()} == nos
-    for each in broker.registry.by_id.values():
+    assert {each.no for each in broker.subscriptions.by_id.values()} == nos
+    for each in broker.subscriptions.by_id.values():
         assert each.pending == counts.get(each.no, 0), f"{each.id} counts {each.pending}"
         assert each.n_deferred == 0
-    assert {key for _, key in broker.past.by_place} == keys
+    assert {key for _, key in broker.publications.by_address} == keys
 
 
 async def _act(

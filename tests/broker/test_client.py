@@ -166,9 +166,9 @@ def test_the_command_line_publishes_subscribes_and_looks(broker: Running) -> Non
     with tocsin.connect(broker.url) as client:
         client.publish({"x": 1, "y": 1}, type="Cli", key="a")
     tocsin_command("publish", *to, "--key", "a", "--merge", "--ttl", "500", '{"y": 2}')
-    watch = ("--count", "1", "--transitions", "y = 2")
+    watch = ("--count", "1", "--notify", "both", "y = 2")
     note = json.loads(tocsin_command("subscribe", *to, *watch).stdout)
-    assert (note["transition"], note["key"], note["event"]) == ("ENTER", "a", {"x": 1, "y": 2})
+    assert (note["kind"], note["key"], note["event"]) == ("ENTER", "a", {"x": 1, "y": 2})
     assert tocsin_command("publish", *to, "--key", "a", "--retract").returncode == 0
     assert "no publication" in tocsin_command("publish", *to, "--key", "a", "--retract").stderr
     bad = tocsin_command("publish", "--url", broker.url, "[1]")

@@ -88,7 +88,12 @@ def test_a_condition_is_brought_into_normal_form_once_in_the_thread_of_changes(
     monkeypatch.setattr(normal._Normalizer, "form", counted)
     with running(tmp_path, name="one") as broker, broker.client() as http:
         http.put("/publications/k", json={"a": 1})
-        body = {"id": "a", "where": absorbing(40), "durable": True, "transitions": transitions}
+        body = {
+            "id": "a",
+            "where": absorbing(40),
+            "durable": True,
+            "notify": "both" if transitions else None,
+        }
         assert http.post("/subscriptions", json=body).status_code == 201
         assert threads == {"tocsin-change": 1}
         new = {"where": absorbing(40) + " AND c = 1"}

@@ -53,7 +53,7 @@ def test_a_slow_transient_subscriber_loses_the_oldest_and_is_told(tmp_path: Path
 def test_a_slow_stream_gets_what_it_does_not_lose_in_order(tmp_path: Path) -> None:
     with running(tmp_path, outbox_messages=10) as broker, broker.client() as http:
         http.post("/subscriptions", json={"id": "s", "where": "n >= 0"})
-        found = broker.broker.registry.by_id["s"]
+        found = broker.broker.subscriptions.by_id["s"]
         with socket.create_connection(("127.0.0.1", broker.server.http_port), 20) as reader:
             reader.sendall(b"GET /subscriptions/s/stream HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
             wait_for(lambda: found.listeners)
@@ -89,7 +89,7 @@ def test_a_slow_transient_subscriber_is_closed_where_that_is_the_policy(tmp_path
             http.post("/events?type=Slow", json={"pad": "x" * 150_000})
             if not broker.server._stomp.connections:
                 break
-        wait_for(lambda: not broker.broker.registry.by_id)
+        wait_for(lambda: not broker.broker.subscriptions.by_id)
 
 
 def test_a_durable_subscriber_gets_no_more_than_its_window_at_once(
@@ -164,7 +164,7 @@ def test_what_comes_while_a_stream_writes_is_not_acknowledged_with_it(broker: Ru
     with broker.client() as http:
         http.post("/subscriptions", json={"id": "au", "where": "au = 1", "durable": True})
         first = http.post("/events", json=[{"au": 1}, {"au": 1}]).json()["first"]
-        found = broker.broker.registry.by_id["au"]
+        found = broker.broker.subscriptions.by_id["au"]
         session = StreamSession(100, 1 << 20, as_sse=True)
 
         async def listen() -> Consumer:
@@ -196,7 +196,7 @@ def test_what_comes_while_a_stream_writes_is_not_acknowledged_with_it(broker: Ru
 def test_what_a_reader_that_went_away_never_got_is_kept(tmp_path: Path) -> None:
     with running(tmp_path, window=1000, outbox_bytes=1 << 28) as broker, broker.client() as http:
         http.post("/subscriptions", json={"id": "a", "where": "TRUE", "durable": True})
-        found = broker.broker.registry.by_id["a"]
+        found = broker.broker.subscriptions.by_id["a"]
         with socket.create_connection(("127.0.0.1", broker.server.http_port)) as reader:
             head = "GET /subscriptions/a/stream?ack=auto HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
             reader.sendall(head.encode())
@@ -218,7 +218,7 @@ def test_a_websocket_makes_no_durable_subscription(broker: Running, more: dict[s
         answer = json.loads(web.recv(20))
     assert answer["error"] == "argument"
     assert "POST /subscriptions" in answer["detail"]
-    assert "wd" not in broker.broker.registry.by_id
+    assert "wd" not in broker.broker.subscriptions.by_id
 
 
 def test_what_belongs_to_no_subscription_goes_to_nobody(tmp_path: Path) -> None:
@@ -274,13 +274,13 @@ def test_a_webhook_is_told_of_transitions_also_of_those_that_were_dead(tmp_path:
     settings: dict[str, Any] = {"webhook_allow": ("127.0.0.0/8", "::1/128"), "webhook_attempts": 1}
     with hooked() as hook, running(tmp_path, **settings) as broker, broker.client() as http:
         hook.answers = [204, 500]
-        wanted = {"id": "w", "where": "x = 1", "webhook": {"url": hook.url}, "transitions": True}
+        wanted = {"id": "w", "where": "x = 1", "webhook": {"url": hook.url}, "notify": "both"}
         assert http.post("/subscriptions", json=wanted).status_code == 201
         http.post("/events?key=lorry é", json={"x": 1})
         http.delete("/publications/lorry é")
         wait_for(lambda: len(http.get("/subscriptions/w/dead").json()["dead"]) == 1)
         (letter,) = http.get("/subscriptions/w/dead").json()["dead"]
-        assert (letter["transition"], letter["key"]) == ("LEAVE", "lorry é")
+        assert (letter["kind"], letter["key"]) == ("LEAVE", "lorry é")
         http.post("/subscriptions/w/revive")
         wait_for(lambda: len(hook.got) == 3)
     told = [headers["tocsin-transition"] for headers, _ in hook.got]

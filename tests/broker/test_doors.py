@@ -219,15 +219,15 @@ def test_a_websocket_that_never_reads_is_not_read_and_then_closed(
         deaf(port_of(broker)) as client,
     ):
         open_socket(client, port_of(broker))
-        wait_for(lambda: broker.broker.streams)
-        (session,) = broker.broker.streams
+        wait_for(lambda: broker.broker.connections.streams)
+        (session,) = broker.broker.connections.streams
         asked = json.dumps({"op": "x", "ref": "z" * 10_000}).encode()
         frame = masked(1, asked) if kind == "answers" else masked(9, b"p" * 125) * 80
         assert send_all(client, frame * 20, 200) < 30_000_000  # of 40, with kernel buffers
         transport = session.transport
         assert session.outbox.n_bytes < 300_000
         assert transport.get_write_buffer_size() < 1_000_000
-        wait_for(lambda: not broker.broker.streams)
+        wait_for(lambda: not broker.broker.connections.streams)
 
 
 def test_a_websocket_that_reads_late_gets_every_answer(tmp_path: Path) -> None:
@@ -249,14 +249,14 @@ def test_a_stream_that_is_not_read_holds_no_more_than_its_outbox(tmp_path: Path)
                 client.sendall(
                     f"GET /subscriptions/{id}/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
                 )
-                wait_for(lambda: broker.broker.streams)
+                wait_for(lambda: broker.broker.connections.streams)
                 for _ in range(20):
                     http.post("/events", json=[{"a": 1, "x": "y" * 900}] * 500)
-                (session,) = broker.broker.streams
+                (session,) = broker.broker.connections.streams
                 assert session.outbox.n_bytes < 300_000
                 transport = session.transport
                 assert transport.get_write_buffer_size() < 1_000_000
-            wait_for(lambda: not broker.broker.streams)
+            wait_for(lambda: not broker.broker.connections.streams)
 
 
 def test_pipelined_requests_are_parsed_as_they_are_answered(tmp_path: Path) -> None:
@@ -671,7 +671,7 @@ def test_a_token_has_only_so_many_bytes_in_backlogs(
         http.post("/events", json=[{"a": 1, "x": "y" * 900}] * 50, headers=bearer(one))
 
         def pending(name: str) -> int:
-            return broker.broker.registry.by_id[name].pending
+            return broker.broker.subscriptions.by_id[name].pending
 
         wait_for(lambda: pending("a") + pending("b") < 65)
         assert pending("a") + pending("b") > 40

@@ -22,16 +22,16 @@ from tests.broker import faults
 from tests.broker.servers import read_messages, running, wait_for
 from typer.testing import CliRunner
 
-from tocsin.broker import core, epoch, fan_out, schema, server, storage
+from tocsin.broker import epoch, numbers, schema, server, storage
 from tocsin.broker.backup import BEFORE, back_up, restore
 from tocsin.broker.client import Client
 from tocsin.broker.config import Config
 from tocsin.broker.core import Broker
 from tocsin.broker.events import Event, from_json
-from tocsin.broker.keyed import to_publication
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.storage import Storage, check, connect, open_folder
-from tocsin.broker.subscription import Wanted
+from tocsin.broker.subscription import SubscriptionSpec
+from tocsin.broker.terms import to_publication
 from tocsin.cli.app import app
 from tocsin.errors import DamagedStoreError, RefusedError, StoreError, UnavailableError
 from tocsin.model import EventType
@@ -175,8 +175,7 @@ def test_the_command_line_backs_up_a_running_broker_and_restores(tmp_path: Path)
 def test_numbers_are_used_only_when_they_are_reserved_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fan_out, "BLOCK", 8)
-    monkeypatch.setattr(core, "BLOCK", 8)
+    monkeypatch.setattr(numbers, "BLOCK", 8)
     with running(tmp_path / "a") as broker, broker.client() as http:
         http.post("/subscriptions", json={"id": "s", "where": "a > 0", "durable": True})
         with monkeypatch.context() as fault:
@@ -192,8 +191,7 @@ def test_numbers_are_used_only_when_they_are_reserved_on_disk(
 def test_numbers_are_not_given_again_after_a_failed_reservation_and_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fan_out, "BLOCK", 8)
-    monkeypatch.setattr(core, "BLOCK", 8)
+    monkeypatch.setattr(numbers, "BLOCK", 8)
     with running(tmp_path / "a") as broker, broker.client() as http:
         http.post("/subscriptions", json={"id": "s", "where": "a > 0", "durable": True})
         reserve = schema.reserve
@@ -264,10 +262,10 @@ def test_a_transient_subscriber_gets_events_in_order_though_some_wait_for_the_di
     tmp_path: Path,
 ) -> None:
     async def use(broker: Broker) -> list[int]:
-        wanted = [Wanted("t", "a > 0"), Wanted("d", "a = 2", durable=True)]
-        transient, _ = await broker.registry.add(wanted)
+        specs = [SubscriptionSpec("t", "a > 0"), SubscriptionSpec("d", "a = 2", durable=True)]
+        transient, _ = await broker.registry.add(specs)
         session = StreamSession(1000, 1 << 20, False)
-        await broker.listen(transient, session)
+        await broker.batches.listen(transient, session)
         offered = []
         for n in range(60):
             event = from_json({"a": 2 if n % 3 == 1 else 1, "n": n}, None, None)
@@ -284,10 +282,10 @@ def test_a_transient_subscriber_gets_events_in_order_though_some_wait_for_the_di
 
 def test_a_bad_event_fails_alone_and_nothing_is_delivered_twice(tmp_path: Path) -> None:
     async def use(broker: Broker) -> None:
-        wanted = [Wanted("t", "a > 0"), Wanted("d", "a > 1", durable=True)]
-        transient, durable = await broker.registry.add(wanted)
+        specs = [SubscriptionSpec("t", "a > 0"), SubscriptionSpec("d", "a > 1", durable=True)]
+        transient, durable = await broker.registry.add(specs)
         session = StreamSession(1000, 1 << 20, False)
-        await broker.listen(transient, session)
+        await broker.batches.listen(transient, session)
         await broker.publish([to_publication(from_json({"x": 1, "y": 2}, None, None), "k", None)])
         good = [from_json({"a": a, "n": a}, None, None) for a in (1, 2, 3)]
         patch = to_publication(from_json({"x": None}, None, None), "k", None, merges=True)
@@ -301,9 +299,8 @@ def test_a_bad_event_fails_alone_and_nothing_is_delivered_twice(tmp_path: Path) 
         got = [json.loads(each)["event"]["a"] for each in session.outbox.take()]
         assert got == [1, 2, 3]
         assert durable.pending == 2
-        assert (
-            broker.past.by_place[None, "k"].text == b'{"y":2}'
-        )  # merged once, onto what was there
+        # merged once, onto what was there
+        assert broker.publications.by_address[None, "k"].text == b'{"y":2}'
 
     use_broker(tmp_path, use)
 

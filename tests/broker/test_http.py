@@ -77,10 +77,10 @@ def test_a_transient_subscriber_gets_what_comes_while_it_listens(
     subscribe(http, "live", "a3 = 1")
     http.post("/events", json={"a3": 1, "n": 0})
     with http.stream("GET", "/subscriptions/live/stream") as stream:
-        wait_for(lambda: broker.broker.registry.by_id["live"].listeners)
+        wait_for(lambda: broker.broker.subscriptions.by_id["live"].listeners)
         http.post("/events", json={"a3": 1, "n": 1})
         assert [each["event"]["n"] for each in read_messages(stream, 1)] == [1]
-    wait_for(lambda: not broker.broker.registry.by_id["live"].listeners)
+    wait_for(lambda: not broker.broker.subscriptions.by_id["live"].listeners)
 
 
 def test_a_second_stream_of_a_durable_subscription_takes_it_over(http: httpx.Client) -> None:
@@ -177,7 +177,7 @@ def test_the_cloudevents_shape_of_a_subscription_is_understood(http: httpx.Clien
         ({"id": 5, "where": "TRUE"}, "argument"),
         ({"id": "a\n", "where": "TRUE"}, "subscription"),
         ({"id": "bad", "where": "TRUE", "colour": 1}, "argument"),
-        ({"id": "bad", "where": "TRUE", "mode": "transitions"}, "argument"),
+        ({"id": "bad", "where": "TRUE", "mode": "both"}, "argument"),
         ({"id": "bad", "where": "x = " + "1" * 20000}, "limit"),
         ({"id": "bad", "where": "TRUE", "webhook": {"url": "http://127.0.0.1/x"}}, "argument"),
         ([{"id": "bad", "where": "TRUE"}, {"id": "bad", "where": "TRUE"}], "duplicate-id"),
@@ -211,7 +211,7 @@ def test_a_condition_is_tried_on_recent_events(http: httpx.Client) -> None:
 
 def test_many_subscriptions_are_made_at_once_and_searched(http: httpx.Client) -> None:
     rows = [{"id": f"many-{n:03}", "where": f"a9 = {n} OR a9 = -{n}"} for n in range(200)]
-    assert http.post("/subscriptions", json=rows).json() == {"made": 200}
+    assert http.post("/subscriptions", json=rows).json() == {"created": 200}
     assert http.post("/events", json={"a9": 7}).json()["matches"] == 1
     page = http.get("/subscriptions?search=many-&limit=10&after=many-100").json()
     assert page["subscriptions"][0]["id"] == "many-101"
@@ -251,7 +251,7 @@ def test_many_subscriptions_share_a_stream(http: httpx.Client, broker: Running) 
     for n in range(3):
         subscribe(http, f"group/{n}", f"g1 > {n}")
     with http.stream("GET", "/stream?prefix=group/") as stream:
-        wait_for(lambda: broker.broker.registry.by_id["group/2"].listeners)
+        wait_for(lambda: broker.broker.subscriptions.by_id["group/2"].listeners)
         http.post("/events", json={"g1": 2})
         found = read_messages(stream, 2)
     assert sorted(each["subscription"] for each in found) == ["group/0", "group/1"]
@@ -264,7 +264,7 @@ def test_a_shared_stream_ends_with_the_last_of_its_subscriptions(
     for n in range(2):
         subscribe(http, f"last/{n}", "l1 = 1")
     with http.stream("GET", "/stream?prefix=last/") as stream:
-        wait_for(lambda: broker.broker.registry.by_id["last/1"].listeners)
+        wait_for(lambda: broker.broker.subscriptions.by_id["last/1"].listeners)
         assert http.delete("/subscriptions/last/0").status_code == 204
         lines = (line for line in stream.iter_lines() if line)
         told = [next(lines) for _ in range(2)]  # that it is there, and a heart-beat
@@ -313,9 +313,9 @@ def test_an_id_may_look_like_a_route(broker: Running, http: httpx.Client, id: st
     assert note["subscription"] == id
     assert http.post(place + "/ack", json={"upto": note["id"]}).json() == {"acknowledged": 1}
     assert http.get(place + "/dead").json() == {"dead": []}
-    wrong = http.put(place)
-    assert wrong.status_code == 405
-    assert http.post(place).status_code == 405
+    wrong = http.post(place)
+    assert (wrong.status_code, wrong.json()["code"]) == (405, "method-not-allowed")
+    assert "PUT" in wrong.headers["allow"]
     assert http.delete(place).status_code == 204
     assert http.get(place).status_code == 404
 
@@ -325,7 +325,7 @@ def test_changes_at_the_same_time_all_count(http: httpx.Client, transitions: boo
     names = [f"p{n}" for n in range(8)]
     id, where = f"together-{transitions}", " AND ".join(f"x{name} > :{name}" for name in names)
     params = dict.fromkeys(names, 0)
-    subscribe(http, id, where, params=params, durable=True, transitions=transitions)
+    subscribe(http, id, where, params=params, durable=True, notify="both" if transitions else None)
     with ThreadPoolExecutor(8) as several:
         changes = [{"params": {name: at}} for at, name in enumerate(names)]
         answers = several.map(lambda c: http.patch(f"/subscriptions/{id}", json=c), changes)

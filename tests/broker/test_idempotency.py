@@ -70,7 +70,7 @@ def test_a_refused_publish_leaves_its_key_free(http: httpx.Client) -> None:
 
 
 def test_publications_are_put_and_retracted_once(http: httpx.Client) -> None:
-    wanted = {"id": "idem-moves", "where": "move = 1", "durable": True, "transitions": True}
+    wanted = {"id": "idem-moves", "where": "move = 1", "durable": True, "notify": "both"}
     http.post("/subscriptions", json=wanted)
     place = "/publications/idem"
     put = [http.put(place, json={"move": 1}, headers={"idempotency-key": "put"}) for _ in range(2)]

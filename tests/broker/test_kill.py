@@ -114,7 +114,7 @@ class Load:
             with contextlib.suppress(BrokerError):
                 client = Client(self.broker.url, retry_seconds=60)
                 for note in client.notifications("watch-http"):
-                    told = (note.id, str(note.key), str(note.transition), note.event["n"])
+                    told = (note.id, str(note.key), str(note.kind), note.event["n"])
                     moves.append((*told, note.redelivered))
                     if self.stopping.is_set():
                         return
@@ -126,7 +126,7 @@ class Load:
         moves = self.moves.setdefault("stomp", [])
         headers = {
             "id": "1", "destination": "/events", "selector": "x = 1", "ack": "client",
-            "durable-subscription-name": "watch-stomp", "transitions": "true",
+            "durable-subscription-name": "watch-stomp", "notify": "both",
         }  # fmt: skip
         client.socket.settimeout(1)
         client.send("SUBSCRIBE", headers)
@@ -176,8 +176,8 @@ def test_nothing_acknowledged_is_lost_however_often_the_broker_is_killed(tmp_pat
         with Client(broker.url, timeout=120) as client:
             client.subscribe("by-http", "k = 1", durable=True)
             client.subscribe("by-stomp", "k = 1", durable=True)
-            client.subscribe("watch-http", "x = 1", durable=True, transitions=True)
-            client.subscribe("watch-stomp", "x = 1", durable=True, transitions=True)
+            client.subscribe("watch-http", "x = 1", durable=True, notify="both")
+            client.subscribe("watch-stomp", "x = 1", durable=True, notify="both")
         load = Load(broker)
         for thread in load.threads:
             thread.start()

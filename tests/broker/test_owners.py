@@ -38,7 +38,7 @@ def command(*words: str | Path) -> str:
 
 
 def is_suspended(broker: Running, id: str) -> bool:
-    return broker.broker.registry.by_id[id].is_suspended
+    return broker.broker.subscriptions.by_id[id].is_suspended
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_webhooks_of_revoked_tokens_stay_silent_when_a_broker_starts(
         n = len(hook.got)
         with running(tmp_path, **_LOCAL) as broker:
             assert is_suspended(broker, "hook")
-            assert not broker.server.webhooks._tasks
+            assert not broker.broker.webhooks._tasks
         assert len(hook.got) == n
 
 
@@ -197,12 +197,14 @@ def test_a_suspended_subscription_draws_nothing_from_other_brokers(
         running(tmp_path, auth=True, name="here") as broker,
         broker.client(headers=bearer(admin)) as http,
     ):
-        hub, registry = broker.server.hub, broker.broker.registry
+        hub, subscriptions = broker.server.hub, broker.broker.subscriptions
         assert hub is not None
         for id in ("a", "b"):
-            wanted = {"id": id, "where": "a > 0", "durable": True, "transitions": id == "b"}
+            wanted = {"id": id, "where": "a > 0", "durable": True} | (
+                {"notify": "both"} if id == "b" else {}
+            )
             http.post("/subscriptions", json=wanted, headers=bearer(short)).raise_for_status()
-        nos = {registry.by_id[id].no for id in ("a", "b")}
+        nos = {subscriptions.by_id[id].no for id in ("a", "b")}
         assert nos <= hub.router._topic_of.keys()
         wait_for(lambda: is_suspended(broker, "a"))
         assert not nos & hub.router._topic_of.keys()
@@ -215,7 +217,7 @@ def test_a_suspended_subscription_draws_nothing_from_other_brokers(
         wait_for(lambda: is_suspended(broker, "a"))
         for id in ("a", "b"):
             http.delete(f"/subscriptions/{id}").raise_for_status()
-        assert not registry.owners()
+        assert not subscriptions.owners()
 
 
 @pytest.mark.slow

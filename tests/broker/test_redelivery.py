@@ -66,7 +66,7 @@ def test_a_revived_letter_is_not_covered_by_what_was_acknowledged_before(
     if way == "cumulative":
         with RawStomp(broker.stomp_port) as client:
             listen(client, id, "client")
-            no = broker.broker.registry.by_id[id].no
+            no = broker.broker.subscriptions.by_id[id].no
             assert json.loads(client.next().body)["n"] == 0
             client.call("ACK", {"id": f"{no}-{second}"})
     else:

@@ -92,7 +92,7 @@ def test_what_is_retained_is_bounded_in_count_and_in_bytes(tmp_path: Path) -> No
         client.subscribe("few", "n >= 0", durable=True)
         assert numbers(client, "few", 10) == list(range(15, 25))
         client.publish([{"n": n, "x": "y" * 400} for n in range(5)])
-        assert found.broker.past.n_retained_bytes <= 1000
+        assert found.broker.publications.n_retained_bytes <= 1000
         assert client.stats()["retained"] == 2
         client.unsubscribe("few")
         assert stored(tmp_path) == (2, 2)

@@ -132,13 +132,13 @@ def test_a_revoked_reader_that_does_not_read_is_closed_too(
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
             deaf.sendall(b"GET /subscriptions/s/stream HTTP/1.1\r\n" + head)
-            wait_for(lambda: broker.broker.registry.by_id["s"].listeners)
+            wait_for(lambda: broker.broker.subscriptions.by_id["s"].listeners)
             for _ in range(20):
                 http.post("/events", json=[{"a": 1, "x": "y" * 900}] * 500)
             with contextlib.closing(open_folder(tmp_path)) as opened:
                 assert revoke(opened, token.removeprefix("tocsin_").partition(".")[0])
-            wait_for(lambda: not broker.broker.streams)
-            wait_for(lambda: not broker.broker.registry.by_id["s"].listeners)
+            wait_for(lambda: not broker.broker.connections.streams)
+            wait_for(lambda: not broker.broker.subscriptions.by_id["s"].listeners)
 
 
 def test_tokens_are_stored_hashed_and_revoked_while_the_broker_runs(
@@ -284,7 +284,7 @@ def test_connections_that_send_nothing_or_half_a_head_are_closed(tmp_path: Path)
                 with contextlib.suppress(ConnectionError):
                     while client.recv(1000):
                         pass
-        wait_for(lambda: broker.broker.n_connections == 0)
+        wait_for(lambda: broker.broker.connections.n == 0)
         with broker.client() as client_:
             assert client_.get("/healthz").status_code == 200
 

@@ -100,7 +100,7 @@ def test_stomp_py_acknowledges_and_what_is_not_comes_again_marked(broker: Runnin
     client.ack(again[1].headers["ack"])  # and all before it
     sync(client, listener)
     client.disconnect()
-    wait_for(lambda: broker.broker.registry.by_id["stomp-durable"].pending == 0)
+    wait_for(lambda: broker.broker.subscriptions.by_id["stomp-durable"].pending == 0)
 
 
 def test_stomp_py_reconnects_and_resumes(broker: Running) -> None:
@@ -322,10 +322,10 @@ def test_a_frame_that_cannot_be_served_is_an_error_with_a_code(
 
 
 def test_what_a_connection_subscribed_goes_with_it(broker: Running) -> None:
-    before = len(broker.broker.registry.by_id)
+    before = len(broker.broker.subscriptions.by_id)
     with RawStomp(broker.stomp_port) as client:
         for n in range(5):
             client.call("SUBSCRIBE", {"id": str(n), "destination": "/topic/S6"})
-        assert len(broker.broker.registry.by_id) == before + 5
+        assert len(broker.broker.subscriptions.by_id) == before + 5
         client.socket.shutdown(socket.SHUT_RDWR)
-    wait_for(lambda: len(broker.broker.registry.by_id) == before)
+    wait_for(lambda: len(broker.broker.subscriptions.by_id) == before)

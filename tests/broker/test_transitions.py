@@ -21,9 +21,9 @@ import tocsin
 from tocsin.broker.client import Client
 from tocsin.broker.config import Config
 from tocsin.broker.events import Event
-from tocsin.broker.keyed import to_publication
-from tocsin.broker.past import Past
-from tocsin.broker.topics import Topics
+from tocsin.broker.matching import BatchMatcher
+from tocsin.broker.publications import PublicationTable
+from tocsin.broker.terms import to_publication
 from tocsin.errors import RefusedError
 
 
@@ -41,7 +41,7 @@ def told(client: Client, id: str, n: int) -> list[tuple[str | None, str, Any]]:
     with client._http.stream("GET", place + "/stream") as stream:
         notes = read_messages(stream, n)
     assert client._http.post(place + "/ack", json={"upto": notes[-1]["id"]}).status_code == 200
-    return [(note.get("transition"), note.get("key", ""), note["event"]) for note in notes]
+    return [(note.get("kind"), note.get("key", ""), note["event"]) for note in notes]
 
 
 def pending(client: Client, id: str) -> int:
@@ -49,7 +49,7 @@ def pending(client: Client, id: str) -> int:
 
 
 def test_a_subscriber_is_told_when_a_match_begins_and_when_it_ends(client: Client) -> None:
-    client.subscribe("t1", "t1 = 1 AND x > 10", durable=True, transitions=True)
+    client.subscribe("t1", "t1 = 1 AND x > 10", durable=True, notify="both")
     assert client.publish({"t1": 1, "x": 5}, key="a").matches == 0
     assert client.publish({"t1": 1, "x": 11}, key="a").matches == 1
     assert client.publish({"t1": 1, "x": 12}, key="a").matches == 0
@@ -63,21 +63,21 @@ def test_a_subscriber_is_told_when_a_match_begins_and_when_it_ends(client: Clien
 
 
 def test_who_asks_for_one_kind_of_transition_gets_no_other(client: Client) -> None:
-    client.subscribe("t2e", "t2 > 0", durable=True, transitions=["ENTER"])
-    client.subscribe("t2l", "t2 > 0", durable=True, transitions=["LEAVE"])
-    assert client.subscription("t2l")["transitions"] == ["LEAVE"]
+    client.subscribe("t2e", "t2 > 0", durable=True, notify="enter")
+    client.subscribe("t2l", "t2 > 0", durable=True, notify="leave")
+    assert client.subscription("t2l")["notify"] == "leave"
     client.publish({"t2": 1}, key="t2")
     assert client.retract("t2")
     assert not client.retract("t2")
     assert told(client, "t2e", 1) == [("ENTER", "t2", {"t2": 1})]
     assert told(client, "t2l", 1) == [("LEAVE", "t2", {"t2": 1})]
     assert pending(client, "t2e") == pending(client, "t2l") == 0
-    with pytest.raises(RefusedError, match="transitions"):
-        client.subscribe("t2x", "t2 > 0", transitions=["enter"])
+    with pytest.raises(RefusedError, match="notify is"):
+        client.subscribe("t2x", "t2 > 0", notify="ENTER")
 
 
 def test_an_update_changes_only_what_it_names(client: Client) -> None:
-    client.subscribe("t3", "t3.zone = 'b' AND n = 1", durable=True, transitions=True)
+    client.subscribe("t3", "t3.zone = 'b' AND n = 1", durable=True, notify="both")
     client.subscribe("t3p", "n = 1 AND t3.zone = 'b'", durable=True)
     client.publish({"t3": {"zone": "a", "w": 1}, "n": 1, "z": 0}, key="t3", ttl=1000)
     end = (client.publication("t3") or {})["valid_until"]
@@ -98,7 +98,7 @@ def test_an_update_changes_only_what_it_names(client: Client) -> None:
 
 def test_a_new_subscription_is_told_what_matches_already(client: Client) -> None:
     client.publish([{"t4": n, "id": f"k{n}"} for n in range(5)], key_of="id")
-    client.subscribe("t4", "t4 >= :low", params={"low": 3}, durable=True, transitions=True)
+    client.subscribe("t4", "t4 >= :low", params={"low": 3}, durable=True, notify="both")
     assert pending(client, "t4") == 2
     client.update("t4", params={"low": 4})
     client.update("t4", params={"low": 2})
@@ -109,17 +109,17 @@ def test_a_new_subscription_is_told_what_matches_already(client: Client) -> None
 
 
 def test_a_publication_that_expires_leaves(client: Client) -> None:
-    client.subscribe("t5", "t5 = 1", durable=True, transitions=True)
+    client.subscribe("t5", "t5 = 1", durable=True, notify="both")
     client.publish({"t5": 1}, key="t5", ttl=0.2)
     notes = client.notifications("t5")
     entered, left = next(notes), next(notes)
-    assert (entered.transition, left.transition, left.gone) == ("ENTER", "LEAVE", "expired")
+    assert (entered.kind, left.kind, left.gone) == ("ENTER", "LEAVE", "expired")
     assert left.event == {"t5": 1}
     assert client.publication("t5") is None
     # One that is over before it comes takes away what is there.
     client.publish({"t5": 1}, key="t5")
     client.publish({"t5": 1}, key="t5", valid_until="2020-01-01")
-    assert [next(notes).transition for _ in range(2)] == ["ENTER", "LEAVE"]
+    assert [next(notes).kind for _ in range(2)] == ["ENTER", "LEAVE"]
     with pytest.raises(RefusedError, match="ttl or valid_until"):
         client.publish({"t5": 1}, ttl=1, valid_until=1)
 
@@ -135,40 +135,42 @@ def test_publications_with_and_without_a_type_may_end_at_one_moment(tmp_path: Pa
         assert len(http.get("/publications").json()["publications"]) == 3
 
 
-def put(past: Past, n: int, end: int, type: str | None = None) -> None:
-    past.match([[to_publication(Event(type, {}, b"{}", valid_until=end), n, None)]])
+def put(matcher: BatchMatcher, n: int, end: int, type: str | None = None) -> None:
+    matcher.match([[to_publication(Event(type, {}, b"{}", valid_until=end), n, None)]])
 
 
 def test_ends_that_are_over_or_changed_do_not_pile_up(tmp_path: Path) -> None:
-    past = Past(Config(data=tmp_path), Topics({}, time.time), lambda: 0.0)
+    publications = PublicationTable(Config(data=tmp_path), lambda: 0.0)
+    matcher = BatchMatcher({}, time.time, publications)
     for n in range(10_000):
-        put(past, n % 10, 1_000_000 + n)
-    assert len(past._ends) <= 1_100
-    assert past.next_end is not None
-    n_ends = len(past._ends)
+        put(matcher, n % 10, 1_000_000 + n)
+    assert len(publications._ends) <= 1_100
+    assert publications.next_end is not None
+    n_ends = len(publications._ends)
     for n in range(10):
-        put(past, n, 1_000_000 + 9_990 + n)  # the same end again
-    assert len(past._ends) == n_ends
+        put(matcher, n, 1_000_000 + 9_990 + n)  # the same end again
+    assert len(publications._ends) == n_ends
 
 
 def test_what_ended_and_is_put_back_ends_again(tmp_path: Path) -> None:
     now = [0.0]
-    past = Past(Config(data=tmp_path), Topics({}, time.time), lambda: now[0])
-    put(past, 1, 5_000_000)
-    put(past, 2, 5_000_000, "T")
+    publications = PublicationTable(Config(data=tmp_path), lambda: now[0])
+    matcher = BatchMatcher({}, time.time, publications)
+    put(matcher, 1, 5_000_000)
+    put(matcher, 2, 5_000_000, "T")
     now[0] = 6.0
     for _ in range(2):
-        assert {told.key for told in past.match([]).ended} == {"1", "2"}
-        assert not past.by_place
-        past.undo(with_ended=True)
-        assert len(past.by_place) == 2
-    past.match([])
-    assert past.match([]).ended == []
+        assert {told.key for told in matcher.match([]).expired} == {"1", "2"}
+        assert not publications.by_address
+        publications.undo(with_expired=True)
+        assert len(publications.by_address) == 2
+    matcher.match([])
+    assert matcher.match([]).expired == []
 
 
 def test_keys_of_different_types_are_different(client: Client, http: httpx.Client) -> None:
-    client.subscribe("t6", "price > 5", type="Quote", durable=True, transitions=True)
-    client.subscribe("t6a", "price > 5 AND firm = 't6'", durable=True, transitions=True)
+    client.subscribe("t6", "price > 5", type="Quote", durable=True, notify="both")
+    client.subscribe("t6a", "price > 5 AND firm = 't6'", durable=True, notify="both")
     client.publish({"price": 9.0, "firm": "t6"}, type="Quote", key="t6")
     client.publish({"price": 9.0, "firm": "t6"}, type="Other6", key="t6")
     assert pending(client, "t6") == 1
@@ -187,7 +189,7 @@ def test_keys_of_different_types_are_different(client: Client, http: httpx.Clien
 def test_a_request_with_a_bad_event_leaves_all_publications_as_they_were(
     client: Client, http: httpx.Client
 ) -> None:
-    client.subscribe("t7", "t7 > 0", durable=True, transitions=True)
+    client.subscribe("t7", "t7 > 0", durable=True, notify="both")
     client.publish({"t7": 1, "k": "t7"}, key="t7")
     bad = http.post("/events?key_of=k", json=[{"t7": -1, "k": "t7"}, {"t7": 5}])
     assert (bad.status_code, bad.json()["row"], bad.json()["attribute"]) == (400, 1, "k")
@@ -212,7 +214,7 @@ def test_publications_are_put_changed_and_taken_back_by_http(http: httpx.Client)
 
 
 def test_the_subject_of_a_cloudevent_may_be_the_key(client: Client, http: httpx.Client) -> None:
-    client.subscribe("t9", "ce.type = 'T9' AND speed > 3", durable=True, transitions=True)
+    client.subscribe("t9", "ce.type = 'T9' AND speed > 3", durable=True, notify="both")
     for speed in (5, 6, 1):
         context = {"specversion": "1.0", "id": str(speed), "source": "/s", "type": "T9"}
         body = {**context, "subject": "truck 7", "data": {"speed": speed}}
@@ -232,7 +234,7 @@ def test_stomp_publishes_under_keys_and_is_told_of_transitions(broker: Running) 
         send = {"destination": "/topic/S9", "key": "bus"}
         writer.call("SEND", {**send, "speed": "30", "line": "7"})
         ask = {"id": "1", "destination": "/topic/S9", "selector": "speed > 20"}
-        reader.call("SUBSCRIBE", {**ask, "transitions": "true"})
+        reader.call("SUBSCRIBE", {**ask, "notify": "both"})
         frame = reader.next()
         assert (frame.headers["transition"], frame.headers["key"]) == ("ENTER", "bus")
         writer.call("SEND", {**send, "merge": "true"}, b'{"speed": 25}')
@@ -247,13 +249,13 @@ def test_stomp_publishes_under_keys_and_is_told_of_transitions(broker: Running) 
         writer.call("SEND", {**send, "retract": "true"})
         assert reader.next().headers["transition"] == "ENTER"
         assert reader.next().headers["gone"] == "retracted"
-        bad = reader.call("SUBSCRIBE", {**ask, "id": "2", "transitions": "sometimes"})
+        bad = reader.call("SUBSCRIBE", {**ask, "id": "2", "notify": "sometimes"})
         assert bad.command == "ERROR"
 
 
 def test_a_durable_stomp_subscription_keeps_its_transitions(broker: Running) -> None:
     ask = {
-        "id": "1", "destination": "/topic/S10", "selector": "x = 1", "transitions": "ENTER",
+        "id": "1", "destination": "/topic/S10", "selector": "x = 1", "notify": "enter",
         "durable-subscription-name": "s10", "ack": "client-individual",
     }  # fmt: skip
     with RawStomp(broker.stomp_port) as client:
@@ -267,7 +269,7 @@ def test_a_durable_stomp_subscription_keeps_its_transitions(broker: Running) -> 
         assert [frame.headers["transition"] for frame in frames] == ["ENTER", "ENTER"]
         for frame in frames:
             client.send("ACK", {"id": frame.headers["ack"]})
-        other = client.call("SUBSCRIBE", {**ask, "id": "2", "transitions": "true"})
+        other = client.call("SUBSCRIBE", {**ask, "id": "2", "notify": "both"})
         assert other.headers["code"] == "duplicate-id"
 
 
@@ -275,10 +277,10 @@ def test_a_stream_of_a_transient_subscription_begins_with_what_matches(
     client: Client, http: httpx.Client
 ) -> None:
     client.publish([{"t11": 1, "n": n} for n in range(3)], key_of="n")
-    client.subscribe("t11", "t11 = 1", transitions=True)
+    client.subscribe("t11", "t11 = 1", notify="both")
     with http.stream("GET", "/subscriptions/t11/stream") as stream:
         first = read_messages(stream, 3)
-        assert [(note["transition"], note["key"]) for note in first] == [
+        assert [(note["kind"], note["key"]) for note in first] == [
             ("ENTER", "0"), ("ENTER", "1"), ("ENTER", "2"),
         ]  # fmt: skip
     client.unsubscribe("t11")
@@ -293,7 +295,7 @@ def test_a_websocket_publishes_retracts_and_is_told(broker: Running) -> None:
                 await socket.send(json.dumps(asked))
 
             await ask(op="publish", event={"w12": 1}, key="w12")
-            await ask(op="subscribe", id="w12", where="w12 = 1", transitions=True)
+            await ask(op="subscribe", id="w12", where="w12 = 1", notify="both")
             await ask(op="publish", event={"w12": 2}, key="w12", merge=True)
             await ask(op="publish", event={"w12": 1}, key="w12", merge=True)
             await ask(op="retract", key="w12")
@@ -304,7 +306,7 @@ def test_a_websocket_publishes_retracts_and_is_told(broker: Running) -> None:
         return found
 
     found = asyncio.run(use())
-    moves = [each["transition"] for each in found if "transition" in each]
+    moves = [each["kind"] for each in found if "kind" in each]
     assert moves == ["ENTER", "LEAVE", "ENTER", "LEAVE"]
     assert found[-1]["error"] == "event"
 
@@ -331,7 +333,7 @@ def test_a_publish_that_a_full_backlog_refuses_changes_no_publication(tmp_path: 
         running(tmp_path, max_backlog=2, stomp="") as found,
         tocsin.connect(found.url) as client,
     ):
-        client.subscribe("full", "x > 0", durable=True, transitions=True, overflow="refuse")
+        client.subscribe("full", "x > 0", durable=True, notify="both", overflow="refuse")
         client.publish([{"x": 1, "k": 1}, {"x": 1, "k": 2}], key_of="k")
         with pytest.raises(RefusedError, match="backlog"):
             client.publish({"x": -1}, key=1)
@@ -348,7 +350,7 @@ def test_transitions_are_the_differences_between_what_matches(client: Client) ->
     low = [draw.randrange(10) for _ in range(n_watching)]
     wheres = [f"v > {low[n]} AND r = {n % 3} OR v = 0" for n in range(n_watching)]
     for n, where in enumerate(wheres):
-        client.subscribe(f"r{n}", where, type="R13", durable=True, transitions=True)
+        client.subscribe(f"r{n}", where, type="R13", durable=True, notify="both")
     held: dict[str, dict[str, Any]] = {}
     for _ in range(40):
         several = {f"k{draw.randrange(6)}": None for _ in range(draw.randrange(1, 4))}
@@ -384,7 +386,7 @@ def test_transitions_are_the_differences_between_what_matches(client: Client) ->
 @pytest.mark.slow
 def test_a_publish_that_the_disk_refuses_changes_no_publication(tmp_path: Path) -> None:
     with running(tmp_path, stomp="") as found, tocsin.connect(found.url, retry_seconds=0) as client:
-        client.subscribe("d", "x > 0", durable=True, transitions=True)
+        client.subscribe("d", "x > 0", durable=True, notify="both")
         client.publish({"x": 1}, key="k", ttl=1000)
         blocker = sqlite3.connect(tmp_path / "broker.db", isolation_level=None)
         blocker.execute("BEGIN EXCLUSIVE")
@@ -400,8 +402,8 @@ def test_a_publish_that_the_disk_refuses_changes_no_publication(tmp_path: Path) 
 @pytest.mark.slow
 def test_publications_and_transitions_outlive_the_broker(tmp_path: Path) -> None:
     with running(tmp_path, stomp="") as found, tocsin.connect(found.url) as client:
-        client.subscribe("r", "x > 0", durable=True, transitions=True)
-        client.subscribe("p", "x > :low", params={"low": 0}, transitions=["LEAVE"], durable=True)
+        client.subscribe("r", "x > 0", durable=True, notify="both")
+        client.subscribe("p", "x > :low", params={"low": 0}, notify="leave", durable=True)
         client.publish({"x": 1, "at": "now"}, key="stays")
         client.publish({"x": 1}, key="ends", ttl=0.5)
         client.publish({"x": 1}, key="goes")

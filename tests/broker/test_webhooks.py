@@ -50,7 +50,7 @@ def test_a_signature_covers_id_time_body_and_headers(tmp_path: Path) -> None:
     with hooked() as hook, running(tmp_path, **_LOCAL) as broker, broker.client() as http:
         for id, secret in secrets.items():
             webhook = {"url": hook.url, "secret": secret}
-            wanted = {"id": id, "where": "a > 0", "webhook": webhook, "transitions": True}
+            wanted = {"id": id, "where": "a > 0", "webhook": webhook, "notify": "both"}
             http.post("/subscriptions", json=wanted).raise_for_status()
         http.post("/events?key=k", json={"a": 1}).raise_for_status()
         wait_for(lambda: len(hook.got) == 2)

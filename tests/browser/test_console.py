@@ -100,7 +100,7 @@ def test_what_is_published_is_watched_and_counted(page: Any, broker: Running) ->
 
 def test_transitions_are_watched_and_publications_counted(page: Any, broker: Running) -> None:
     page.fill("#watch-where", "depot = 1")
-    page.check("#watch-transitions")
+    page.select_option("#watch-notify", "both")
     page.click("#watch-button")
     shows(page, "#watch-state", "watching")
     page.fill("#publish-key", "lorry 7")

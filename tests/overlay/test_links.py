@@ -57,7 +57,7 @@ def publish(broker: Running, *events: dict[str, Any], type: str = "Quote") -> No
 
 
 def pending(broker: Running, id: str) -> int:
-    return int(broker.broker.registry.by_id[id].pending)
+    return int(broker.broker.subscriptions.by_id[id].pending)
 
 
 def test_an_event_finds_subscribers_of_other_brokers_and_no_others(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_transitions_are_right_at_another_broker(tmp_path: Path) -> None:
             for key, price in (("k1", 5), ("k2", 50)):
                 http.put(f"/publications/{key}", json={"price": price}).raise_for_status()
         durable(brokers["b"], "plain", "price = 6")
-        durable(brokers["b"], "cheap", "price < 10", transitions=True)
+        durable(brokers["b"], "cheap", "price < 10", notify="both")
         wait_for(lambda: pending(brokers["b"], "cheap") == 1)  # of what was there before
         with brokers["a"].client() as http:
             http.put("/publications/k2", json={"price": 6}).raise_for_status()
@@ -214,19 +214,19 @@ def test_transitions_are_right_at_another_broker(tmp_path: Path) -> None:
             http.delete("/publications/k2").raise_for_status()
         wait_for(lambda: pending(brokers["b"], "cheap") == 4)
         with brokers["b"].client() as http, http.stream("GET", "/subscriptions/cheap/stream") as it:
-            got = [(each["key"], each["transition"]) for each in read_messages(it, 4)]
+            got = [(each["key"], each["kind"]) for each in read_messages(it, 4)]
         assert got == [("k1", "ENTER"), ("k2", "ENTER"), ("k1", "LEAVE"), ("k2", "LEAVE")]
         assert pending(brokers["b"], "plain") == 1
-        assert len(brokers["b"].broker.past.by_place) == 1
+        assert len(brokers["b"].broker.publications.by_address) == 1
         with brokers["b"].client() as http:
             http.delete("/subscriptions/cheap").raise_for_status()
-        wait_for(lambda: not brokers["b"].broker.past.by_place)
+        wait_for(lambda: not brokers["b"].broker.publications.by_address)
         with brokers["a"].client() as http:
             http.delete("/publications/k1").raise_for_status()
             http.put("/publications/k3", json={"price": 1}).raise_for_status()
-        durable(brokers["b"], "again", "price < 100", transitions=True)
+        durable(brokers["b"], "again", "price < 100", notify="both")
         wait_for(lambda: pending(brokers["b"], "again") == 1)
-        assert list(brokers["b"].broker.past.by_place) == [(None, "k3")]
+        assert list(brokers["b"].broker.publications.by_address) == [(None, "k3")]
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def test_the_past_is_told_to_those_that_watch_and_to_nobody_twice(tmp_path: Path
         for name in "bc":
             wait_for(lambda name=name: pending(brokers[name], "plain") == 1)  # type: ignore[misc]
         for name in "cb":
-            durable(brokers[name], "cheap", "price < 10", transitions=True)
+            durable(brokers[name], "cheap", "price < 10", notify="both")
             wait_for(lambda name=name: pending(brokers[name], "cheap") == 1)  # type: ignore[misc]
         with brokers["a"].client() as http:
             http.put("/publications/k1", json={"price": 50}).raise_for_status()

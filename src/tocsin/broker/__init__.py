@@ -1,60 +1,62 @@
-"""The broker: publishers, subscribers, and a durable server between them.
+"""The broker: a durable server between publishers and subscribers.
 
-Enters: events and subscriptions over HTTP, WebSocket and STOMP. Leaves: notifications, each to the
-subscriber whose condition its event makes true. After the notification service of Fabret et al.
-(seed 001, section 1): subscriptions are matched with events as these come; delivery, storage and
-rights are ours.
+Enters: events and subscriptions over HTTP, WebSocket and STOMP. Leaves: notifications, each to a
+subscriber whose condition the event makes true. After the notification service of Fabret et al.
+(2001), section 1; delivery, storage and rights are ours.
 
-One event's way::
+An event's way in::
 
-    protocol/*    bytes → frames, CloudEvents, JSON         sans-IO: no sockets, no clock
-    http/, stomp  a request or a frame → `Event`s            rights and limits are checked here
-    core          events of all connections → micro-batches → matches → fan-out
-    past, topics  a batch meets the matchers of its types; publications bring about transitions
-    idempotency   a publish that is repeated under its key → the receipt of the first
-    fan_out       matches and transitions → outboxes and rows
-    storage       what durable subscribers must get → SQLite, group commit
-    sessions      bounded outboxes, one for each connection
-    durable       unacknowledged notifications → the one session that reads them, once or again
-    backlogs      acknowledgements, dead letters
-    webhooks      the same, pushed by HTTP requests
+    protocol/        bytes → frames, CloudEvents, JSON       sans-IO: no sockets, no clock
+    http/, stomp/    a request or a frame → `Event`s          rights and limits are checked here
+    core             `Broker.publish`: idempotency → ingest queue
+    ingest           publishes of all connections → batches
+    batches          the loop: a batch → matching in a thread → delivery
+    matching         a batch → numbers of subscriptions, transitions of publications
+    delivery         matches → outboxes and rows, in one plan a batch; receipts
+    sessions         bounded outboxes, one for each connection → the socket
+    storage          rows → SQLite, group commit
+    durable          unacknowledged notifications → the one session that reads them
+    backlog          acknowledgements, dead letters
+    webhooks         backlogs → HTTP requests
 
-**Batches.** A publish joins a queue. One task takes all that waits (at most `batch_events`), has it
-matched in a thread, and fans out; while it matches, the next batch gathers. So batches are small
-when little happens and large under load, and no timer delays an event. A full queue makes
-publishers wait: an HTTP request is answered later, a STOMP connection is read no further.
+`core.Broker.__init__` wires the parts: each gets its collaborators as arguments and keeps them.
+`registry` adds and changes subscriptions, `subscription` has the table of them, `publications` that
+of publications and retained events, `numbers` the sequence numbers of events.
+
+**Batches.** A publish joins the ingest queue. One task takes up to `batch_events` from it, has them
+matched in a thread, and delivers; meanwhile the next batch gathers. So batches are small under low
+load and large under high load, and no timer delays an event. A full queue makes publishers wait: an
+HTTP request is answered later, a STOMP connection is not read.
 
 **Guarantees.** A subscription is transient or durable. A transient one gets a notification at most
-once, while somebody listens. A durable one gets it at least once: the event and one row for each
-durable match are on disk, synchronised, before the publisher's acknowledgement; a row goes when the
-subscriber acknowledges it. What may have been delivered before is marked `redelivered`. What is
-refused, or sent too often, becomes a dead letter, which may be revived under a new number.
-Notifications of a subscription come in the order of their ids, which are event numbers that never
-come again, not even after a crash.
+once, while a connection listens. A durable one gets it at least once: the event and one row for
+each durable match are on disk, synchronised, before the publish is acknowledged; the row is deleted
+when the subscriber acknowledges it. A notification that may have been delivered before is marked
+`redelivered`. One that is refused, or was sent too often, becomes a dead letter, which may be
+revived under a new number. Notifications of a subscription come in the order of their ids, which
+are sequence numbers of events and never used twice, not even after a crash.
 
 **Slow consumers.** An outbox is bounded by messages and bytes. A transient subscriber that does not
-keep up loses the oldest that waits, and is told how many so far (`missed`); or, where configured
-so, its connection is closed. A durable one loses nothing: when its outbox or its window of
-unacknowledged notifications is full, delivery stops and is resumed from disk. Its backlog on disk
-is bounded too (`max_backlog`): beyond, the oldest is dropped and counted as missed, or, where the
-subscription says `"overflow": "refuse"`, the publish is refused.
+keep up loses its oldest messages, and `missed` counts them; or, by configuration, its connection is
+closed. A durable one loses nothing: when its outbox or its window of unacknowledged notifications
+is full, delivery stops and goes on from disk later. `max_backlog` bounds its backlog: beyond, the
+oldest is dropped and counted as missed, or, with `"overflow": "refuse"`, the publish is refused.
 
-**Storage.** SQLite in WAL mode: one file that is copied, inspected and repaired with tools that
-everybody has, transactions across tables, and a C implementation that does not hold Python's lock
-while it waits for the disk. One thread writes; all that waits when it begins is one transaction, so
-the cost of a synchronisation is shared. An event is stored once, whatever the number of durable
-subscribers it matches, and only when there is one. Transient subscriptions of a STOMP or WebSocket
-connection are never stored; those made over HTTP are, so that they outlive a restart.
+**Storage.** SQLite in WAL mode: one file, transactions across tables, tools that everybody has, and
+a C implementation that does not hold Python's lock while it waits for the disk. One thread writes;
+all changes that wait when it begins are one transaction, so they share the cost of a sync. An event
+is stored once, however many durable subscribers it has, and only if it has one. Transient
+subscriptions of a STOMP or WebSocket connection are not stored; those made over HTTP are, so that
+they survive a restart.
 
-**The past.** A publication has a key and stays (`keyed`, `past`): what it says now is kept in
-memory and in the database. Who asks for transitions is told when it begins or ceases to match: the
-values before and after meet the matchers of such subscriptions, and what differs is told. Batches
-follow each other, and one that changes publications is on disk before the next is matched; a
-subscription that must find what is there already takes its place among them (`Broker.in_order`). So
-the publications, the transitions told and the subscriptions they were told to are always of one
-moment, on disk too. Events may be retained for a time, for subscriptions that come later.
+**Publications.** A publication has a key and stays until it is updated, retracted or expires. It is
+in memory and in the database. A subscription with `notify` gets its transitions: the difference
+between what it matched before and what it matches now. A batch that changes publications is on disk
+before the next is matched; a subscription that needs what exists already runs as a job between two
+batches (`IngestQueue.in_order`). So publications, transitions and subscriptions are consistent in
+memory and on disk. Events may be retained for a time, for later subscriptions.
 
-**Several brokers.** `network.py` is the seam, `overlay/` what is behind it.
+**Several brokers.** `network.py` is the seam, `overlay/` the implementation.
 """
 
 from __future__ import annotations

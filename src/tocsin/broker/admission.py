@@ -17,15 +17,55 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tocsin.broker.config import Config, Limits
+from tocsin.broker.tokens import Principal
 from tocsin.errors import LimitError
 
 log = logging.getLogger("tocsin.connections")
 _NEW = 1.0
 _OTHER_DESCRIPTORS = 256
 _PLAIN_REQUESTS = 1_000
+
+
+class Closable(Protocol):
+    """A stream that the broker can end."""
+
+    principal: Principal | None
+    is_revoked: bool
+
+    def close(self, reason: str) -> None:
+        """End once the outbox is empty."""
+
+    def revoke(self) -> None:
+        """End at once: the client has lost its rights."""
+
+
+class Connections:
+    """The open streams, WebSockets, STOMP connections and links. Used within the event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.n = 0
+        self.streams: set[Closable] = set()
+        self._max = limits.max_connections
+
+    def check(self) -> None:
+        """Raise LimitError where `max_connections` are open."""
+        if self.n >= self._max:
+            raise LimitError("too many connections", "max_connections", 1.0)
+
+    def opened(self, stream: Closable | None = None) -> None:
+        """Count a connection; a stream is closed when the broker stops."""
+        self.n += 1
+        if stream is not None:
+            self.streams.add(stream)
+
+    def closed(self, stream: Closable | None = None) -> None:
+        """Undo `opened`."""
+        self.n -= 1
+        if stream is not None:
+            self.streams.discard(stream)
 
 
 class _Stranger(NamedTuple):

@@ -44,7 +44,7 @@ class Receipt(NamedTuple):
 class Notification:
     """An event that a subscription matches; or the publication that began or ceased to.
 
-    `transition` is ENTER or LEAVE, or None for a plain match; `key` is the publication's. `gone` is
+    `kind` is ENTER or LEAVE, or None for a plain match; `key` is the publication's. `gone` is
     `retracted` or `expired` where that is why it ceased to match. `delivery_count` says which
     delivery this is, where the subscription counts them (`ack_seconds`, `max_deliveries`).
     """
@@ -56,7 +56,7 @@ class Notification:
     published: int = 0
     redelivered: bool = False
     missed: int = 0
-    transition: str | None = None
+    kind: str | None = None
     key: str | None = None
     gone: str | None = None
     delivery_count: int | None = None

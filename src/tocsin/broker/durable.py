@@ -87,7 +87,7 @@ class Consumer:
 
     def configure(self) -> None:
         """Take over the subscription's terms of redelivery, at first and when they change."""
-        self._ack_seconds, self._max_deliveries = self.broker.redelivery(self.subscription)
+        self._ack_seconds, self._max_deliveries = self.broker.backlog.redelivery(self.subscription)
         self._is_counted = bool(self._ack_seconds or self._max_deliveries)
 
     def attach(self) -> None:
@@ -149,16 +149,16 @@ class Consumer:
 
     async def _read_page(self) -> bool:
         """Send a page; whether that is all there is."""
-        found = self.subscription
+        subscription = self.subscription
         most = min(_PAGE, self.window - len(self.in_flight))
-        last = found.last_seq
+        last = subscription.last_seq
         if self._is_counted and not self._cursor:  # what the session before counted is on disk then
-            await self.broker.storage.submit(schema.acknowledge, found.no, [])
-        rows = await self.broker.storage.read(schema.page, found.no, self._cursor, most)
-        if found.consumer is not self:
+            await self.broker.storage.submit(schema.acknowledge, subscription.no, [])
+        rows = await self.broker.storage.read(schema.page, subscription.no, self._cursor, most)
+        if subscription.consumer is not self:
             return True
         self._send_page(rows)
-        if rows or found.last_seq != last:
+        if rows or subscription.last_seq != last:
             return False
         self._is_live = True
         return True
@@ -180,13 +180,13 @@ class Consumer:
                     self._wait_until_due(event.seq, deliveries, earlier, (due - now) / 1e6)
                 else:
                     self._send(event, kind, deliveries, earlier)
-        self.broker.flush()
+        self.broker.delivery.flush()
 
     def _is_over(self, event: Event, kind: int, deliveries: int, now: int) -> bool:
         """Whether a notification is not sent any more; it is acknowledged or buried then."""
         if event.valid_until is not None and event.valid_until <= now and not kind:
             # A transition is sent all the same.
-            self.broker.acknowledge(self.subscription, [event.seq])
+            self.broker.backlog.acknowledge(self.subscription, [event.seq])
         elif self._max_deliveries and deliveries >= self._max_deliveries:
             self._bury_spent(event.seq, deliveries)
         else:
@@ -196,24 +196,26 @@ class Consumer:
 
     def _bury_spent(self, seq: int, deliveries: int) -> None:
         reason = f"not acknowledged after {deliveries} deliveries"
-        self.broker.bury(self.subscription, seq, reason)
+        self.broker.backlog.bury(self.subscription, seq, reason)
 
     def _send(self, event: Event, kind: int, deliveries: int = 0, earlier: int = 0) -> None:
-        found, seq = self.subscription, event.seq
-        again = seq <= found.high_sent or deliveries + earlier > 0
-        found.high_sent = max(found.high_sent, seq)
+        subscription, seq = self.subscription, event.seq
+        again = seq <= subscription.high_sent or deliveries + earlier > 0
+        subscription.high_sent = max(subscription.high_sent, seq)
         self._cursor = max(self._cursor, seq)
         if self._is_counted or deliveries:  # or it was put off
             count = earlier + deliveries + 1
-            message = self.session.render(found, event, kind, again, found.missed, count)
+            message = self.session.render(
+                subscription, event, kind, again, subscription.missed, count
+            )
             self._count(seq, deliveries + 1, earlier)
         else:
-            message = self.session.render(found, event, kind, again, found.missed)
+            message = self.session.render(subscription, event, kind, again, subscription.missed)
             self.in_flight[seq] = None
         self.session.outbox.put(message, False)
         self.broker.metrics.notifications += 1
         self.broker.metrics.redelivered += again
-        self.broker.touch(self.session)
+        self.broker.delivery.touch(self.session)
 
     # Counting, and sending again.
 
@@ -278,14 +280,14 @@ class Consumer:
 
     async def _resend(self, seqs: Sequence[int]) -> None:
         """Send notifications again, or bury what was sent often enough."""
-        found = self.subscription
+        subscription = self.subscription
         try:
-            rows = await self.broker.storage.read(schema.chosen, found.no, seqs)
+            rows = await self.broker.storage.read(schema.chosen, subscription.no, seqs)
         except Exception as error:
             self._failed(error)
             self._remind(asyncio.get_running_loop().time() + 1.0)
             return
-        if found.consumer is not self:
+        if subscription.consumer is not self:
             return
         now, left = time.time_ns() // 1000, set(seqs)
         for *row, kind, _, _, _ in rows:
@@ -299,7 +301,7 @@ class Consumer:
             else:
                 self._send(event, kind, flight.deliveries, flight.earlier)
         self.forget(left)  # what is on disk no more
-        self.broker.flush()
+        self.broker.delivery.flush()
 
     def put_off(self, seqs: Sequence[int], seconds: float) -> None:
         """Have notifications in flight sent again later; bury what was sent often enough."""
@@ -347,7 +349,7 @@ class Consumer:
 
     def acknowledge(self, seqs: Sequence[int]) -> asyncio.Future[int]:
         """Acknowledge notifications in flight; the future is done when that is on disk."""
-        future = self.broker.acknowledge(self.subscription, seqs)
+        future = self.broker.backlog.acknowledge(self.subscription, seqs)
         self.forget(seqs)
         return future
 
@@ -362,7 +364,7 @@ class Consumer:
         """Refuse one notification for good: it becomes a dead letter."""
         if seq not in self.in_flight:
             return None
-        future = self.broker.bury(self.subscription, seq, reason)
+        future = self.broker.backlog.bury(self.subscription, seq, reason)
         self.forget([seq])
         return future
 

@@ -1,9 +1,9 @@
 """Events between the wire and the matcher.
 
-Enters: what a protocol read. Leaves: an `Event`: the attributes that conditions see, and the bytes
-that subscribers get. The attributes of a STOMP message are the fields of its JSON body and its
+Enters: what a protocol read. Leaves: an `Event`: attributes for conditions, bytes for
+subscribers. The attributes of a STOMP message are the fields of its JSON body and its
 headers; a header that reads as a number is both a number and a text until the matchers say what
-conditions compare it with (`topics.py`).
+conditions compare it with (`header_columns.py`).
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ UNADDRESSABLE = (".", "..")
 class Event:
     """One event.
 
-    `attributes` is what conditions see; `text` is the same as a line of JSON. `headers`, `body` and
-    `content_type` are what a STOMP or CloudEvents publisher sent, where it is not the text itself.
-    `retain_until` is when it is no longer kept for subscriptions to come.
-    `origin` and `source` tell where in a network it was published, and which neighbour it came
-    from. `Publication` has what an event with a key has besides.
+    Conditions see `attributes`; `text` is the same as a line of JSON. `headers`, `body` and
+    `content_type` are as a STOMP or CloudEvents publisher sent them, where they are not the text.
+    It is retained for later subscriptions until `retain_until`. `origin` is the broker of a network
+    where it was published, `source` the peer that sent it here.
     """
 
     key: str | None = None
     gone: str | None = None
     is_past: bool = False
-    moves: Sequence[tuple[int, int]] = ()
+    transitions: Sequence[tuple[int, int]] = ()
 
     __slots__ = (
         "attributes", "body", "content_type", "headers", "json", "numbers", "origin", "published",
@@ -84,7 +83,7 @@ class Event:
         self.published = 0
 
     def extra(self) -> bytes | None:
-        """Return what is stored beside the text."""
+        """Return what is stored besides the text."""
         if self.headers is None and self.body is None and self.origin is None:
             return None
         return json_text.write(self._beside())
@@ -104,7 +103,7 @@ class Event:
         valid_until: int | None,
         published: int,
     ) -> Event:
-        """Return an event as it was stored, to be delivered (not matched) again."""
+        """Return a stored event, to be delivered but not matched again."""
         event = cls(type, {}, text, valid_until=valid_until)
         event.seq, event.published = seq, published
         if extra is not None:
@@ -121,13 +120,12 @@ class Event:
 class Publication(Event):
     """An event under a key.
 
-    `merges` says that what is there already stays but for what is named here. `gone` says how it
-    ended: `retracted` or `expired`. `moves` has what it brought about: numbers of subscriptions,
-    and ENTER or LEAVE. `is_past` says that a neighbour had it before: it is no news but to those
-    that are told of transitions.
+    `merges`: it patches the publication under its key. `gone`: how it ended, `retracted` or
+    `expired`. `transitions`: numbers of subscriptions with ENTER or LEAVE. `is_past`: a peer had
+    it before, so only subscriptions to transitions are notified of it.
     """
 
-    __slots__ = ("_patch", "gone", "is_past", "key", "merges", "moves")
+    __slots__ = ("_patch", "gone", "is_past", "key", "merges", "transitions")
 
     def __init__(self, source: Event, key: str, *, merges: bool = False, gone: str | None = None):
         super().__init__(
@@ -146,11 +144,11 @@ class Publication(Event):
         self.merges = merges
         self.gone = gone
         self.is_past = False
-        self.moves: Sequence[tuple[int, int]] = ()
+        self.transitions: Sequence[tuple[int, int]] = ()
         self._patch: tuple[Any, ...] | None = None
 
     def begin_merge(self) -> None:
-        """Say only what was published, as at the first time: a batch that fails is run again."""
+        """Restore the content that was published: a batch that fails is run again."""
         if self._patch is None:
             self._patch = (
                 self.text, self.headers, self.body, self.content_type, self.valid_until
@@ -159,18 +157,18 @@ class Publication(Event):
             self.text, self.headers, self.body, self.content_type, self.valid_until = self._patch
 
     @property
-    def place(self) -> tuple[str | None, str]:
+    def address(self) -> tuple[str | None, str]:
         """The type and the key."""
         assert self.key is not None
         return self.type, self.key
 
     def extra(self) -> bytes:
-        """Return what is stored beside the text."""
+        """Return what is stored besides the text."""
         found = self._beside() | {"k": self.key}
         return json_text.write(found | ({} if self.gone is None else {"g": self.gone}))
 
     def copied(self, gone: str | None = None) -> Publication:
-        """Return the same, to be told of once more under another number."""
+        """Return a copy, to be delivered under a number of its own."""
         assert self.key is not None
         copy = Publication(self, self.key, gone=gone)
         copy.origin = copy.source = None

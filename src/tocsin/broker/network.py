@@ -1,7 +1,7 @@
-"""What the core asks of a network of brokers: the seam to `overlay/`.
+"""The network of brokers, as a broker sees it: the seam to `overlay/`.
 
-Enters: subscriptions as they come and go, events as they are published. Leaves: the numbers under
-which neighbours get an event, as subscriptions do. A broker that is in no network has none.
+Enters: subscriptions that are added, changed and removed; events as they are published. Leaves: the
+numbers under which peers get an event, as subscriptions do. A broker without links has no network.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ from tocsin.broker.subscription import Subscription
 
 
 class Network(Protocol):
-    """The other brokers, as this one sees them. Used within the event loop."""
+    """The other brokers. Used within the event loop."""
 
     def restore(self) -> None:
-        """Load what is stored, before the broker starts."""
+        """Load stored peers, before the broker starts."""
 
     def publishing(self, events: Sequence[Event]) -> None:
-        """Take note of what is about to be published."""
+        """Handle events that are about to be published."""
 
-    def ahead(self, event: Event, is_wanted: bool) -> Sequence[int]:
-        """Return the numbers of the neighbours that get an event; whether somebody here does."""
+    def route(self, event: Event, is_matched: bool) -> Sequence[int]:
+        """Return the numbers of the peers that get an event.
 
-    def subscribed(self, found: Subscription) -> None:
-        """Take note of a subscription that is new or changed."""
+        `is_matched` says whether a subscription of this broker matches it.
+        """
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """Handle a subscription that is new or changed."""
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """Handle a subscription that is removed or suspended."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what an operator may want to know."""
-
-    def unsubscribed(self, found: Subscription) -> None:
-        """Take note of a subscription that is gone."""
+        """Return the state of the links, for operators."""
 
 
 class Mark(NamedTuple):
-    """What is stored with events that a neighbour sent, so that they are taken once."""
+    """The position in a peer's events that is stored with them, so that they are taken once."""
 
     store: Callable[..., None]
     peer: str

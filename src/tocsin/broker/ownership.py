@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from tocsin.broker import tokens as token_rows
-from tocsin.broker.core import Broker, Closable
+from tocsin.broker.admission import Closable
+from tocsin.broker.core import Broker
 from tocsin.broker.tokens import Tokens
 from tocsin.broker.webhooks import Webhooks
 
@@ -41,7 +42,7 @@ class Ownership:
         self._connections = connections
         broker.metrics.gauges["suspended_owners"] = (
             "Tokens that do not count any more and have subscriptions.",
-            lambda: len(broker.registry.suspended.intersection(broker.registry.owners())),
+            lambda: len(broker.subscriptions.suspended.intersection(broker.subscriptions.owners())),
         )
 
     async def watch(self) -> None:
@@ -70,8 +71,9 @@ class Ownership:
 
     def _suspend(self) -> None:
         registry, audit = self._broker.registry, self._broker.audit
-        for owner in registry.owners():
-            is_suspended = owner in registry.suspended
+        subscriptions = self._broker.subscriptions
+        for owner in subscriptions.owners():
+            is_suspended = owner in subscriptions.suspended
             if self._tokens.is_owner(owner) != is_suspended:
                 continue
             if is_suspended:
@@ -87,7 +89,7 @@ class Ownership:
             audit.note(f"owner.{act}", None, owner=owner, n=len(changed))
 
     async def _remove(self, owner: str, since: int) -> None:
-        gone = self._broker.registry.owned_by(owner)
+        gone = self._broker.subscriptions.owned_by(owner)
         if gone:
             for each in gone:
                 self._webhooks.suspend(each)

@@ -108,17 +108,17 @@ def size_of(event: Event) -> int:
     return len(event.text) + len(event.body or b"") * 4 // 3 + _BESIDE
 
 
-def add(found: Subscription, n_bytes: int) -> None:
+def add(subscription: Subscription, n_bytes: int) -> None:
     """Take note of one notification more, after it was counted."""
-    if found.pending > 0:
-        found.mean_bytes += (n_bytes - found.mean_bytes) / found.pending
+    if subscription.pending > 0:
+        subscription.mean_bytes += (n_bytes - subscription.mean_bytes) / subscription.pending
 
 
-def surplus(found: Subscription, most: int) -> int:
+def surplus(subscription: Subscription, most: int) -> int:
     """Return how many of the oldest notifications must go so that the others fit."""
-    if not most or not found.mean_bytes:
+    if not most or not subscription.mean_bytes:
         return 0
-    return max(0, found.pending - int(most // found.mean_bytes))
+    return max(0, subscription.pending - int(most // subscription.mean_bytes))
 
 
 def mean_sizes(connection: sqlite3.Connection) -> list[tuple[int, float]]:
@@ -141,15 +141,15 @@ def excess(subscriptions: Iterable[Subscription], config: Config) -> list[tuple[
     waiting = [each for each in subscriptions if each.durable and each.pending > 0]
     totals: Counter[str] = Counter()
     for each in waiting:
-        totals[each.wanted.owner] += each.backlog_bytes
+        totals[each.spec.owner] += each.backlog_bytes
     over = {owner: n - most for owner, n in totals.items() if owner and n > most}
     gone: list[tuple[Subscription, int]] = []
     if not over:
         return gone
     for each in sorted(waiting, key=lambda each: -each.backlog_bytes):
-        left = over.get(each.wanted.owner, 0)
+        left = over.get(each.spec.owner, 0)
         if left > 0 and each.mean_bytes:
             n = min(each.pending, math.ceil(left / each.mean_bytes))
-            over[each.wanted.owner] = left - int(n * each.mean_bytes)
+            over[each.spec.owner] = left - int(n * each.mean_bytes)
             gone.append((each, n))
     return gone

@@ -1,10 +1,10 @@
-"""The registry: subscriptions as the broker knows them.
+"""The registry: adds, changes and removes subscriptions.
 
-Enters: what a client asks for, checked by its shape. Leaves: `Subscription` objects by id and by
-number, conditions in the matchers, rows in the database; or an error and nothing changed. Parsing
-and indexing run in a thread of their own, one change at a time. A subscription that asks for
-transitions, or that retained events may be for, has its place among the publishes: what it finds is
-stored with it.
+Enters: specifications of clients. Leaves: live subscriptions in the table, conditions in the
+matchers, rows in the database; or an error, and nothing changed. Parsing and indexing run in a
+thread of their own, one change at a time. A subscription that asks for transitions, or that
+retained events may match, has its place among the publishes: notifications of what it matches
+already are stored with it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,31 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from tocsin.broker import schema
+from tocsin.broker.backlog import Backlog
 from tocsin.broker.config import Config
+from tocsin.broker.delivery import Delivery, Offer
 from tocsin.broker.events import UNADDRESSABLE, Event
-from tocsin.broker.keyed import ENTER, LEAVE
+from tocsin.broker.ingest import IngestQueue
+from tocsin.broker.matching import BatchMatcher
 from tocsin.broker.network import Network
-from tocsin.broker.past import Past
 from tocsin.broker.protocol import json_text
+from tocsin.broker.publications import PublicationTable
 from tocsin.broker.storage import Storage
-from tocsin.broker.subscription import Subscription, Wanted, to_params
-from tocsin.broker.topics import Topics
+from tocsin.broker.subscription import (
+    Subscription,
+    SubscriptionSpec,
+    SubscriptionTable,
+    to_params,
+)
+from tocsin.broker.transitions import ENTER, LEAVE, has
 from tocsin.errors import (
     BadRowsError,
     DuplicateSubscriptionError,
@@ -38,7 +47,6 @@ from tocsin.errors import (
     SubscriptionError,
     TocsinError,
     TooManyConjunctionsError,
-    UnknownSubscriptionError,
 )
 from tocsin.language import parse
 from tocsin.language.expression import parameter_names
@@ -47,61 +55,92 @@ from tocsin.matcher import Matcher
 from tocsin.normalize.budget import MAX_STEPS, Budget
 
 T = TypeVar("T")
-Told = list[tuple[Subscription, Event, int]]
 MAX_ID = 200
 _MANY = 1_000
 _STEPS_EACH = 2_000
-"""How many steps more each of several subscriptions that come together may take."""
+"""The steps of normalization that each of several subscriptions in one request adds."""
 _MAX_TRIALS = 16
-"""How many conditions may wait to be tried out."""
+"""How many conditions may wait for a trial."""
 log = logging.getLogger("tocsin.broker")
 _MAY_BRANCH = re.compile(r"\b(or|not|in)\b", re.IGNORECASE).search
 
 
-class Teller(Protocol):
-    """What the registry needs of the core."""
+KEEP: Any = object()
+"""The end of a subscription that a change leaves as it is."""
 
-    async def in_order(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something between two batches."""
 
-    async def tell(self, told: Told, change: Callable[..., object], *args: object) -> None:
-        """Make a change to the database, and tell of the past what goes with it."""
+class SpecEdit(NamedTuple):
+    """A change of a subscription.
 
-    def bound(self, found: Subscription) -> None:
-        """Keep a backlog within its bound."""
+    Parameters and options are merged with the old ones or, with `is_whole`, replace them; then a
+    condition is given too. Without a condition the old one stays.
+    """
+
+    where: str | None = None
+    params: Mapping[str, object] | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
+    valid_until: int | None = KEEP
+    is_whole: bool = False
+
+    def apply(self, old: SubscriptionSpec) -> SubscriptionSpec:
+        """Return a specification with this change; parses the condition if there is one."""
+        params = dict(self.params or {})
+        options = {**old.options, **self.options}
+        if self.is_whole:
+            kept = {name: old.options[name] for name in ("transitions",) if name in old.options}
+            options = {**kept, **self.options}
+        elif self.where is None:
+            params = {**old.params, **params}
+        else:
+            names = set(parameter_names(parse(self.where)))
+            params = {k: v for k, v in old.params.items() if k in names} | params
+        return replace(
+            old,
+            where=old.where if self.where is None else self.where,
+            params=params,
+            options=options,
+            valid_until=old.valid_until if self.valid_until is KEEP else self.valid_until,
+        )
 
 
 class _Change(NamedTuple):
-    """What a subscription becomes; its conditions after and before, where they are prepared."""
+    """The new specification, and the conditions after and before where they are prepared."""
 
-    new: Wanted
-    is_new: bool
-    """Whether its condition or its parameters change."""
+    new: SubscriptionSpec
+    is_indexed: bool
+    """Whether the matcher has to know: the condition, its parameters or the end change."""
     prepared: PreparedCondition | None = None
     before: PreparedCondition | None = None
 
 
 class Registry:
-    """All subscriptions. Used within the event loop."""
+    """Adds, changes and removes subscriptions. Used within the event loop."""
 
-    teller: Teller
-
-    def __init__(self, config: Config, storage: Storage, topics: Topics, past: Past) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        storage: Storage,
+        matcher: BatchMatcher,
+        publications: PublicationTable,
+        subscriptions: SubscriptionTable,
+        ingest: IngestQueue,
+        delivery: Delivery,
+        backlog: Backlog,
+        network: Network | None,
+        on_bulk_load: Callable[[], None],
+    ) -> None:
         self.limits = config.limits
-        self.by_id: dict[str, Subscription] = {}
-        self.by_no: dict[int, Subscription] = {}
-        self.durable: set[int] = set()
-        """The numbers of durable subscriptions that are not suspended."""
-        self.n_refusing = 0
-        self.suspended: set[str] = set()
-        self.on_many: Callable[[], None] = lambda: None
-        self.network: Network | None = None
-        self.recent: Sequence[Event] = ()
         self._storage = storage
-        self._topics = topics
-        self._past = past
-        self._owned: dict[str, int] = {}
-        self._making: set[str] = set()
+        self._matcher = matcher
+        self._publications = publications
+        self._subscriptions = subscriptions
+        self._ingest = ingest
+        self._delivery = delivery
+        self._backlog = backlog
+        self._network = network
+        self._on_bulk_load = on_bulk_load
+        self._pending_ids: set[str] = set()
         self._next_no = 1
         self._ends: list[tuple[int, int]] = []
         self._changes = ThreadPoolExecutor(1, "tocsin-change")
@@ -110,29 +149,29 @@ class Registry:
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def restore(self) -> None:
-        """Load what is stored, before the broker starts.
+        """Load stored subscriptions, before the broker starts.
 
-        A subscription that cannot be loaded, because its type was declared otherwise since, is put
-        into quarantine: it is there with its backlog, but matches nothing.
+        One that cannot be loaded, because its type has been declared since, is quarantined: it
+        keeps its backlog but matches nothing.
         """
         rows = self._storage.first(_live_rows)
         stored = [self._restored(row) for row in rows]
         plain: dict[tuple[str | None, bool], list[Subscription]] = {}
         for each in stored:
-            if each.quarantine is None and each.wanted.params:
+            if each.quarantine is None and each.spec.params:
                 self._try_index(each)
             elif each.quarantine is None:
-                plain.setdefault((each.wanted.type, bool(each.wants)), []).append(each)
+                plain.setdefault((each.spec.type, bool(each.transition_mask)), []).append(each)
         for several in plain.values():
             self._load(several)
         for each in stored:
-            self._take_in(each)
+            self._add_live(each)
             if each.quarantine is not None:
                 log.error("subscription %r is in quarantine: %s", each.id, each.quarantine)
         for no, n, last in self._storage.first(schema.backlogs):
-            if no in self.by_no:
-                found = self.by_no[no]
-                found.pending, found.last_seq, found.high_sent = n, last, last
+            if no in self._subscriptions.by_no:
+                subscription = self._subscriptions.by_no[no]
+                subscription.pending, subscription.last_seq, subscription.high_sent = n, last, last
         self._next_no = max((row.no for row in rows), default=0) + 1
 
     def _restored(self, row: schema.SubscriptionRow) -> Subscription:
@@ -145,30 +184,26 @@ class Registry:
             params = to_params(json_text.read(row.params.encode()))
         except TocsinError as error:
             reason = f"it cannot be read: {error}"
-        wanted = Wanted(
+        spec = SubscriptionSpec(
             row.id, row.condition, row.type, params, bool(row.durable), row.valid_until, row.owner,
             options,
         )  # fmt: skip
-        found = Subscription(row.no, wanted, row.created)
-        found.missed, found.quarantine = row.missed, reason
-        return found
+        subscription = Subscription(row.no, spec, row.created)
+        subscription.missed, subscription.quarantine = row.missed, reason
+        return subscription
 
-    def _try_index(self, found: Subscription) -> None:
-        wanted = found.wanted
+    def _try_index(self, subscription: Subscription) -> None:
         try:
-            self._topics.subscribe(
-                found.no, wanted.type, wanted.where, wanted.params, wanted.valid_until,
-                bool(found.wants),
-            )  # fmt: skip
+            self._matcher.subscribe(subscription.no, subscription.spec)
         except TocsinError as error:
-            found.quarantine = str(error)
+            subscription.quarantine = str(error)
 
     def _load(self, several: Sequence[Subscription]) -> None:
-        """Put conditions without parameters into a matcher, but for those that do not fit."""
+        """Index conditions without parameters, and quarantine those that fail."""
         first = several[0]
         try:
-            rows = [(each.no, each.wanted.where, each.wanted.valid_until) for each in several]
-            self._topics.load(first.wanted.type, rows, bool(first.wants))
+            rows = [(each.no, each.spec.where, each.spec.valid_until) for each in several]
+            self._matcher.load(first.spec.type, rows, bool(first.transition_mask))
             return
         except BadRowsError as error:
             bad: dict[object, str] = {row.id: row.reason for row in error.rows}
@@ -179,136 +214,136 @@ class Registry:
         rest = [each for each in several if each.quarantine is None]
         if bad and rest:
             self._load(rest)
-        elif rest:  # nothing says which of them it is
+        elif rest:  # the error does not say which
             for each in rest:
                 self._try_index(each)
 
-    def _take_in(self, found: Subscription) -> None:
-        self.by_id[found.id] = found
-        self.by_no[found.no] = found
-        owner = found.wanted.owner
-        self._owned[owner] = self._owned.get(owner, 0) + 1
-        self.n_refusing += found.wanted.options.get("overflow") == "refuse"
-        if found.wanted.valid_until is not None:
-            heapq.heappush(self._ends, (found.wanted.valid_until, found.no))
-        found.is_suspended = owner in self.suspended
-        if found.durable and not found.is_suspended:
-            self.durable.add(found.no)
-        if self.network is not None and not found.is_suspended and found.quarantine is None:
-            self.network.subscribed(found)
+    def _add_live(self, subscription: Subscription) -> None:
+        self._subscriptions.add(subscription)
+        if subscription.spec.valid_until is not None:
+            heapq.heappush(self._ends, (subscription.spec.valid_until, subscription.no))
+        if self._draws_events(subscription):
+            assert self._network is not None
+            self._network.subscribed(subscription)
 
-    def _let_go(self, found: Subscription) -> None:
-        del self.by_id[found.id], self.by_no[found.no]
-        self.durable.discard(found.no)
-        self._owned[found.wanted.owner] -= 1
-        self.n_refusing -= found.wanted.options.get("overflow") == "refuse"
-        if self.network is not None and not found.is_suspended and found.quarantine is None:
-            self.network.unsubscribed(found)
+    def _remove_live(self, subscription: Subscription) -> None:
+        draws_events = self._draws_events(subscription)
+        self._subscriptions.remove(subscription)
+        if draws_events:
+            assert self._network is not None
+            self._network.unsubscribed(subscription)
 
-    def owners(self) -> list[str]:
-        """Return the ids of all tokens that have subscriptions here."""
-        return [owner for owner, n in self._owned.items() if n]
-
-    def owned_by(self, owner: str) -> list[Subscription]:
-        """Return the subscriptions that were made with a token."""
-        return [each for each in self.by_id.values() if each.wanted.owner == owner]
+    def _draws_events(self, subscription: Subscription) -> bool:
+        """Return whether peers send what a subscription matches."""
+        is_idle = subscription.is_suspended or subscription.quarantine is not None
+        return self._network is not None and not is_idle
 
     def suspend(self, owner: str) -> list[Subscription]:
-        """Give the subscriptions of an owner nothing from now on; return them.
+        """Deliver nothing to the subscriptions of an owner from now on; return them.
 
         Their backlogs stay as they are, and they draw no events from other brokers.
         """
-        self.suspended.add(owner)
+        self._subscriptions.suspended.add(owner)
         return self._set_suspended(owner, True)
 
     def reinstate(self, owner: str) -> list[Subscription]:
-        """Give the subscriptions of an owner what is published from now on; return them."""
-        self.suspended.discard(owner)
+        """Deliver to the subscriptions of an owner again from now on; return them."""
+        self._subscriptions.suspended.discard(owner)
         return self._set_suspended(owner, False)
 
     def _set_suspended(self, owner: str, is_suspended: bool) -> list[Subscription]:
-        changed = [e for e in self.owned_by(owner) if e.is_suspended != is_suspended]
+        durable = self._subscriptions.durable
+        owned = self._subscriptions.owned_by(owner)
+        changed = [each for each in owned if each.is_suspended != is_suspended]
         for each in changed:
             each.is_suspended = is_suspended
             if each.durable:
-                (self.durable.discard if is_suspended else self.durable.add)(each.no)
-            if self.network is None or each.quarantine is not None:
+                (durable.discard if is_suspended else durable.add)(each.no)
+            if self._network is None or each.quarantine is not None:
                 continue
-            (self.network.unsubscribed if is_suspended else self.network.subscribed)(each)
+            (self._network.unsubscribed if is_suspended else self._network.subscribed)(each)
         return changed
 
-    def find(self, id: str) -> Subscription:
-        """Return a subscription by its id."""
-        found = self.by_id.get(id)
-        if found is None:
-            raise UnknownSubscriptionError(id)
-        return found
-
-    async def add(self, wanted: Sequence[Wanted]) -> list[Subscription]:
+    async def add(self, specs: Sequence[SubscriptionSpec]) -> list[Subscription]:
         """Register subscriptions: all of them or none."""
-        self._check_all(wanted)
+        self._check_all(specs)
         loop = asyncio.get_running_loop()
-        # Publishes go on meanwhile, also where the subscriptions have their place among them.
-        prepared = await loop.run_in_executor(self._changes, self._prepare_all, wanted)
-        if any(self._past.has_order(each) for each in wanted):
-            return await self.teller.in_order(lambda: self._add(wanted, prepared))
-        return await self._add(wanted, prepared)
+        # Publishes go on meanwhile, even where the subscriptions have their place among them.
+        prepared = await loop.run_in_executor(self._changes, self._prepare_all, specs)
+        if any(self._publications.is_relevant_to(each) for each in specs):
+            return await self._ingest.in_order(lambda: self._add(specs, prepared))
+        return await self._add(specs, prepared)
 
     async def _add(
-        self, wanted: Sequence[Wanted], prepared: Sequence[PreparedCondition | None]
+        self, specs: Sequence[SubscriptionSpec], prepared: Sequence[PreparedCondition | None]
     ) -> list[Subscription]:
-        ids = self._check_all(wanted)
-        self._making |= ids
-        first, self._next_no = self._next_no, self._next_no + len(wanted)
+        ids = self._check_all(specs)
+        self._pending_ids |= ids
+        first, self._next_no = self._next_no, self._next_no + len(specs)
         now = time.time_ns() // 1000
-        made = [Subscription(first + at, each, now) for at, each in enumerate(wanted)]
+        made = [Subscription(first + at, each, now) for at, each in enumerate(specs)]
         conditions = {
             each.no: ready for each, ready in zip(made, prepared, strict=True) if ready is not None
         }
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._changes, self._index, made, conditions)
-            rows = [each.row() for each in made if each.wanted.stored]
+            rows = [each.row() for each in made if each.spec.stored]
             try:
-                told = await loop.run_in_executor(self._changes, self._find_past, made, conditions)
-                if told:
-                    await self.teller.tell(told, schema.add_subscriptions, rows)
+                existing = await loop.run_in_executor(
+                    self._changes, self._existing, made, conditions
+                )
+                if existing:
+                    await self._delivery.deliver_existing(existing, schema.add_subscriptions, rows)
                 elif rows:
                     await self._storage.submit(schema.add_subscriptions, rows)
             except BaseException:
                 await loop.run_in_executor(self._changes, self._unindex, made)
                 raise
         finally:
-            self._making -= ids
+            self._pending_ids -= ids
         for each in made:
             ready = conditions.get(each.no)
             each.form = None if ready is None else ready.form
-            self._take_in(each)
+            self._add_live(each)
             if each.pending:
-                self.teller.bound(each)
+                self._backlog.bound(each)
         if len(made) >= _MANY:
-            self.on_many()
+            self._on_bulk_load()
         return made
 
-    def _find_past(
+    def _existing(
         self, made: Sequence[Subscription], prepared: Mapping[int, PreparedCondition]
-    ) -> Told:
-        """Return what there is for new durable subscriptions; transient ones find it later."""
-        asked = {
+    ) -> list[Offer]:
+        """Return what new durable subscriptions match already.
+
+        Transient ones get it when a session listens.
+        """
+        by_no = {
             each.no: each
             for each in made
-            if each.durable and self._past.has_order(each.wanted) and each.wants != 2
+            if each.durable
+            and self._publications.is_relevant_to(each.spec)
+            and each.transition_mask != 2
         }
-        pairs = [(no, each.wanted) for no, each in asked.items()]
-        found = self._past.find(pairs, prepared) if asked else []
-        found.sort(key=lambda pair: pair[1].seq)
-        return [(asked[no], event, ENTER if asked[no].wants else 0) for no, event in found]
+        if not by_no:
+            return []
+        specs = [(no, each.spec) for no, each in by_no.items()]
+        existing = self._matcher.existing(specs, prepared)
+        existing.sort(key=lambda pair: pair[1].seq)
+        return [
+            (by_no[no], event, ENTER if by_no[no].transition_mask else 0) for no, event in existing
+        ]
 
-    def _check_all(self, wanted: Sequence[Wanted]) -> set[str]:
+    def _check_all(self, specs: Sequence[SubscriptionSpec]) -> set[str]:
         ids: set[str] = set()
         counts: dict[str, int] = {}
-        for each in wanted:
-            if each.id in ids or each.id in self.by_id or each.id in self._making:
+        for each in specs:
+            if (
+                each.id in ids
+                or each.id in self._subscriptions.by_id
+                or each.id in self._pending_ids
+            ):
                 raise DuplicateSubscriptionError(each.id)
             if not each.id or len(each.id) > MAX_ID or not each.id.isprintable():
                 raise SubscriptionError(f"an id is a text of 1 to {MAX_ID} printable characters")
@@ -320,13 +355,13 @@ class Registry:
             ids.add(each.id)
             counts[each.owner] = counts.get(each.owner, 0) + 1
         for owner, n in counts.items():
-            if self._owned.get(owner, 0) + n > self.limits.max_subscriptions:
+            if self._subscriptions.n_owned_by(owner) + n > self.limits.max_subscriptions:
                 raise LimitError("too many subscriptions", "max_subscriptions")
         return ids
 
-    def _check_size(self, wanted: Wanted) -> None:
+    def _check_size(self, spec: SubscriptionSpec) -> None:
         """Refuse parameters and options that are too large together."""
-        if wanted.n_bytes > self.limits.max_subscription_bytes:
+        if spec.n_bytes > self.limits.max_subscription_bytes:
             raise LimitError(
                 "the parameters and options of a subscription have at most "
                 f"{self.limits.max_subscription_bytes} bytes as JSON",
@@ -336,16 +371,12 @@ class Registry:
     def _index(
         self, made: Sequence[Subscription], prepared: Mapping[int, PreparedCondition]
     ) -> None:
-        """Put conditions into the matchers: all of them or none. Runs in the thread of changes."""
+        """Index conditions, all or none. Runs in the thread of changes."""
         done: list[Subscription] = []
-        bulk = _is_bulk([each.wanted for each in made])
+        bulk = _is_bulk([each.spec for each in made])
         try:
             for each in made if not bulk else ():
-                wanted = each.wanted
-                self._topics.subscribe(
-                    each.no, wanted.type, wanted.where, wanted.params, wanted.valid_until,
-                    bool(each.wants), prepared.get(each.no),
-                )  # fmt: skip
+                self._matcher.subscribe(each.no, each.spec, prepared.get(each.no))
                 done.append(each)
             if bulk:
                 self._index_many(made, done)
@@ -354,29 +385,29 @@ class Registry:
             raise
 
     def _index_many(self, made: Sequence[Subscription], done: list[Subscription]) -> None:
-        for type in {each.wanted.type for each in made}:
-            of_type = [each for each in made if each.wanted.type == type]
-            rows = [(each.no, each.wanted.where, each.wanted.valid_until) for each in of_type]
-            self._topics.load(type, rows)
+        for type in {each.spec.type for each in made}:
+            of_type = [each for each in made if each.spec.type == type]
+            rows = [(each.no, each.spec.where, each.spec.valid_until) for each in of_type]
+            self._matcher.load(type, rows)
             done += of_type
 
     def _unindex(self, gone: Iterable[Subscription]) -> None:
         by_type: dict[tuple[str | None, bool], list[int]] = {}
         for each in gone:
-            by_type.setdefault((each.wanted.type, bool(each.wants)), []).append(each.no)
-        for (type, watching), nos in by_type.items():
-            self._topics.unsubscribe(type, nos, watching)
+            by_type.setdefault((each.spec.type, bool(each.transition_mask)), []).append(each.no)
+        for (type, transitions), nos in by_type.items():
+            self._matcher.unsubscribe(type, nos, transitions)
 
-    def _prepare_all(self, wanted: Sequence[Wanted]) -> list[PreparedCondition | None]:
-        """Bring conditions into normal form, within one budget; refuse what costs too much.
+    def _prepare_all(self, specs: Sequence[SubscriptionSpec]) -> list[PreparedCondition | None]:
+        """Return normal forms, within one budget; raise where that costs too much.
 
-        Many plain ones are loaded together by columns, which brings them into normal form by
-        itself: of them only what may branch is looked at, or what a network wants to know.
+        A bulk load brings plain conditions into normal form itself: of those only the ones that may
+        branch are checked here, unless a network needs their forms.
         """
-        budget = Budget(MAX_STEPS + _STEPS_EACH * len(wanted))
-        bulk = _is_bulk(wanted) and self.network is None and self.limits.max_match_share >= 1
+        budget = Budget(MAX_STEPS + _STEPS_EACH * len(specs))
+        bulk = _is_bulk(specs) and self._network is None and self.limits.max_match_share >= 1
         ready: list[PreparedCondition | None] = []
-        for each in wanted:
+        for each in specs:
             if bulk and not _MAY_BRANCH(each.where):
                 ready.append(None)
             else:
@@ -384,12 +415,12 @@ class Registry:
                 ready.append(None if bulk else made)
         return ready
 
-    def _prepare(self, wanted: Wanted, budget: Budget | None = None) -> PreparedCondition:
-        """Bring a condition into normal form, or refuse one that costs too much."""
-        event_type, limits = self._topics.event_type(wanted.type), self.limits
+    def _prepare(self, spec: SubscriptionSpec, budget: Budget | None = None) -> PreparedCondition:
+        """Return a condition in normal form, or raise where that costs too much."""
+        event_type, limits = self._matcher.event_type(spec.type), self.limits
         most = limits.max_conjunctions
         try:  # it stops as soon as there are too many
-            ready = prepare(wanted.where, wanted.params, event_type, limit=most, budget=budget)
+            ready = prepare(spec.where, spec.params, event_type, limit=most, budget=budget)
         except TooManyConjunctionsError:
             raise LimitError(
                 "the condition has too many conjunctions", "max_conjunctions"
@@ -397,159 +428,154 @@ class Registry:
         if len(ready.table.attributes) > limits.max_attributes:
             raise LimitError("the condition has too many attributes", "max_attributes")
         if limits.max_match_share < 1:
-            self._check_share(wanted, ready)
+            self._check_share(spec, ready)
         return ready
 
-    def _check_share(self, wanted: Wanted, ready: PreparedCondition) -> None:
+    def _check_share(self, spec: SubscriptionSpec, ready: PreparedCondition) -> None:
         """Refuse a condition that matches too many of the recent events."""
-        type = wanted.type
-        sample = [e for e in list(self.recent) if type is None or e.type == type]
+        type = spec.type
+        recent = list(self._delivery.recent)
+        sample = [event for event in recent if type is None or event.type == type]
         if len(sample) >= 100:
-            trial = Matcher(self._topics.event_type(type))
+            trial = Matcher(self._matcher.event_type(type))
             trial._subscribe(0, ready, None)
             n = sum(bool(trial.match(event.attributes)) for event in sample)
             if n > self.limits.max_match_share * len(sample):
                 raise LimitError("the condition matches too many events", "max_match_share")
 
-    async def change(
-        self,
-        found: Subscription,
-        where: str | None,
-        params: Mapping[str, object] | None,
-        options: Mapping[str, Any],
-    ) -> None:
-        """Update parameters, a condition or options of a subscription."""
-        lock = self._locks.setdefault(found.no, asyncio.Lock())
-        async with lock:  # one after another: each begins with what the last one left
-            change = await self._changed(found.wanted, where, params, options)
-            if found.wants and change.is_new:
-                await self.teller.in_order(lambda: self._change(found, change))
+    async def change(self, subscription: Subscription, edit: SpecEdit) -> None:
+        """Change a subscription; where this raises, it is as it was."""
+        lock = self._locks.setdefault(subscription.no, asyncio.Lock())
+        async with lock:  # each change begins with the result of the last one
+            change = await self._prepare_change(subscription.spec, edit)
+            if subscription.transition_mask and change.is_indexed:
+                await self._ingest.in_order(lambda: self._change(subscription, change))
             else:
-                await self._change(found, change)
+                await self._change(subscription, change)
 
-    async def _changed(
-        self,
-        old: Wanted,
-        where: str | None,
-        params: Mapping[str, object] | None,
-        options: Mapping[str, Any],
+    async def check_change(self, subscription: Subscription, edit: SpecEdit) -> None:
+        """Refuse a change that cannot be made; change nothing."""
+        change = await self._prepare_change(subscription.spec, edit, is_checked=True)
+        self._check_size(change.new)
+
+    async def _prepare_change(
+        self, old: SubscriptionSpec, edit: SpecEdit, *, is_checked: bool = False
     ) -> _Change:
-        """Return what a subscription is after a change, prepared where that is more than bounds."""
-        new = replace(old, options={**old.options, **options})
-        if where is None:
-            new = replace(new, params={**old.params, **(params or {})})
-            is_plain = not _MAY_BRANCH(old.where) and self.network is None
-            is_plain = is_plain and not old.wants and self.limits.max_match_share >= 1
-            if not params or is_plain:
-                return _Change(new, bool(params))
-        elif len(where) > self.limits.max_condition:
+        """Return a change, with its normal form unless only bounds of a plain condition change."""
+        if edit.where is not None and len(edit.where) > self.limits.max_condition:
             raise LimitError("the condition is too long", "max_condition")
+        has_new_end = edit.valid_until is not KEEP and edit.valid_until != old.valid_until
+        if edit.where is None and not has_new_end and not is_checked:
+            is_plain = not _MAY_BRANCH(old.where) and self._network is None
+            is_plain = is_plain and not old.transition_mask and self.limits.max_match_share >= 1
+            if not edit.params or is_plain:
+                return _Change(edit.apply(old), bool(edit.params))
 
         def ready() -> _Change:
-            whole = new if where is None else _rewritten(new, where, params or {})
-            event_type = self._topics.event_type(old.type)
-            before = prepare(old.where, old.params, event_type) if old.wants else None
-            return _Change(whole, True, self._prepare(whole), before)
+            new = edit.apply(old)
+            event_type = self._matcher.event_type(old.type)
+            before = prepare(old.where, old.params, event_type) if old.transition_mask else None
+            return _Change(new, True, self._prepare(new), before)
 
         return await asyncio.get_running_loop().run_in_executor(self._changes, ready)
 
-    async def _change(self, found: Subscription, change: _Change) -> None:
-        old, new, is_new = found.wanted, change.new, change.is_new
+    async def _change(self, subscription: Subscription, change: _Change) -> None:
+        old, new, is_indexed = subscription.spec, change.new, change.is_indexed
         self._check_size(new)
         loop = asyncio.get_running_loop()
-        told: Told = []
-        if is_new:
-            told = await loop.run_in_executor(self._changes, self._reindex, found, old, change)
-        was_refusing = old.options.get("overflow") == "refuse"
-        found.wanted = new
-        self.n_refusing += (new.options.get("overflow") == "refuse") - was_refusing
-        try:
-            if told:
-                stored = (schema.change_subscription, found.row()) if new.stored else (_nothing,)
-                await self.teller.tell(told, *stored)
-                self.teller.bound(found)
-            elif new.stored:
-                await self._storage.submit(schema.change_subscription, found.row())
-        except BaseException:
-            found.wanted = old
-            self.n_refusing -= (new.options.get("overflow") == "refuse") - was_refusing
-            if is_new and found.quarantine is not None:
-                await loop.run_in_executor(self._changes, self._unindex, [found])
-            elif is_new:
-                back = _Change(old, True, change.before, change.prepared)
-                await loop.run_in_executor(self._changes, self._reindex, found, new, back)
-            raise
-        if is_new:
-            found.quarantine = None
-        if is_new and self.network is not None and not found.is_suspended:
-            found.form = None if change.prepared is None else change.prepared.form
-            self.network.subscribed(found)
-
-    def _reindex(self, found: Subscription, old: Wanted, change: _Change) -> Told:
-        """Change a condition; return the transitions that this brings about."""
-        new, prepared = change.new, change.prepared
-        watching = bool(found.wants)
-        where = new.where if new.where != old.where or not new.params else None
-        whole = (new.where, new.params)
-        params = new.params or None
-        if found.quarantine is not None:
-            self._topics.subscribe(
-                found.no, new.type, new.where, new.params, new.valid_until, watching, prepared
+        offers: list[Offer] = []
+        if is_indexed:
+            offers = await loop.run_in_executor(
+                self._changes, self._reindex, subscription, old, change
             )
+        self._subscriptions.change(subscription, new)
+        try:
+            if offers:
+                row = subscription.row()
+                stored = (schema.change_subscription, row) if new.stored else (_nothing,)
+                await self._delivery.deliver_existing(offers, *stored)
+                self._backlog.bound(subscription)
+            elif new.stored:
+                await self._storage.submit(schema.change_subscription, subscription.row())
+        except BaseException:
+            self._subscriptions.change(subscription, old)
+            if is_indexed and subscription.quarantine is not None:
+                await loop.run_in_executor(self._changes, self._unindex, [subscription])
+            elif is_indexed:
+                back = _Change(old, True, change.before, change.prepared)
+                await loop.run_in_executor(self._changes, self._reindex, subscription, new, back)
+            raise
+        if new.valid_until is not None and new.valid_until != old.valid_until:
+            heapq.heappush(self._ends, (new.valid_until, subscription.no))
+        if is_indexed:
+            subscription.quarantine = None
+        if is_indexed and self._network is not None and not subscription.is_suspended:
+            subscription.form = None if change.prepared is None else change.prepared.form
+            self._network.subscribed(subscription)
+
+    def _reindex(
+        self, subscription: Subscription, old: SubscriptionSpec, change: _Change
+    ) -> list[Offer]:
+        """Change a condition in the matcher; return the transitions that follow."""
+        new, prepared = change.new, change.prepared
+        if subscription.quarantine is not None:
+            self._matcher.subscribe(subscription.no, new, prepared)
         else:
-            self._topics.update(found.no, new.type, where, params, whole, watching, prepared)
-        if not watching:
+            self._matcher.update(subscription.no, old, new, prepared)
+        mask = subscription.transition_mask
+        if not mask:
             return []
-        was = {} if change.before is None else {0: change.before}
-        now = {} if prepared is None else {0: prepared}
         before: dict[int, Event] = {}
-        if found.quarantine is None:
-            before = {id(event): event for _, event in self._past.find([(0, old)], was)}
-        after = {id(event): event for _, event in self._past.find([(0, new)], now)}
-        moves = [(event, LEAVE) for at, event in before.items() if at not in after]
-        moves += [(event, ENTER) for at, event in after.items() if at not in before]
-        moves.sort(key=lambda move: move[0].seq)
-        return [
-            (found, event, kind)
-            for event, kind in moves
-            if found.wants & (1 if kind == ENTER else 2)
-        ]
+        if subscription.quarantine is None:
+            before = self._existing_by_identity(old, change.before)
+        after = self._existing_by_identity(new, prepared)
+        transitions = [(event, LEAVE) for at, event in before.items() if at not in after]
+        transitions += [(event, ENTER) for at, event in after.items() if at not in before]
+        transitions.sort(key=lambda transition: transition[0].seq)
+        return [(subscription, event, kind) for event, kind in transitions if has(mask, kind)]
+
+    def _existing_by_identity(
+        self, spec: SubscriptionSpec, prepared: PreparedCondition | None
+    ) -> dict[int, Event]:
+        conditions = {} if prepared is None else {0: prepared}
+        return {id(event): event for _, event in self._matcher.existing([(0, spec)], conditions)}
 
     async def remove(self, gone: Sequence[Subscription]) -> None:
-        """Remove subscriptions and all they were to get.
+        """Remove subscriptions and their notifications.
 
-        From disk first: where that fails, they are still there and get what they match.
+        The disk comes first: where that fails, they stay and get what they match.
         """
-        gone = [each for each in gone if self.by_no.get(each.no) is each]
-        nos = [each.no for each in gone if each.wanted.stored]
+        gone = [each for each in gone if self._subscriptions.is_live(each)]
+        nos = [each.no for each in gone if each.spec.stored]
         if nos:
             await self._storage.submit(schema.remove_subscriptions, nos)
-        gone = [each for each in gone if self.by_no.get(each.no) is each]
+        gone = [each for each in gone if self._subscriptions.is_live(each)]
         for each in gone:
-            self._let_go(each)
+            self._remove_live(each)
         durable = [each.no for each in gone if each.durable]
-        if durable:  # what was on its way to disk meanwhile
+        if durable:  # notifications that were on their way to disk
             self._storage.forget(schema.remove_subscriptions, durable)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._changes, self._unindex, gone)
 
     def due(self) -> list[Subscription]:
-        """Return the subscriptions whose time is over."""
+        """Return the subscriptions that have reached `valid_until`."""
         now = time.time_ns() // 1000
-        found = []
+        due = []
         while self._ends and self._ends[0][0] <= now:
-            _, no = heapq.heappop(self._ends)
-            if no in self.by_no:
-                found.append(self.by_no[no])
-        return found
+            end, no = heapq.heappop(self._ends)
+            subscription = self._subscriptions.by_no.get(no)
+            if subscription is not None and subscription.spec.valid_until == end:
+                due.append(subscription)
+        return due
 
     async def try_out(self, work: Callable[..., T], *args: object) -> T:
-        """Do what takes a while and changes nothing, one after the other, in a thread of its own.
+        """Run work that takes long and changes nothing, in a thread, one at a time.
 
-        More threads would take Python's lock from the event loop in turn.
+        More threads would contend with the event loop for Python's lock.
         """
         if self._n_trials >= _MAX_TRIALS:
-            raise LimitError("too many conditions are being tried out", "trials", retry_after=1)
+            raise LimitError("too many trials of conditions are waiting", "trials", retry_after=1)
         self._n_trials += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._trials, work, *args)
@@ -557,25 +583,18 @@ class Registry:
             self._n_trials -= 1
 
     def close(self) -> None:
-        """Finish the change that is being made."""
+        """Wait for the change in progress."""
         self._changes.shutdown()
         self._trials.shutdown(cancel_futures=True)
 
 
-def _rewritten(old: Wanted, where: str, params: Mapping[str, object]) -> Wanted:
-    """Return a subscription with another text, and the parameters that this has."""
-    names = set(parameter_names(parse(where)))
-    kept = {name: value for name, value in old.params.items() if name in names}
-    return replace(old, where=where, params={**kept, **params})
-
-
-def _is_bulk(wanted: Sequence[Wanted]) -> bool:
+def _is_bulk(specs: Sequence[SubscriptionSpec]) -> bool:
     """Whether conditions are loaded together: many, without parameters or transitions."""
-    return len(wanted) > 32 and not any(each.params or each.wants for each in wanted)
+    return len(specs) > 32 and not any(each.params or each.transition_mask for each in specs)
 
 
 def _live_rows(connection: sqlite3.Connection) -> list[schema.SubscriptionRow]:
-    """Return the stored subscriptions, without what is over or belongs to none."""
+    """Return the stored subscriptions; delete expired ones and stray notifications."""
     schema.remove_strays(connection)
     now = time.time_ns() // 1000
     rows = schema.subscriptions(connection)

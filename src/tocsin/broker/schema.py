@@ -176,8 +176,8 @@ class KeyRow(NamedTuple):
     at: int
 
 
-class Kept(NamedTuple):
-    """What becomes of publications, and which events are retained until when."""
+class PublicationChanges(NamedTuple):
+    """Publications to put and to remove, and events to retain with their ends."""
 
     put: Sequence[PublicationRow] = ()
     gone: Sequence[tuple[str, str]] = ()
@@ -257,25 +257,25 @@ def add_events(
     connection: sqlite3.Connection,
     events: Sequence[EventRow],
     notes: Sequence[Note],
-    kept: Kept | None = None,
+    changes: PublicationChanges | None = None,
 ) -> None:
-    """Store events, the notifications that need them, and what becomes of publications."""
+    """Store events, their notifications, and changes of publications."""
     connection.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?)", events)
     connection.executemany("INSERT INTO notifications (no, seq, kind) VALUES (?,?,?)", notes)
-    if kept is not None:
-        connection.executemany("DELETE FROM publications WHERE type=? AND key=?", kept.gone)
-        connection.executemany("REPLACE INTO publications VALUES (?,?,?,?,?,?,?)", kept.put)
-        connection.executemany("INSERT INTO retained VALUES (?,?)", kept.retained)
+    if changes is not None:
+        connection.executemany("DELETE FROM publications WHERE type=? AND key=?", changes.gone)
+        connection.executemany("REPLACE INTO publications VALUES (?,?,?,?,?,?,?)", changes.put)
+        connection.executemany("INSERT INTO retained VALUES (?,?)", changes.retained)
 
 
-def add_past(
+def add_existing(
     connection: sqlite3.Connection,
     events: Sequence[EventRow],
     notes: Sequence[Note],
     change: Callable[..., object],
     *args: object,
 ) -> None:
-    """Make a change, and store notifications of what came before; some events are there."""
+    """Make a change, and store notifications of new events and of events that are stored."""
     change(connection, *args)
     new = {event.seq for event in events}
     old = [(seq,) for _, seq, _ in notes if seq not in new]

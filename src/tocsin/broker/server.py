@@ -21,20 +21,18 @@ from pathlib import Path
 
 import uvicorn
 
-from tocsin.broker.admission import fit_to_descriptors
+from tocsin.broker.admission import Closable, fit_to_descriptors
 from tocsin.broker.config import Config, split_address
-from tocsin.broker.core import Broker, Closable
+from tocsin.broker.core import Broker
 from tocsin.broker.handshake import TlsListener
 from tocsin.broker.http.app import build_app
 from tocsin.broker.http.guarded import Guards, guarded
 from tocsin.broker.overlay.dialing import Dialer
 from tocsin.broker.overlay.hub import Hub
 from tocsin.broker.ownership import Ownership
-from tocsin.broker.registry import Registry
 from tocsin.broker.stomp import StompServer
 from tocsin.broker.storage import connect
 from tocsin.broker.tokens import Tokens
-from tocsin.broker.webhooks import Webhooks
 from tocsin.errors import ArgumentError, StoreError, UnavailableError
 from tocsin.warm import warm_up
 
@@ -43,15 +41,15 @@ log = logging.getLogger("tocsin.server")
 
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        found = {
+        line = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
             "from": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            found["trace"] = self.formatException(record.exc_info)
-        return json.dumps(found)
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
 def set_up_logs(level: str, as_json: bool) -> None:
@@ -86,19 +84,31 @@ class _Http(uvicorn.Server):
 class Server:
     """A broker and its listeners within one event loop."""
 
-    def __init__(self, config: Config, console: Path | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        console: Path | None = None,
+        *,
+        on_bulk_load: Callable[[], None] = lambda: None,
+        on_fatal: Callable[[str], None] = lambda _: None,
+    ) -> None:
         config.check_safety()
         self.config = config = fit_to_descriptors(config)
-        self.broker = Broker(config)
+        self.broker = Broker(
+            config,
+            network=Hub if config.is_networked else None,
+            on_bulk_load=on_bulk_load,
+            on_fatal=on_fatal,
+        )
+        network = self.broker.network
+        self.hub = network if isinstance(network, Hub) else None
         opened = (lambda: connect(self.broker.storage.path)) if config.needs_tokens else None
-        self.tokens = Tokens(opened, config.limits.events_per_second)
-        self.tokens.on_refused = self.broker.audit.refuse
-        self.webhooks = Webhooks(self.broker)
-        self.ownership = Ownership(self.broker, self.tokens, self.webhooks, self._connections)
-        self.hub: Hub | None = None
+        self.tokens = Tokens(opened, config.limits.events_per_second, self.broker.audit.refuse)
+        self.ownership = Ownership(
+            self.broker, self.tokens, self.broker.webhooks, self._connections
+        )
         self._dialers: list[Dialer] = []
-        if config.is_networked:
-            self.hub = self.broker.network = Hub(self.broker)
+        if self.hub is not None:
             self._dialers = [Dialer(self.hub, url, config.link_token) for url in config.links]
         self.console = console
         self.http_port = self.stomp_port = 0
@@ -118,7 +128,7 @@ class Server:
         await self.ownership.check()  # before anything is sent
         if self.hub is not None:
             self.hub.start()
-        self.webhooks.start()
+        self.broker.webhooks.start()
         if self.config.stomp:
             self._stomp = StompServer(self.broker, self.tokens)
             host, port = split_address(self.config.stomp)
@@ -136,7 +146,7 @@ class Server:
 
     def _connections(self) -> list[Closable]:
         stomp = self._stomp.connections if self._stomp is not None else ()
-        return [*self.broker.streams, *stomp]
+        return [*self.broker.connections.streams, *stomp]
 
     async def run_until(self, stopping: asyncio.Event) -> bool:
         """Serve until an event is set; whether the HTTP listener ended by itself before that."""
@@ -197,15 +207,14 @@ class Server:
     async def stop(self) -> None:
         """Drain and end."""
         began = time.monotonic()
-        self.broker.is_draining = True
-        await self.broker.drain()
+        await self.broker.ingest.drain()
         for dialer in self._dialers:
             await dialer.stop()
-        for stream in list(self.broker.streams):
+        for stream in list(self.broker.connections.streams):
             stream.close("stopping")
         if self.hub is not None:
             await self.hub.stop()
-        await self.webhooks.stop()
+        await self.broker.webhooks.stop()
         if self._stomp is not None:
             await self._stomp.stop()
         if self._tls_listener is not None:
@@ -216,7 +225,7 @@ class Server:
                 async with asyncio.timeout(self.config.drain_seconds):
                     await self._serving
             for connection in list(self._http.server_state.connections):
-                connection.transport.abort()  # whoever takes nothing of what is left
+                connection.transport.abort()  # clients that do not read the rest
         await self.broker.stop()
         self.tokens.close()
         log.info("stopped after %.1f s", time.monotonic() - began)
@@ -238,31 +247,32 @@ def _bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def spare_collector(registry: Registry) -> None:
-    """Keep the collector of cycles away from what lives long.
+def tune_garbage_collector() -> None:
+    """Run the garbage collector less often, and freeze what has been loaded.
 
-    Looking through a hundred thousand subscriptions takes a quarter of a second, in which nobody
-    gets anything; and they are no garbage. For a process that does nothing else.
+    For a process that does nothing else.
     """
     gc.set_threshold(10_000, 10, 10)
+    freeze_objects()
 
-    def freeze() -> None:
-        gc.freeze()
-        gc.collect()  # finds little, but counts anew what is left: later passes come in time
 
-    freeze()
-    registry.on_many = freeze
+def freeze_objects() -> None:
+    """Freeze long-lived objects out of the garbage collector.
+
+    A full pass over 100,000 subscriptions pauses the event loop for a quarter of a second.
+    """
+    gc.freeze()
+    gc.collect()  # resets the counts of the generations
 
 
 async def _run(config: Config, console: Path | None, on_ready: Callable[[Server], None]) -> None:
-    server = Server(config, console)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    server = Server(config, console, on_bulk_load=freeze_objects, on_fatal=lambda _: stopping.set())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server.broker.storage.on_fatal = lambda _: stopping.set()
     await server.start()
-    spare_collector(server.broker.registry)
+    tune_garbage_collector()
     on_ready(server)
     has_failed = await server.run_until(stopping)
     log.info("draining")

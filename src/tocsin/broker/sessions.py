@@ -12,17 +12,17 @@ import time
 from typing import Protocol
 
 from tocsin.broker.events import Event
-from tocsin.broker.keyed import NAMES
 from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Subscription
 from tocsin.broker.tokens import Principal
+from tocsin.broker.transitions import KINDS
 
 _GRACE = 5.0
 
 
-def _tail(event: Event) -> bytes:
-    """Return what every notification of an event ends with."""
+def _suffix(event: Event) -> bytes:
+    """Return the end that all notifications of an event have in common."""
     kind = b"" if event.type is None else b',"type":' + json_text.write(event.type)
     if event.key is not None:
         kind += b',"key":' + json_text.write(event.key)
@@ -38,18 +38,18 @@ def _marks(redelivered: bool, missed: int, delivery_count: int) -> bytes:
     return again + (b',"missed":%d' % missed if missed else b"")
 
 
-def _ends(event: Event) -> tuple[bytes, bytes]:
-    """Return what stands before and after the subscription in a plain SSE message."""
+def _around(event: Event) -> tuple[bytes, bytes]:
+    """Return the text before and after the subscription in a plain SSE message."""
     head = b'id: %d\nevent: notification\ndata: {"subscription":' % event.seq
-    return head, b',"id":%d%s\n\n' % (event.seq, _tail(event))
+    return head, b',"id":%d%s\n\n' % (event.seq, _suffix(event))
 
 
-class Line(Protocol):
-    """A connection that can be written to without waiting."""
+class DirectWriter(Protocol):
+    """A connection that is written to without waiting (`http.guarded.Chunks`)."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes something now."""
+        """Whether the client keeps up."""
 
     def write(self, data: bytes) -> None:
         """Write."""
@@ -58,7 +58,7 @@ class Line(Protocol):
 class StreamSession:
     """A session that a coroutine reads: Server-Sent Events and WebSockets.
 
-    With a `line`, what comes is written there at once; the coroutine wakes for the end only, and
+    With a `DirectWriter`, messages are written at once; the coroutine wakes for the end only, and
     when nothing was written for long.
     """
 
@@ -69,7 +69,7 @@ class StreamSession:
         self.principal: Principal | None = None
         self.is_revoked = False
         self.transport: asyncio.Transport | None = None
-        self._line: Line | None = None
+        self._writer: DirectWriter | None = None
         self._as_sse = as_sse
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -89,40 +89,40 @@ class StreamSession:
         if self._as_sse and not (kind or redelivered or missed or delivery_count):
             ends = event.sse
             if ends is None:
-                ends = event.sse = _ends(event)
+                ends = event.sse = _around(event)
             return b"".join((ends[0], subscription.json_id, ends[1]))
-        tail = event.json
-        if tail is None:
-            tail = event.json = _tail(event)
+        suffix = event.json
+        if suffix is None:
+            suffix = event.json = _suffix(event)
         marks = b""
         if redelivered or missed or delivery_count:
             marks = _marks(redelivered, missed, delivery_count)
         if kind:
-            marks = b',"transition":"%s"%s' % (NAMES[kind].encode(), marks)
+            marks = b',"kind":"%s"%s' % (KINDS[kind].encode(), marks)
         if self._as_sse:
             return b'id: %d\nevent: notification\ndata: {"subscription":%s,"id":%d%s%s\n\n' % (
-                event.seq, subscription.json_id, event.seq, marks, tail,
+                event.seq, subscription.json_id, event.seq, marks, suffix,
             )  # fmt: skip
         return b'{"subscription":%s,"id":%d%s%s' % (
-            subscription.json_id, event.seq, marks, tail,
+            subscription.json_id, event.seq, marks, suffix,
         )  # fmt: skip
 
-    def write_to(self, line: Line) -> None:
-        """Write to a line from now on, what waits first."""
-        self._line = line
+    def write_to(self, writer: DirectWriter) -> None:
+        """Write directly from now on, beginning with the messages in the outbox."""
+        self._writer = writer
         self.flush()
 
     def flush(self) -> None:
         """Write, or wake the reader."""
-        line = self._line
-        if line is None or self.closed is not None:
+        writer = self._writer
+        if writer is None or self.closed is not None:
             self._wake()
-        elif line.is_open and len(self.outbox):
+        elif writer.is_open and len(self.outbox):
             self._since = time.monotonic()
-            line.write(b"".join(self.outbox.take()))
+            writer.write(b"".join(self.outbox.take()))
 
     async def room(self, seconds: float) -> bool:
-        """Wait until answers may be added; whether the client takes any within the time."""
+        """Wait until the outbox takes answers; return False where the client takes none in time."""
         while self.closed is None and self.outbox.is_full_of_answers:
             before = self._n_unread()
             self._room.clear()
@@ -147,7 +147,7 @@ class StreamSession:
         self.close("slow-consumer")
 
     def close(self, reason: str) -> None:
-        """End the stream once what waits is taken."""
+        """End the stream once the outbox is empty."""
         if self.closed is None:
             self.closed = reason
         self._room.set()
@@ -155,11 +155,11 @@ class StreamSession:
 
     @property
     def is_lost(self) -> bool:
-        """Whether what was taken last may never have been written."""
+        """Whether the messages taken last may never have been written."""
         return self.is_revoked or self.closed == "gone"
 
     def revoke(self) -> None:
-        """End the stream without what waits; who does not read is not waited for."""
+        """End the stream at once, and drop its messages."""
         self.is_revoked = True
         self.outbox.take()
         self.close("revoked")
@@ -167,21 +167,21 @@ class StreamSession:
             asyncio.get_running_loop().call_later(_GRACE, self.transport.abort)
 
     async def take(self, wait: float) -> list[bytes]:
-        """Return what waits; nothing where nothing comes in time."""
-        if self.closed is None and (self._line is not None or not len(self.outbox)):
+        """Return the messages in the outbox; none where none comes in time."""
+        if self.closed is None and (self._writer is not None or not len(self.outbox)):
             self._since = time.monotonic()
             if self._timer is None:
                 self._remind(wait)
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
             self._waiter = None
-        if self._line is not None and self.closed is None:
+        if self._writer is not None and self.closed is None:
             return []
         self._room.set()
         return self.outbox.take()
 
     def _remind(self, wait: float) -> None:
-        """Wake a reader that has waited so long; one timer serves many times of waiting."""
+        """Wake a reader after the time; one timer serves many waits."""
         left = self._since + wait - time.monotonic()
         if left > 0:
             loop = asyncio.get_running_loop()
@@ -191,7 +191,7 @@ class StreamSession:
             self._wake()
 
     def end(self) -> None:
-        """Forget the timer and the line: nobody reads any more."""
-        self._line = None
+        """Release the timer and the writer."""
+        self._writer = None
         if self._timer is not None:
             self._timer.cancel()

@@ -202,7 +202,12 @@ class Storage:
     """A broker's database. `submit` and `read` are called from the event loop only."""
 
     def __init__(
-        self, folder: Path, synchronous: str = "full", *, check_seconds: float = 0.0
+        self,
+        folder: Path,
+        synchronous: str = "full",
+        *,
+        check_seconds: float = 0.0,
+        on_fatal: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.folder = folder
         self.path = folder / FILE
@@ -211,7 +216,7 @@ class Storage:
         self.failure: str | None = None
         self.fatal: str | None = None
         """Why no more changes are taken: the broker has to be started again."""
-        self.on_fatal: Callable[[str], None] = lambda _: None
+        self.on_fatal = on_fatal
         self._synchronous = synchronous
         self._lock = take_lock(folder)
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -1,7 +1,8 @@
-"""A subscription as the broker knows it, and what it knows of those who listen.
+"""Subscriptions of a broker, the table of them, and what they need of connections.
 
-Enters: what a client asked for (`Wanted`). Leaves: a `Subscription` with its counts, its listeners
-where it is transient, its one reader where it is durable. Used within the event loop.
+Enters: the specification of a client (`SubscriptionSpec`). Leaves: a `Subscription` with its
+counts, and its listeners if it is transient or its one reader if it is durable. Used within the
+event loop.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import Any, Protocol
 
 from tocsin.broker import schema
 from tocsin.broker.events import Event, to_timestamp
-from tocsin.broker.keyed import from_wants
 from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import json_text
-from tocsin.errors import ArgumentError
+from tocsin.broker.transitions import to_notify
+from tocsin.errors import ArgumentError, UnknownSubscriptionError
 from tocsin.normalize import NormalForm
 
 
 class Session(Protocol):
-    """What the core needs of a connection."""
+    """A connection that gets notifications."""
 
     outbox: Outbox
     is_dirty: bool
@@ -47,7 +48,7 @@ class Session(Protocol):
 
 
 class Reader(Protocol):
-    """What the core needs of whoever reads a durable subscription (`durable.Consumer`)."""
+    """The reader of a durable subscription (`durable.Consumer`)."""
 
     on_replaced: Callable[[], None]
 
@@ -77,8 +78,8 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A subscription that a client asks for."""
+class SubscriptionSpec:
+    """A subscription as a client specifies it."""
 
     id: str
     where: str
@@ -91,39 +92,40 @@ class Wanted:
     stored: bool = True
 
     @property
-    def wants(self) -> int:
-        """Which transitions are asked for: 1 ENTER, 2 LEAVE, 3 both; 0 for a plain one."""
+    def transition_mask(self) -> int:
+        """Which transitions are asked for: 1 ENTER, 2 LEAVE, 3 both; 0 for every match."""
         return int(self.options.get("transitions", 0))
 
     @property
     def n_bytes(self) -> int:
-        """How many bytes the parameters and the options take as JSON."""
+        """The size of parameters and options as JSON, in bytes."""
         if not self.params and not self.options:
             return 0
         return len(json_text.write(_to_json(self.params))) + len(json_text.write(self.options))
 
 
 class Subscription:
-    """A subscription that is live.
+    """A live subscription.
 
-    `n_deferred` counts notifications that wait for the disk, and `quarantine` says why a stored
-    condition could not be loaded: the subscription then matches nothing until it is changed.
+    `n_deferred` counts notifications that wait for the disk. `quarantine` is why a stored condition
+    could not be loaded: the subscription then matches nothing until it is changed.
     """
 
     __slots__ = (
         "consumer", "created", "dead", "dead_bytes", "durable", "form", "high_sent", "id",
         "is_suspended", "is_trimming", "json_id", "last_seq", "listeners", "mean_bytes", "missed",
-        "n_deferred", "n_matched", "no", "pending", "quarantine", "stomp_head", "wanted", "wants",
+        "n_deferred", "n_matched", "no", "pending", "quarantine", "spec", "stomp_head",
+        "transition_mask",
     )  # fmt: skip
 
-    def __init__(self, no: int, wanted: Wanted, created: int) -> None:
+    def __init__(self, no: int, spec: SubscriptionSpec, created: int) -> None:
         self.no = no
-        self.wanted = wanted
-        self.id = wanted.id
-        self.durable = wanted.durable
+        self.spec = spec
+        self.id = spec.id
+        self.durable = spec.durable
         self.is_suspended = False
-        self.wants = wanted.wants
-        self.json_id = json_text.write(wanted.id)
+        self.transition_mask = spec.transition_mask
+        self.json_id = json_text.write(spec.id)
         self.created = created
         self.listeners: list[Session] = []
         self.consumer: Reader | None = None
@@ -139,48 +141,54 @@ class Subscription:
         self.quarantine: str | None = None
         self.stomp_head = b""
         self.form: NormalForm | None = None
-        """The normal form of a new condition, until the network has taken note of it."""
+        """The normal form of a new condition, until the network has it."""
+
+    @property
+    def refuses_overflow(self) -> bool:
+        """Whether a publish is refused where this backlog is full."""
+        return bool(self.spec.options.get("overflow") == "refuse")
 
     @property
     def backlog_bytes(self) -> int:
-        """About how many bytes the notifications take that are not acknowledged."""
+        """An estimate of the bytes of unacknowledged notifications."""
         return int(self.pending * self.mean_bytes)
 
     def row(self) -> schema.SubscriptionRow:
-        """Return the subscription as it is stored."""
-        wanted = self.wanted
+        """Return the subscription as a row of the database."""
+        spec = self.spec
         return schema.SubscriptionRow(
             self.no,
             self.id,
-            wanted.type,
-            wanted.where,
-            json_text.write(_to_json(wanted.params)).decode(),
-            int(wanted.durable),
-            wanted.valid_until,
-            wanted.owner,
-            json_text.write(wanted.options).decode(),
+            spec.type,
+            spec.where,
+            json_text.write(_to_json(spec.params)).decode(),
+            int(spec.durable),
+            spec.valid_until,
+            spec.owner,
+            json_text.write(spec.options).decode(),
             self.missed,
             self.created,
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return what a client may see."""
-        wanted = self.wanted
-        shown = {k: v for k, v in wanted.options.items() if k != "secret"}
-        if self.wants:
-            shown["transitions"] = from_wants(self.wants)
+        """Return the subscription as clients see it."""
+        spec = self.spec
+        shown = {k: v for k, v in spec.options.items() if k != "secret"}
+        shown.pop("transitions", None)  # as the database names it
+        if self.transition_mask:
+            shown["notify"] = to_notify(self.transition_mask)
         if self.is_suspended:
             shown["suspended"] = True
         if self.quarantine is not None:
             shown["quarantined"] = self.quarantine
         return {
             "id": self.id,
-            "type": wanted.type,
-            "where": wanted.where,
-            "params": _to_json(wanted.params),
-            "durable": wanted.durable,
-            "valid_until": wanted.valid_until,
-            "owner": wanted.owner,
+            "type": spec.type,
+            "where": spec.where,
+            "params": _to_json(spec.params),
+            "durable": spec.durable,
+            "valid_until": spec.valid_until,
+            "owner": spec.owner,
             "created": self.created,
             "matched": self.n_matched,
             "pending": self.pending,
@@ -192,6 +200,70 @@ class Subscription:
         }
 
 
+class SubscriptionTable:
+    """The live subscriptions, by id and by number.
+
+    Negative numbers are those of peers: they have no id, and count as nobody's subscriptions.
+    """
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Subscription] = {}
+        self.by_no: dict[int, Subscription] = {}
+        self.durable: set[int] = set()
+        """The numbers of durable subscriptions that are not suspended."""
+        self.n_refusing = 0
+        """How many refuse a publish where their backlog is full."""
+        self.suspended: set[str] = set()
+        """The owners whose subscriptions are suspended."""
+        self._n_owned: dict[str, int] = {}
+
+    def find(self, id: str) -> Subscription:
+        """Return a subscription by its id, or raise UnknownSubscriptionError."""
+        subscription = self.by_id.get(id)
+        if subscription is None:
+            raise UnknownSubscriptionError(id)
+        return subscription
+
+    def is_live(self, subscription: Subscription) -> bool:
+        """Return whether a subscription has not been removed."""
+        return self.by_no.get(subscription.no) is subscription
+
+    def add(self, subscription: Subscription) -> None:
+        """Add a subscription; it is suspended if its owner is."""
+        owner = subscription.spec.owner
+        self.by_id[subscription.id] = self.by_no[subscription.no] = subscription
+        self._n_owned[owner] = self._n_owned.get(owner, 0) + 1
+        self.n_refusing += subscription.refuses_overflow
+        subscription.is_suspended = owner in self.suspended
+        if subscription.durable and not subscription.is_suspended:
+            self.durable.add(subscription.no)
+
+    def remove(self, subscription: Subscription) -> None:
+        """Remove a subscription."""
+        del self.by_id[subscription.id], self.by_no[subscription.no]
+        self.durable.discard(subscription.no)
+        self._n_owned[subscription.spec.owner] -= 1
+        self.n_refusing -= subscription.refuses_overflow
+
+    def change(self, subscription: Subscription, spec: SubscriptionSpec) -> None:
+        """Give a subscription another specification."""
+        before = subscription.refuses_overflow
+        subscription.spec = spec
+        self.n_refusing += subscription.refuses_overflow - before
+
+    def owners(self) -> list[str]:
+        """Return the owners of subscriptions."""
+        return [owner for owner, n in self._n_owned.items() if n]
+
+    def n_owned_by(self, owner: str) -> int:
+        """Return how many subscriptions an owner has."""
+        return self._n_owned.get(owner, 0)
+
+    def owned_by(self, owner: str) -> list[Subscription]:
+        """Return the subscriptions of an owner."""
+        return [each for each in self.by_id.values() if each.spec.owner == owner]
+
+
 def _to_json(params: Mapping[str, object]) -> dict[str, object]:
     return {
         name: {"timestamp": value.isoformat()} if hasattr(value, "isoformat") else value
@@ -199,37 +271,40 @@ def _to_json(params: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def to_params(found: object) -> dict[str, object]:
+def to_params(value: object) -> dict[str, object]:
     """Return parameters from JSON; a timestamp is `{"timestamp": "…"}`."""
-    if found is None:
+    if value is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ArgumentError("params is an object of names and values")
     return {
-        name: to_timestamp(value["timestamp"], name)
-        if isinstance(value, dict) and set(value) == {"timestamp"}
-        else value
-        for name, value in found.items()
+        name: to_timestamp(each["timestamp"], name)
+        if isinstance(each, dict) and set(each) == {"timestamp"}
+        else each
+        for name, each in value.items()
     }
 
 
-def to_redelivery(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return when a notification is delivered again and how often, checked; 0 is off."""
+def to_redelivery(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of redelivery in parameters, checked."""
     options: dict[str, Any] = {}
-    if "ack_seconds" in found:
-        seconds = found["ack_seconds"]
+    if "ack_seconds" in parameters:
+        seconds = parameters["ack_seconds"]
         if type(seconds) not in (int, float) or not (seconds == 0 or 0.1 <= seconds <= 604_800):
             raise ArgumentError("ack_seconds is a number from 0.1 to 604800 (a week), or 0")
         options["ack_seconds"] = seconds
-    if "max_deliveries" in found:
-        if type(found["max_deliveries"]) is not int or not 0 <= found["max_deliveries"] <= 10_000:
+    if "max_deliveries" in parameters:
+        if (
+            type(parameters["max_deliveries"]) is not int
+            or not 0 <= parameters["max_deliveries"] <= 10_000
+        ):
             raise ArgumentError("max_deliveries is a number from 0 to 10000")
-        options["max_deliveries"] = found["max_deliveries"]
+        options["max_deliveries"] = parameters["max_deliveries"]
     return options
 
 
 def to_delay(value: object) -> float | None:
-    """Return the number of seconds that a notification is put off for; None for none."""
+    """Return a delay of redelivery in seconds, checked; None for none."""
     if value is None:
         return None
     try:

@@ -132,7 +132,10 @@ class Tokens:
     """The tokens of a broker, read again when they may have changed."""
 
     def __init__(
-        self, connect: Callable[[], sqlite3.Connection] | None, events_per_second: float = 0
+        self,
+        connect: Callable[[], sqlite3.Connection] | None,
+        events_per_second: float = 0,
+        on_refused: Callable[[str, str | None], None] = lambda reason, source: None,
     ) -> None:
         self._connection = connect() if connect is not None else None
         self._rate = events_per_second
@@ -141,7 +144,7 @@ class Tokens:
         self.anybody = Principal(
             "", "anybody", ALL, bucket=Bucket(events_per_second), is_local=True
         )
-        self.on_refused: Callable[[str, str | None], None] = lambda reason, source: None
+        self._on_refused = on_refused
 
     @property
     def are_needed(self) -> bool:
@@ -164,7 +167,7 @@ class Tokens:
         return principal
 
     def _refusal(self, reason: str, text: str, source: str | None) -> NotAllowedError:
-        self.on_refused(reason, source)
+        self._on_refused(reason, source)
         return NotAllowedError(text)
 
     def is_valid(self, principal: Principal) -> bool:

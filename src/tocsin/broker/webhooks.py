@@ -33,24 +33,26 @@ import logging
 import random
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import httpx
 
 from tocsin.broker import schema
 from tocsin.broker.addresses import check_address
+from tocsin.broker.backlog import Backlog
 from tocsin.broker.config import Config
 from tocsin.broker.events import Event
-from tocsin.broker.keyed import NAMES
+from tocsin.broker.ingest import IngestQueue
+from tocsin.broker.metrics import Metrics
 from tocsin.broker.protocol import cloudevents
 from tocsin.broker.resolver import Resolver
 from tocsin.broker.slots import Slots
-from tocsin.broker.subscription import Subscription
+from tocsin.broker.storage import Storage
+from tocsin.broker.subscription import Subscription, SubscriptionTable
+from tocsin.broker.supervisor import Supervisor
+from tocsin.broker.telemetry import Telemetry
+from tocsin.broker.transitions import KINDS
 from tocsin.errors import ArgumentError, TocsinError
-
-if TYPE_CHECKING:
-    from tocsin.broker.core import Broker
 
 _LONGEST_PAUSE = 300.0
 _WHSEC = "whsec_"
@@ -58,20 +60,20 @@ _JITTER = random.Random()
 log = logging.getLogger("tocsin.webhooks")
 
 
-def check_webhook(found: object, config: Config) -> dict[str, str]:
-    """Return a webhook's URL, or refuse one that can never be used."""
-    if not isinstance(found, Mapping) or not isinstance(found.get("url"), str):
+def check_webhook(webhook: object, config: Config) -> dict[str, str]:
+    """Return the URL of a webhook; raise ArgumentError where it can never be used."""
+    if not isinstance(webhook, Mapping) or not isinstance(webhook.get("url"), str):
         raise ArgumentError("a webhook is an object with url, a text")
-    odd = found.keys() - {"url", "secret"}
+    odd = webhook.keys() - {"url", "secret"}
     if odd:
         raise ArgumentError(f"a webhook has no {', '.join(sorted(map(str, odd)))[:100]}")
-    url = found["url"]
+    url = webhook["url"]
     host, _ = _split(url)
     try:
         host.encode("idna")
     except UnicodeError:
         raise ArgumentError("the host of the webhook's URL is no name of a host") from None
-    secret = found.get("secret")
+    secret = webhook.get("secret")
     if isinstance(secret, str) and secret.startswith(_WHSEC):
         try:
             base64.b64decode(secret.removeprefix(_WHSEC), validate=True)
@@ -107,10 +109,10 @@ def _is_over(event: Event) -> bool:
 
 def _content_type(event: Event) -> str:
     """Return a content type as a header may have it: publishers send what they like."""
-    found = event.content_type or "application/octet-stream"
-    if found.isascii() and found.isprintable():
-        return found
-    return quote(found, safe=" !#$&'()*+,/:;=?@[]^_`{|}~\"")
+    text = event.content_type or "application/octet-stream"
+    if text.isascii() and text.isprintable():
+        return text
+    return quote(text, safe=" !#$&'()*+,/:;=?@[]^_`{|}~\"")
 
 
 def key_of(secret: str) -> bytes:
@@ -144,92 +146,108 @@ def sign(
 
 
 class Webhooks:
-    """Sends what subscriptions with webhooks are to get. Used within the event loop."""
+    """Sends notifications to the webhooks of subscriptions. Used within the event loop."""
 
-    def __init__(self, broker: Broker, resolver: Resolver | None = None) -> None:
-        self.broker = broker
+    def __init__(
+        self,
+        config: Config,
+        *,
+        storage: Storage,
+        metrics: Metrics,
+        subscriptions: SubscriptionTable,
+        backlog: Backlog,
+        ingest: IngestQueue,
+        supervisor: Supervisor,
+        telemetry: Telemetry | None,
+    ) -> None:
+        self._config = config
+        self._storage = storage
+        self._metrics = metrics
+        self._subscriptions = subscriptions
+        self._backlog = backlog
+        self._ingest = ingest
+        self._supervisor = supervisor
+        self._telemetry = telemetry
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._is_stopped = False
         self._again: set[int] = set()
-        config = broker.config
         self._slots = Slots(config.webhook_slots, config.webhook_owner_slots)
-        self._resolver = resolver or Resolver()
+        self._resolver = Resolver()
         self._client = httpx.AsyncClient(
             timeout=None,  # there is one for the whole request
             follow_redirects=False,
             trust_env=False,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )
-        broker.on_backlog = self.wake
 
     def start(self) -> None:
-        """Take up what was left undone."""
-        for found in self.broker.registry.by_id.values():
-            self.wake(found)
+        """Send what waits on disk."""
+        for subscription in self._subscriptions.by_id.values():
+            self.wake(subscription)
 
-    def wake(self, found: Subscription) -> None:
+    def wake(self, subscription: Subscription) -> None:
         """Send what a subscription has, where it has a webhook."""
-        if "webhook" not in found.wanted.options or not self._may_go_on(found):
+        if "webhook" not in subscription.spec.options or not self._may_go_on(subscription):
             return
-        if found.no in self._tasks:
-            self._again.add(found.no)  # what was revived is behind what the task has come to
-        elif found.pending:
-            task = asyncio.create_task(self._serve(found))
-            self._tasks[found.no] = task
-            task.add_done_callback(lambda done: self._ended(found, done))
+        if subscription.no in self._tasks:
+            self._again.add(subscription.no)  # what was revived is behind what the task has come to
+        elif subscription.pending:
+            task = asyncio.create_task(self._serve(subscription))
+            self._tasks[subscription.no] = task
+            task.add_done_callback(lambda done: self._ended(subscription, done))
 
-    def suspend(self, found: Subscription) -> None:
+    def suspend(self, subscription: Subscription) -> None:
         """Stop sending, also what is being sent; what is not acknowledged stays."""
-        task = self._tasks.get(found.no)
+        task = self._tasks.get(subscription.no)
         if task is not None:
-            self._again.discard(found.no)
+            self._again.discard(subscription.no)
             task.cancel()
 
-    def _ended(self, found: Subscription, done: asyncio.Task[None]) -> None:
-        self._tasks.pop(found.no, None)
-        is_asked = found.no in self._again
-        self._again.discard(found.no)
+    def _ended(self, subscription: Subscription, done: asyncio.Task[None]) -> None:
+        self._tasks.pop(subscription.no, None)
+        is_asked = subscription.no in self._again
+        self._again.discard(subscription.no)
         if done.cancelled():
             if is_asked:  # reinstated just after it was suspended
-                self.wake(found)
+                self.wake(subscription)
             return
         error = done.exception()
         if error is not None:
-            pause = self.broker.supervisor.failed("webhooks", error, found.no)
-            asyncio.get_running_loop().call_later(pause, self.wake, found)
+            pause = self._supervisor.failed("webhooks", error, subscription.no)
+            asyncio.get_running_loop().call_later(pause, self.wake, subscription)
             return
-        self.broker.supervisor.recovered("webhooks", found.no)
-        if is_asked or found.last_seq > found.high_sent:
-            self.wake(found)
+        self._supervisor.recovered("webhooks", subscription.no)
+        if is_asked or subscription.last_seq > subscription.high_sent:
+            self.wake(subscription)
 
-    def _may_go_on(self, found: Subscription) -> bool:
-        is_known = self.broker.registry.by_no.get(found.no) is found
-        return is_known and not found.is_suspended and not self._is_stopped
+    def _may_go_on(self, subscription: Subscription) -> bool:
+        is_known = self._subscriptions.is_live(subscription)
+        return is_known and not subscription.is_suspended and not self._is_stopped
 
-    async def _serve(self, found: Subscription) -> None:
+    async def _serve(self, subscription: Subscription) -> None:
         """Deliver until nothing is left."""
         cursor = 0
         with contextlib.suppress(TocsinError):  # so that what was acknowledged is not read again
-            await self.broker.storage.submit(lambda _: None)
-        while self._may_go_on(found) and not self.broker.is_draining:
-            rows = await self.broker.storage.read(schema.page, found.no, cursor, 64)
+            await self._storage.submit(lambda _: None)
+        while self._may_go_on(subscription) and not self._ingest.is_draining:
+            rows = await self._storage.read(schema.page, subscription.no, cursor, 64)
             if not rows:
                 return
             for *row, kind, deliveries, earlier, _ in rows:
                 event = Event.restored(*row)
-                await self._deliver(found, event, kind, deliveries, earlier)
+                await self._deliver(subscription, event, kind, deliveries, earlier)
                 cursor = event.seq
-                if not self._may_go_on(found):
+                if not self._may_go_on(subscription):
                     return
 
     async def _deliver(
-        self, found: Subscription, event: Event, kind: int, deliveries: int, earlier: int
+        self, subscription: Subscription, event: Event, kind: int, deliveries: int, earlier: int
     ) -> None:
-        config, metrics = self.broker.config, self.broker.metrics
-        _, max_deliveries = self.broker.redelivery(found)
+        config, metrics = self._config, self._metrics
+        _, max_deliveries = self._backlog.redelivery(subscription)
         reason = f"not acknowledged after {deliveries} deliveries"
-        again = event.seq <= found.high_sent or deliveries + earlier > 0
-        found.high_sent = max(found.high_sent, event.seq)
+        again = event.seq <= subscription.high_sent or deliveries + earlier > 0
+        subscription.high_sent = max(subscription.high_sent, event.seq)
         # A limit of the subscription's own counts across restarts.
         first, most = (
             (deliveries, max_deliveries) if max_deliveries else (0, config.webhook_attempts)
@@ -237,14 +255,16 @@ class Webhooks:
         attempt = first - 1
         for attempt in range(first, most):
             if max_deliveries:
-                self.broker.storage.forget(schema.count_deliveries, found.no, [event.seq])
-            if _is_over(event) and not kind:  # a transition is told all the same
-                self.broker.acknowledge(found, [event.seq])
+                self._storage.forget(schema.count_deliveries, subscription.no, [event.seq])
+            if _is_over(event) and not kind:  # transitions are delivered all the same
+                self._backlog.acknowledge(subscription, [event.seq])
                 return
             try:
-                async with self._slots.slot(found.wanted.owner):
+                async with self._slots.slot(subscription.spec.owner):
                     count = earlier + attempt + 1
-                    status = await self._send(found, event, kind, again or attempt > 0, count)
+                    status = await self._send(
+                        subscription, event, kind, again or attempt > 0, count
+                    )
             except TimeoutError:
                 reason = f"no answer within {config.webhook_seconds:g} s"
             except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ArgumentError) as error:
@@ -253,31 +273,31 @@ class Webhooks:
                 if 200 <= status < 300:
                     metrics.webhook_sent += 1
                     metrics.notifications += 1
-                    self.broker.acknowledge(found, [event.seq])
+                    self._backlog.acknowledge(subscription, [event.seq])
                     return
                 reason = f"status {status}"
-                if status == 410:  # gone: nobody will ever want it
+                if status == 410:  # the receiver is gone for good
                     break
             metrics.webhook_failed += 1
             if attempt + 1 < most:
                 pause = min(_LONGEST_PAUSE, config.webhook_back_off * 2 ** min(attempt, 30))
                 await asyncio.sleep(pause * _JITTER.uniform(0.5, 1.0))
-            if not self._may_go_on(found):
+            if not self._may_go_on(subscription):
                 return
-        self.broker.bury(found, event.seq, reason, earlier + attempt + 1)
+        self._backlog.bury(subscription, event.seq, reason, earlier + attempt + 1)
 
     async def _send(
-        self, found: Subscription, event: Event, kind: int, again: bool, count: int
+        self, subscription: Subscription, event: Event, kind: int, again: bool, count: int
     ) -> int:
-        url = found.wanted.options["webhook"]["url"]
+        url = subscription.spec.options["webhook"]["url"]
         host, port = _split(url)
-        headers = self._headers(found, event, kind, again, url)
+        headers = self._headers(subscription, event, kind, again, url)
         headers["tocsin-delivery-count"] = str(count)
-        traced = self.broker.telemetry
+        traced = self._telemetry
         span = contextlib.nullcontext() if traced is None else traced.webhook(url, headers)
         with span:
-            async with asyncio.timeout(self.broker.config.webhook_seconds):
-                address = await self._resolve(host, port, found.wanted.owner)
+            async with asyncio.timeout(self._config.webhook_seconds):
+                address = await self._resolve(host, port, subscription.spec.owner)
                 target = httpx.URL(url).copy_with(host=address)
                 return await self._request(target, host, headers, event)
 
@@ -291,20 +311,20 @@ class Webhooks:
             headers=headers,
             extensions={"sni_hostname": host},
         )
-        # The answer's body is nobody's business, and may be endless.
+        # The body of the answer is ignored: it may be endless.
         response = await self._client.send(request, stream=True)
         await response.aclose()
         return response.status_code
 
     async def _resolve(self, host: str, port: int, owner: str) -> str:
-        config = self.broker.config
+        config = self._config
         addresses = await self._resolver.resolve(host, port, owner)
         for address in addresses:
             check_address(address, config.webhook_allow, config.webhook_deny)
         return addresses[0]
 
     def _headers(
-        self, found: Subscription, event: Event, kind: int, again: bool, url: str
+        self, subscription: Subscription, event: Event, kind: int, again: bool, url: str
     ) -> dict[str, str]:
         ours = {
             "id": str(event.seq),
@@ -318,21 +338,21 @@ class Webhooks:
             "host": urlsplit(url).netloc.encode("idna").decode(),
             "content-type": _content_type(event),
             "user-agent": "tocsin",
-            "tocsin-subscription": cloudevents.to_headers({"x": found.id})["ce-x"],
+            "tocsin-subscription": cloudevents.to_headers({"x": subscription.id})["ce-x"],
             "tocsin-id": str(event.seq),
         }
-        told = {"transition": NAMES.get(kind), "key": event.key, "gone": event.gone}
-        shown = {name: value for name, value in told.items() if value is not None}
+        facts = {"transition": KINDS.get(kind), "key": event.key, "gone": event.gone}
+        shown = {name: value for name, value in facts.items() if value is not None}
         for name, value in cloudevents.to_headers(shown).items():
             headers[f"tocsin-{name[3:]}"] = value
         if again:
             headers["tocsin-redelivered"] = "true"
-        secret = found.wanted.options.get("secret")
+        secret = subscription.spec.options.get("secret")
         if secret is not None:
             body = event.text if event.body is None else event.body
             signed = f"{event.seq}.".encode() + body
             mac = hmac.new(str(secret).encode(), signed, hashlib.sha256).hexdigest()
-            id, now = f"{event.seq}-{found.no}", int(time.time())
+            id, now = f"{event.seq}-{subscription.no}", int(time.time())
             headers |= sign(str(secret), id, now, headers, body)
             headers["tocsin-signature"] = f"sha256={mac}"
         return headers

@@ -106,10 +106,10 @@ def subscribe(
     durable: Annotated[
         bool, typer.Option("--durable", help="Keep it, and what it is to get, while away.")
     ] = False,
-    transitions: Annotated[
-        bool,
-        typer.Option("--transitions", help="Tell when publications begin and cease to match."),
-    ] = False,
+    notify: Annotated[
+        str | None,
+        typer.Option(help="Only when publications begin or cease to match: enter, leave or both."),
+    ] = None,
     count: Annotated[int, typer.Option(min=0, help="End after so many; 0: never.")] = 0,
     url: Url = _HERE,
     token: Token = None,
@@ -117,7 +117,7 @@ def subscribe(
     """Print notifications as JSON lines, as they come."""
     from tocsin.cli.broker import run_subscribe
 
-    options = {"type": type, "durable": durable, "transitions": transitions or None}
+    options = {"type": type, "durable": durable, "notify": notify}
     return run_subscribe(where, id, options, count, url, token)
 
 

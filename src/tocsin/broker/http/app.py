@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
@@ -23,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tocsin.broker.config import is_loopback
 from tocsin.broker.core import Broker
 from tocsin.broker.http import events, info, overlay, publications, streams, subscriptions
-from tocsin.broker.http.requests import is_deliberate, problem
+from tocsin.broker.http.requests import http_problem, is_deliberate, problem
 from tocsin.broker.tokens import Tokens
 from tocsin.errors import NotAllowedError, TocsinError
 
@@ -129,6 +130,7 @@ class Console(StaticFiles):
 _ONE: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {
     "": {
         "GET": subscriptions.get_subscription,
+        "PUT": subscriptions.put_subscription,
         "PATCH": subscriptions.patch_subscription,
         "DELETE": subscriptions.delete_subscription,
     },
@@ -151,8 +153,7 @@ async def _one_subscription(request: Request) -> Response:
     verb = last if head and last in _ONE else ""
     handler = _ONE[verb].get(request.method)
     if handler is None:
-        allowed = ", ".join(_ONE[verb])
-        return Response("Method Not Allowed", 405, {"allow": allowed}, "text/plain")
+        raise HTTPException(405, headers={"allow": ", ".join(_ONE[verb])})
     request.path_params["id"] = unquote(head if verb else sent)
     return await handler(request)
 
@@ -163,22 +164,28 @@ async def _on_error(request: Request, error: Exception) -> Response:
     return problem(error)
 
 
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """Answer what Starlette refuses (404, 405) as problem details, like our own errors."""
+    assert isinstance(error, HTTPException)
+    request.app.state.broker.metrics.refused += 1
+    return http_problem(error.status_code, dict(error.headers or {}))
+
+
 def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> ASGIApp:
     """Return the application; `console` is a folder of files served at `/`."""
-    kept = "/publications/{key:path}"
+    publication = "/publications/{key:path}"
     routes: list[BaseRoute] = [
         Route("/events", events.post_events, methods=["POST"]),
-        Route("/subscriptions", subscriptions.post_subscriptions, methods=["POST"]),
-        Route("/subscriptions", subscriptions.get_subscriptions, methods=["GET"]),
+        Route(
+            "/subscriptions", subscriptions.serve_many, methods=["GET", "POST", "PATCH", "DELETE"]
+        ),
         Route(
             "/subscriptions/{id:path}",
             _one_subscription,
-            methods=["GET", "POST", "PATCH", "DELETE"],
+            methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         ),
         Route("/publications", publications.get_publications, methods=["GET"]),
-        Route(kept, publications.get_publication, methods=["GET"]),
-        Route(kept, publications.put_publication, methods=["PUT", "PATCH"]),
-        Route(kept, publications.delete_publication, methods=["DELETE"]),
+        Route(publication, publications.serve_one, methods=["GET", "PUT", "PATCH", "DELETE"]),
         Route("/stream", streams.get_streams, methods=["GET"]),
         Route("/conditions", info.post_condition, methods=["POST"]),
         Route("/recent", info.get_recent),
@@ -194,7 +201,8 @@ def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> AS
     ]
     if console is not None:
         routes.append(Mount("/", Console(directory=console, html=True)))
-    app = Starlette(routes=routes, exception_handlers={TocsinError: _on_error})
+    handlers = {TocsinError: _on_error, HTTPException: _on_http_error}
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.state.broker = broker
     app.state.tokens = tokens
     open_to_all = tokens.are_needed or not broker.config.is_local

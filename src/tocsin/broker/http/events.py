@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tocsin.broker.core import Broker, Receipt
+from tocsin.broker.core import Broker
 from tocsin.broker.events import Event, check_type, from_cloudevent, from_json, from_json_rows
 from tocsin.broker.http.requests import (
     JsonResponse,
@@ -24,12 +24,12 @@ from tocsin.broker.http.requests import (
     off_loop,
     principal_of,
 )
-from tocsin.broker.idempotency import Key, to_cloudevent_key
-from tocsin.broker.keyed import Terms, to_flag, to_terms
+from tocsin.broker.idempotency import Key, Receipt, to_cloudevent_key
+from tocsin.broker.matching import BatchMatcher
 from tocsin.broker.protocol import cloudevents, json_text
 from tocsin.broker.telemetry import of_sender
+from tocsin.broker.terms import Terms, to_flag, to_terms
 from tocsin.broker.tokens import Principal
-from tocsin.broker.topics import Topics
 from tocsin.errors import ArgumentError, EventError, LimitError
 
 _LINES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
@@ -58,37 +58,37 @@ async def read_published(request: Request, terms: Terms | None) -> tuple[list[Ev
     """Return the events in the body of a request, on the terms it names, and its key."""
     broker, body = broker_of(request), await body_of(request)
     most = broker.config.limits.max_events
-    return await off_loop(len(body), _read, request, body, broker.topics, terms, most)
+    return await off_loop(len(body), _read, request, body, broker.matcher, terms, most)
 
 
 def _read(
-    request: Request, body: bytes, topics: Topics, terms: Terms | None, most: int
+    request: Request, body: bytes, matcher: BatchMatcher, terms: Terms | None, most: int
 ) -> tuple[list[Event], Key | None]:
-    events, key = read_events(request, body, topics, most), key_of(request, body)
+    events, key = read_events(request, body, matcher, most), key_of(request, body)
     if terms is None:
         return events, key
     applied = [
-        terms.apply(event, topics.event_type(event.type), None if len(events) == 1 else row)
+        terms.apply(event, matcher.event_type(event.type), None if len(events) == 1 else row)
         for row, event in enumerate(events)
     ]
     return applied, key
 
 
-def _check_count(found: Sequence[object], most: int) -> None:
-    """Refuse too many events before anything is made of them."""
-    if len(found) > most:
+def _check_count(events: Sequence[object], most: int) -> None:
+    """Refuse too many events before they are converted."""
+    if len(events) > most:
         raise LimitError("too many events in one request", "max_events")
 
 
 async def publish(request: Request, events: list[Event], key: Key | None = None) -> Receipt:
-    """Publish, where the asker may; once, where there is a key."""
+    """Publish events if the client may; once, if there is a key."""
     broker, _ = check_rights(request, events)
     with of_sender(broker.telemetry, request.headers):
         return await broker.publish(events, key)
 
 
 def check_rights(request: Request, events: list[Event]) -> tuple[Broker, Principal]:
-    """Return the broker and who asks, or refuse what it may not publish."""
+    """Return the broker and the client; raise where the client may not publish the events."""
     broker, principal = broker_of(request), principal_of(request)
     _check_count(events, broker.config.limits.max_events)
     for type in {event.type for event in events}:
@@ -100,29 +100,31 @@ def check_rights(request: Request, events: list[Event]) -> tuple[Broker, Princip
 def answer(
     events: list[Event], receipt: Receipt, more: Mapping[str, int] | None = None
 ) -> Response:
-    """Return what became of events; a repeat gets what the first publish got, and a header."""
-    found = {
+    """Return the receipt of events; a repeat gets that of the first publish, and a header."""
+    receipt_fields = {
         "accepted": len(events),
         "first": receipt.first,
         "last": receipt.last,
         "matches": receipt.matches,
         **(more or {}),
     }
-    return JsonResponse(found, headers={"idempotency-replayed": "true"} if receipt.replayed else {})
+    return JsonResponse(
+        receipt_fields, headers={"idempotency-replayed": "true"} if receipt.replayed else {}
+    )
 
 
-def read_events(request: Request, body: bytes, topics: Topics, most: int) -> list[Event]:
+def read_events(request: Request, body: bytes, matcher: BatchMatcher, most: int) -> list[Event]:
     """Return the events of a request, `most` of them at most."""
     kind = request.headers.get("content-type", "")
     if cloudevents.is_cloudevent(kind, request.headers):
-        found = cloudevents.read(kind, request.headers, body, most)
-        single = len(found) == 1
+        several = cloudevents.read(kind, request.headers, body, most)
+        single = len(several) == 1
         return [
-            from_cloudevent(each, topics.event_type(each.context["type"]), None if single else row)
-            for row, each in enumerate(found)
+            from_cloudevent(each, matcher.event_type(each.context["type"]), None if single else row)
+            for row, each in enumerate(several)
         ]
     type = check_type(request.query_params.get("type"))
-    event_type = topics.event_type(type)
+    event_type = matcher.event_type(type)
     if cloudevents.media_type(kind) in _LINES:
         lines = [line for line in body.split(b"\n") if line.strip()]
         _check_count(lines, most)

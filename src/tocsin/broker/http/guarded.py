@@ -36,16 +36,18 @@ _UNREAD_SECONDS = 2.0
 class Chunks:
     """Writes the body of an answer that is sent in chunks, past the layers of the application."""
 
-    __slots__ = ("_flow", "_transport", "on_room")
+    __slots__ = ("_flow", "_transport", "on_resumed")
 
-    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, flow: FlowControl, on_resumed: Callable[[], None]
+    ) -> None:
         self._transport = transport
         self._flow = flow
-        self.on_room: Callable[[], None] = lambda: None
+        self.on_resumed = on_resumed
 
     @property
     def is_open(self) -> bool:
-        """Whether the client takes something now."""
+        """Whether the client keeps up."""
         return not self._flow.write_paused and not self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
@@ -176,7 +178,7 @@ class Guarded(HttpToolsProtocol):
         self._stop_stall()
         super().resume_writing()
         if self._chunks is not None:
-            self._chunks.on_room()
+            self._chunks.on_resumed()
 
     def _admit(self, owner: str) -> None:
         self.guards.admission.admit(self.transport, owner)
@@ -198,8 +200,8 @@ class Guarded(HttpToolsProtocol):
             self._stall_timer.cancel()
             self._stall_timer = None
 
-    def _to_chunks(self) -> Chunks:
-        self._chunks = Chunks(self.transport, self.flow)
+    def _to_chunks(self, on_resumed: Callable[[], None]) -> Chunks:
+        self._chunks = Chunks(self.transport, self.flow, on_resumed)
         return self._chunks
 
     def _count(self, n: int) -> None:

@@ -42,7 +42,7 @@ async def get_ready(request: Request) -> Response:
     wrong = None
     if not broker.is_ready:
         wrong = "not loaded yet"
-    elif broker.is_draining:
+    elif broker.ingest.is_draining:
         wrong = "stopping"
     elif broker.storage.failure is not None:
         wrong = "the database cannot be written"
@@ -68,8 +68,8 @@ async def get_stats(request: Request) -> Response:
     figures = broker.metrics.snapshot()
     figures |= {
         "version": tocsin.__version__,
-        "types": sorted(broker.topics.types),
-        "ready": broker.is_ready and not broker.is_draining,
+        "types": sorted(broker.matcher.types),
+        "ready": broker.is_ready and not broker.ingest.is_draining,
     }
     if broker.network is not None:
         figures["overlay"] = broker.network.describe()
@@ -79,7 +79,7 @@ async def get_stats(request: Request) -> Response:
 async def get_recent(request: Request) -> Response:
     """Show the last events."""
     principal_of(request).must_be_admin()
-    recent = list(broker_of(request).recent)[-_MOST_SHOWN:]
+    recent = list(broker_of(request).delivery.recent)[-_MOST_SHOWN:]
     return JsonResponse({"events": [_shown(event) for event in reversed(recent)]})
 
 
@@ -104,13 +104,13 @@ async def post_condition(request: Request) -> Response:
         raise LimitError("the condition is too long", "max_condition")
     type = check_type(asked.get("type"))
     principal.may_subscribe(type)
-    recent = list(broker.recent) if principal.rights.admin else []
+    recent = list(broker.delivery.recent) if principal.rights.admin else []
     try:
         found = await broker.registry.try_out(
             try_condition,
             asked["where"],
             to_params(asked.get("params")),
-            broker.topics.event_type(type),
+            broker.matcher.event_type(type),
             [event for event in recent if type is None or event.type == type],
             broker.config.limits.max_conjunctions,
         )

@@ -20,7 +20,7 @@ def _object(required: list[str] | None = None, **properties: Any) -> dict[str, A
 
 
 _LETTER = _object(
-    id=_NUMBER, reason=_TEXT, at=_NUMBER, deliveries=_NUMBER, transition=_TEXT, key=_TEXT,
+    id=_NUMBER, reason=_TEXT, at=_NUMBER, deliveries=_NUMBER, kind=_TEXT, key=_TEXT,
     event={"type": "object"},
 )  # fmt: skip
 
@@ -252,7 +252,7 @@ def _schemas() -> dict[str, Any]:
         "webhook": _object(["url"], url=_TEXT, secret=_TEXT),
         "overflow": {"enum": ["drop-oldest", "refuse"]}, "window": _NUMBER,
         "ack_seconds": _AMOUNT, "max_deliveries": _NUMBER,
-        "transitions": {"type": ["boolean", "array"], "items": {"enum": ["ENTER", "LEAVE"]}},
+        "notify": {"enum": ["enter", "leave", "both"]},
     }  # fmt: skip
     shown = {
         "owner": _TEXT, "created": _NUMBER, "matched": _NUMBER, "pending": _NUMBER,

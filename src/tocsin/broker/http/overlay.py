@@ -1,6 +1,6 @@
-"""The network over HTTP: links that neighbours open, and what there is to see of it.
+"""The network over HTTP: links that peers open, and the state of the network.
 
-Enters: WebSockets of neighbours, requests of operators. Leaves: links, JSON.
+Enters: WebSockets of peers, requests of operators. Leaves: links, JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _hub_of(request: Request | WebSocket) -> Hub:
 
 
 async def get_overlay(request: Request) -> Response:
-    """Show the network as this broker knows it."""
+    """Return the network as this broker sees it."""
     principal_of(request).must_be_admin()
     network = broker_of(request).network
     alone: dict[str, Any] = {"name": None, "brokers": [], "links": []}
@@ -40,7 +40,7 @@ async def get_overlay(request: Request) -> Response:
 
 
 async def delete_link(request: Request) -> Response:
-    """Forget a neighbour and all that waits for it."""
+    """Remove a peer and its backlog."""
     principal = principal_of(request)
     principal.must_be_admin()
     await _hub_of(request).forget(request.path_params["name"])
@@ -49,7 +49,7 @@ async def delete_link(request: Request) -> Response:
 
 
 async def websocket(socket: WebSocket) -> None:
-    """Serve a link that a neighbour opened."""
+    """Serve a link that a peer opened."""
     try:
         principal = principal_of(socket)
         if not principal.is_local and not principal.rights.link:
@@ -73,10 +73,10 @@ async def websocket(socket: WebSocket) -> None:
         return None
 
     broker = hub.broker
-    broker.n_connections += 1
+    broker.connections.opened()
     try:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await quietly(wire.run(read), principal.name)
             await socket.close(1000)
     finally:
-        broker.n_connections -= 1
+        broker.connections.closed()

@@ -1,4 +1,4 @@
-"""`/publications`: what stays under a key: look at it, put it, change it, take it back.
+"""`/publications`: list, get, put, update and retract publications.
 
 Enters: keys in paths, `type` in the query, JSON. Leaves: publications as JSON, receipts. `PUT` and
 `PATCH` do what `POST /events` does with `key`, without and with `merge`.
@@ -7,7 +7,7 @@ Enters: keys in paths, `type` in the query, JSON. Leaves: publications as JSON, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -24,32 +24,32 @@ from tocsin.broker.http.requests import (
     record,
     take_first,
 )
-from tocsin.broker.keyed import check_key, retraction, to_terms
 from tocsin.broker.protocol import json_text
 from tocsin.broker.quota import LIST
+from tocsin.broker.terms import check_key, retraction, to_terms
 from tocsin.errors import EventError, UnknownPublicationError
 
 
-def _place(request: Request) -> tuple[str | None, str]:
+def _address(request: Request) -> tuple[str | None, str]:
     return check_type(request.query_params.get("type")), check_key(request.path_params["key"])
 
 
-def _about(found: Publication) -> dict[str, Any]:
+def _to_json(publication: Publication) -> dict[str, Any]:
     return {
-        "key": found.key,
-        "type": found.type,
-        "id": found.seq,
-        "published": found.published,
-        "valid_until": found.valid_until,
+        "key": publication.key,
+        "type": publication.type,
+        "id": publication.seq,
+        "published": publication.published,
+        "valid_until": publication.valid_until,
     }
 
 
-def _known(request: Request) -> Publication:
-    place = _place(request)
-    found = broker_of(request).past.by_place.get(place)
-    if found is None:
-        raise UnknownPublicationError(place[1])
-    return found
+def _existing(request: Request) -> Publication:
+    address = _address(request)
+    publication = broker_of(request).publications.by_address.get(address)
+    if publication is None:
+        raise UnknownPublicationError(address[1])
+    return publication
 
 
 async def get_publications(request: Request) -> Response:
@@ -59,7 +59,7 @@ async def get_publications(request: Request) -> Response:
     broker, principal = broker_of(request), principal_of(request)
     principal.may_subscribe(type)
     broker.rates.take(principal.id, LIST)
-    every = list(broker.past.by_place.values())
+    every = list(broker.publications.by_address.values())
     text = await asyncio.get_running_loop().run_in_executor(
         None, _list, every, type, search, query.get("after", ""), limit_of(request),
         broker.config.limits.max_page_bytes,
@@ -71,39 +71,39 @@ def _list(
     every: Sequence[Publication], type: str | None, search: str, after: str, limit: int, most: int
 ) -> bytes:
     """Return a page of publications, in the order of their keys, as JSON."""
-    found = [
+    selected = [
         each
         for each in every
         if (type is None or each.type == type)
         and search in (each.key or "")
         and (each.key or "") > after
     ]
-    first = take_first(found, limit, lambda each: each.place[1])
+    first = take_first(selected, limit, lambda each: each.address[1])
     page, is_cut = fill_page(map(_write, first), most)
-    more = b',"more":true' if is_cut or len(found) > len(first) else b""
-    return b'{"publications":[%s],"found":%d%s}' % (b",".join(page), len(found), more)
+    more = b',"more":true' if is_cut or len(selected) > len(first) else b""
+    return b'{"publications":[%s],"found":%d%s}' % (b",".join(page), len(selected), more)
 
 
-def _write(found: Publication) -> bytes:
+def _write(publication: Publication) -> bytes:
     """Return a publication as JSON; its text is JSON already."""
-    head = json_text.write(_about(found))
-    return b'%s,"event":%s}' % (head[:-1], found.text)
+    head = json_text.write(_to_json(publication))
+    return b'%s,"event":%s}' % (head[:-1], publication.text)
 
 
 async def get_publication(request: Request) -> Response:
-    """Show what a publication says now."""
-    principal_of(request).may_subscribe(_place(request)[0])
-    return Response(_write(_known(request)), media_type="application/json")
+    """Return a publication."""
+    principal_of(request).may_subscribe(_address(request)[0])
+    return Response(_write(_existing(request)), media_type="application/json")
 
 
 async def put_publication(request: Request) -> Response:
-    """Publish under a key; `PATCH` changes only what is named."""
+    """Publish under a key; `PATCH` changes only the fields in the body."""
     principal = principal_of(request)
     merge = {"merge": True} if request.method == "PATCH" else {}
-    terms = to_terms({**request.query_params, "key": _place(request)[1], **merge})
+    terms = to_terms({**request.query_params, "key": _address(request)[1], **merge})
     events, idempotency = await read_published(request, terms)
     if len(events) != 1:
-        raise EventError("one event stands under a key")
+        raise EventError("the body is one event")
     receipt = await publish(request, events, idempotency)
     act = "publication.change" if merge else "publication.put"
     if not receipt.replayed:
@@ -112,15 +112,28 @@ async def put_publication(request: Request) -> Response:
 
 
 async def delete_publication(request: Request) -> Response:
-    """Take a publication back."""
-    type, key = _place(request)
+    """Retract a publication."""
+    type, key = _address(request)
     principal = principal_of(request)
     principal.may_publish(type)
     idempotency = key_of(request, b"")
     if idempotency is None or not broker_of(request).is_known(idempotency):
-        _known(request)  # a repeat finds it gone
+        _existing(request)  # a repeat of the retraction is answered though it is gone
     event = retraction(type, key)
     receipt = await publish(request, [event], idempotency)
     if not receipt.replayed:
         record(request, principal, "publication.remove", key=key, type=type)
     return answer([event], receipt)
+
+
+_ONE: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    "GET": get_publication,
+    "PUT": put_publication,
+    "PATCH": put_publication,
+    "DELETE": delete_publication,
+}
+
+
+async def serve_one(request: Request) -> Response:
+    """Serve a call about one publication."""
+    return await _ONE["GET" if request.method == "HEAD" else request.method](request)

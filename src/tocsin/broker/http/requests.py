@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
@@ -68,13 +69,13 @@ class JsonResponse(Response):
 
 
 def broker_of(request: HTTPConnection) -> Broker:
-    """Return the broker that a request is for."""
-    found: Broker = request.app.state.broker
-    return found
+    """Return the broker that serves a request."""
+    broker: Broker = request.app.state.broker
+    return broker
 
 
 def principal_of(request: HTTPConnection) -> Principal:
-    """Return who asks: by the bearer token, where tokens are needed."""
+    """Return the client, by its bearer token where tokens are needed."""
     tokens: Tokens = request.app.state.tokens
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     shown = token.strip() if kind.lower() == "bearer" else None
@@ -84,7 +85,7 @@ def principal_of(request: HTTPConnection) -> Principal:
 
 
 def admit(request: HTTPConnection, principal: Principal) -> None:
-    """Take note whose a connection is, or refuse one too many of its token."""
+    """Count a connection for its token; raise LimitError where that has too many."""
     known = request.scope.get("state", {}).get("admit")
     if known is not None:
         known(principal.id)
@@ -96,7 +97,7 @@ def source_of(request: HTTPConnection) -> str | None:
 
 
 def record(request: HTTPConnection, principal: Principal, act: str, **facts: Any) -> None:
-    """Write an act of a client into the audit log."""
+    """Write an action of a client into the audit log."""
     broker_of(request).audit.note(act, principal, **{"from": source_of(request)}, **facts)
 
 
@@ -205,11 +206,13 @@ def acknowledged_ids(ids: object, limits: Limits) -> list[int]:
     return ids
 
 
-async def acknowledge_ids(broker: Broker, found: Subscription, ids: list[int]) -> int:
+async def acknowledge_ids(broker: Broker, subscription: Subscription, ids: list[int]) -> int:
     """Acknowledge, a part at a time: the changes of others are written between them."""
     n = 0
     for first in range(0, len(ids), _ACKNOWLEDGED_AT_ONCE):
-        n += await broker.acknowledge_ids(found, ids[first : first + _ACKNOWLEDGED_AT_ONCE])
+        n += await broker.backlog.acknowledge_ids(
+            subscription, ids[first : first + _ACKNOWLEDGED_AT_ONCE]
+        )
     return n
 
 
@@ -224,12 +227,27 @@ def status_of(error: TocsinError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
+_CODES = {404: "not-found", 405: "method-not-allowed"}
+
+
+def http_problem(status: int, headers: Mapping[str, str]) -> Response:
+    """Return the problem details of a request that no route or method serves."""
+    detail = HTTPStatus(status).description or HTTPStatus(status).phrase
+    fields = _problem_fields(status, _CODES.get(status, "http"), detail)
+    return Response(json_text.write(fields), status, headers, "application/problem+json")
+
+
+def _problem_fields(status: int, code: str, detail: str) -> dict[str, Any]:
+    title = HTTPStatus(status).phrase
+    return {"title": title, "status": status, "code": code, "detail": detail}
+
+
 def problem(error: TocsinError) -> Response:
-    """Return an error as an answer."""
+    """Return an error as problem details."""
     status = status_of(error)
-    found: dict[str, Any] = {"code": error.code, "status": status, "detail": str(error)}
+    fields = _problem_fields(status, error.code, str(error))
     if isinstance(error, ConditionSyntaxError):
-        found |= {
+        fields |= {
             "message": error.message,
             "position": error.position,
             "line": error.line,
@@ -237,10 +255,10 @@ def problem(error: TocsinError) -> Response:
             "highlight": error.highlight(),
         }
     if isinstance(error, EventError):
-        found |= {"row": error.row, "attribute": error.attribute}
+        fields |= {"row": error.row, "attribute": error.attribute}
     headers = {}
     if isinstance(error, LimitError):
-        found["limit"] = error.limit
+        fields["limit"] = error.limit
         if error.retry_after is not None:
             headers["retry-after"] = str(math.ceil(error.retry_after))
     if isinstance(error, UnavailableError):
@@ -249,4 +267,4 @@ def problem(error: TocsinError) -> Response:
         headers["www-authenticate"] = "Bearer"
     if status in (408, 413):  # the rest of the body is not read
         headers["connection"] = "close"
-    return Response(json_text.write(found), status, headers, media_type="application/problem+json")
+    return Response(json_text.write(fields), status, headers, media_type="application/problem+json")

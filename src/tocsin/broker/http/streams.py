@@ -35,13 +35,13 @@ from tocsin.broker.http.requests import (
     principal_of,
     source_of,
 )
-from tocsin.broker.http.subscriptions import own, refuse, to_wanted
+from tocsin.broker.http.subscriptions import own, refuse, to_spec
 from tocsin.broker.idempotency import to_key
-from tocsin.broker.keyed import retraction, to_terms
 from tocsin.broker.protocol import json_text, sse
 from tocsin.broker.quota import CHANGE, LIST
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.subscription import Subscription
+from tocsin.broker.terms import retraction, to_terms
 from tocsin.broker.tokens import Principal
 from tocsin.errors import (
     ArgumentError,
@@ -60,7 +60,7 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 class EventStream(Response):
     """An answer that goes on until either side ends it.
 
-    It is written without layers between: a thousand streams get a message each at once.
+    It bypasses Starlette: a batch may write to a thousand streams at once.
     """
 
     def __init__(
@@ -85,20 +85,20 @@ class EventStream(Response):
         state = scope.get("state", {})
         session.transport = state.get("transport")
         state.get("stream", lambda: None)()
-        broker.n_connections += 1
-        broker.streams.add(session)
+        broker.connections.opened(session)
         watching = asyncio.create_task(self._watch(receive))
         try:
             chunks = self._chunks_of(scope)
             headers = [*self.raw_headers, *([] if chunks is None else [_CHUNKED])]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            # From here on nothing between is needed.
-            await self._write(scope.get(SEND, send), None if chunks is None else chunks())
+            # From here on Starlette is not needed.
+            await self._write(
+                scope.get(SEND, send), None if chunks is None else chunks(session.flush)
+            )
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             watching.cancel()
-            broker.n_connections -= 1
-            broker.streams.discard(session)
+            broker.connections.closed(session)
             session.end()
             for each in self.heard:
                 stop_listening(each, session, self.consumer)
@@ -106,14 +106,13 @@ class EventStream(Response):
     async def _write(self, send: Send, chunks: Chunks | None) -> None:
         session, consumer = self.session, self.consumer
         wait = self.broker.config.heart_beat_ms / 1000
-        messages = [b": here you are\n\n"]
+        messages = [b": connected\n\n"]
         while True:
             for chunk in _chunks(messages):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if consumer is not None and not session.is_lost:
                 consumer.written()
             if chunks is not None:
-                chunks.on_room = session.flush
                 session.write_to(chunks)
                 chunks = None
             if session.closed is not None and not len(session.outbox):
@@ -124,18 +123,19 @@ class EventStream(Response):
             if consumer is not None:
                 consumer.taken()
             if not messages and session.closed is None:
-                by_no = self.broker.registry.by_no
-                if all(by_no.get(each.no) is not each for each in self.heard):
+                is_live = self.broker.subscriptions.is_live
+                if not any(is_live(each) for each in self.heard):
                     session.close("unsubscribed")
                 else:
                     messages = [sse.COMMENT]
 
-    def _chunks_of(self, scope: Scope) -> Callable[[], Chunks] | None:
-        """Return how to write past the application, where nobody waits for what is written."""
+    def _chunks_of(self, scope: Scope) -> Callable[[Callable[[], None]], Chunks] | None:
+        """Return how to write past the application, where no acknowledgement waits for a write."""
         if self.consumer is not None or scope["method"] != "GET" or scope["http_version"] != "1.1":
             return None
-        found: Callable[[], Chunks] | None = scope.get("state", {}).get("chunks")
-        return found
+        make: Callable[[Callable[[], None]], Chunks] | None
+        make = scope.get("state", {}).get("chunks")
+        return make
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -150,8 +150,7 @@ _AT_ONCE = 1_000
 def new_session(broker: Broker, principal: Principal, as_sse: bool) -> StreamSession:
     """Return a session with the outbox of the settings, or refuse one connection too many."""
     config = broker.config
-    if broker.n_connections >= config.limits.max_connections:
-        raise LimitError("too many connections", "max_connections", 1.0)
+    broker.connections.check()
     session = StreamSession(config.outbox_messages, config.outbox_bytes, as_sse)
     session.principal = principal
     return session
@@ -166,12 +165,12 @@ async def listen(
     after: int = 0,
 ) -> Consumer | None:
     """Have a session get the notifications of a subscription."""
-    if not found.wanted.durable:
-        await broker.listen(found, session, after)
+    if not found.spec.durable:
+        await broker.batches.listen(found, session, after)
         return None
-    if "webhook" in found.wanted.options:
+    if "webhook" in found.spec.options:
         raise ArgumentError("the notifications of this subscription go to its webhook")
-    window = int(found.wanted.options.get("window", broker.config.window))
+    window = int(found.spec.options.get("window", broker.config.window))
     consumer = Consumer(broker, found, session, replaced, window=window, auto=auto)
     consumer.attach()
     return consumer
@@ -188,7 +187,7 @@ def stop_listening(found: Subscription, session: Any, consumer: Consumer | None)
 async def get_stream(request: Request) -> Response:
     """Stream the notifications of a subscription."""
     broker, found = own(request)
-    if found.wanted.durable and request.method == "GET" and not is_deliberate(request):
+    if found.spec.durable and request.method == "GET" and not is_deliberate(request):
         raise NotAllowedError(
             "reading a durable subscription takes it over: use POST, or send a Tocsin-Client "
             "header, so that it is known not to be another site's page",
@@ -199,10 +198,10 @@ async def get_stream(request: Request) -> Response:
     if ack not in ("explicit", "auto"):
         raise ArgumentError("ack is explicit or auto")
     last = json_text.to_number(request.headers.get("last-event-id"))
-    if last is not None and not broker.is_own(last):  # of another epoch, or never given
+    if last is not None and not broker.numbers.is_own(last):  # of another epoch, or never given
         last = None
-    if found.wanted.durable and last is not None:
-        await broker.acknowledge_upto(found, last)
+    if found.spec.durable and last is not None:
+        await broker.backlog.acknowledge_upto(found, last)
     consumer = await listen(
         broker, found, session, ack == "auto", lambda: session.close("replaced"), last or 0
     )
@@ -222,7 +221,7 @@ async def get_streams(request: Request) -> Response:
     if not prefix:
         raise ArgumentError("give the prefix of the subscriptions' ids")
     broker.rates.take(principal.id, LIST)
-    every = list(broker.registry.by_id.values())
+    every = list(broker.subscriptions.by_id.values())
     mine = await asyncio.get_running_loop().run_in_executor(
         None, _beginning, every, prefix, principal
     )
@@ -230,7 +229,7 @@ async def get_streams(request: Request) -> Response:
         raise UnknownSubscriptionError(prefix)
     session = new_session(broker, principal, as_sse=True)
     for at, each in enumerate(mine, 1):
-        await broker.listen(each, session)
+        await broker.batches.listen(each, session)
         if not at % _AT_ONCE:
             await asyncio.sleep(0)
     return EventStream(broker, mine, session, None)
@@ -244,8 +243,8 @@ def _beginning(
         each
         for each in every
         if each.id.startswith(prefix)
-        and not each.wanted.durable
-        and principal.may_see(each.wanted.owner)
+        and not each.spec.durable
+        and principal.may_see(each.spec.owner)
     ]
     return sorted(mine, key=lambda each: each.id)
 
@@ -264,16 +263,14 @@ class Socket:
 
     async def run(self) -> None:
         """Serve until either side closes."""
-        self.broker.n_connections += 1
-        self.broker.streams.add(self.session)
+        self.broker.connections.opened(self.session)
         writer = asyncio.create_task(self._write())
         try:
             await self._read()
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
-            self.broker.n_connections -= 1
-            self.broker.streams.discard(self.session)
+            self.broker.connections.closed(self.session)
             self.session.end()
             for found, consumer in self.heard.values():
                 stop_listening(found, self.session, consumer)
@@ -372,7 +369,7 @@ class Socket:
         if len(found) > self.broker.config.limits.max_events:
             raise LimitError("too many events in one request", "max_events")
         self.principal.bucket.take(len(found))
-        event_type = self.broker.topics.event_type(type)
+        event_type = self.broker.matcher.event_type(type)
         terms = to_terms(asked)
 
         def read() -> list[Event]:
@@ -395,16 +392,16 @@ class Socket:
         """Make a subscription that ends with the connection, and listen to it."""
         await self.broker.rates.wait(self.principal.id, CHANGE)
         asked.setdefault("id", f"ws-{secrets.token_hex(8)}")
-        wanted = replace(to_wanted(asked, self.principal, self.broker), stored=False)
-        if wanted.durable:  # asked for, or because it has a webhook
+        spec = replace(to_spec(asked, self.principal, self.broker), stored=False)
+        if spec.durable:  # asked for, or because it has a webhook
             raise ArgumentError("make durable subscriptions with POST /subscriptions, then listen")
-        (made,) = await self.broker.registry.add([wanted])
+        (made,) = await self.broker.registry.add([spec])
         self.made.append(made)
         return await self._listen(made, False)
 
     def _own(self, asked: dict[str, Any]) -> Subscription:
-        found = self.broker.registry.find(str(asked.get("id")))
-        if not self.principal.may_see(found.wanted.owner):
+        found = self.broker.subscriptions.find(str(asked.get("id")))
+        if not self.principal.may_see(found.spec.owner):
             raise UnknownSubscriptionError(found.id)
         return found
 
@@ -437,7 +434,7 @@ class Socket:
         found = self._own(asked)
         upto, ids = asked.get("upto"), asked.get("ids", [])
         if type(upto) is int and 0 <= upto < 1 << 63:
-            return {"acknowledged": await self.broker.acknowledge_upto(found, upto)}
+            return {"acknowledged": await self.broker.backlog.acknowledge_upto(found, upto)}
         checked = acknowledged_ids(ids, self.broker.config.limits)
         return {"acknowledged": await acknowledge_ids(self.broker, found, checked)}
 

@@ -1,8 +1,7 @@
-"""`/subscriptions`: make, look at, change and remove; acknowledgements and dead letters.
+"""`/subscriptions`: add, list, get, change and remove; acknowledgements and dead letters.
 
 Enters: JSON in our shape (`id`, `where`, `params`, …), an array of such objects, or the shape of
-the CloudEvents Subscriptions API (`sink`, `filters`, `types`). Leaves: the same, with what became
-of it.
+the CloudEvents Subscriptions API (`sink`, `filters`, `types`). Leaves: subscriptions as JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any
 from urllib.parse import quote
@@ -35,174 +34,228 @@ from tocsin.broker.http.requests import (
     record,
     take_first,
 )
-from tocsin.broker.keyed import NAMES, to_wants
 from tocsin.broker.protocol import filters, json_text
 from tocsin.broker.quota import CHANGE, LIST
+from tocsin.broker.registry import KEEP, SpecEdit
 from tocsin.broker.subscription import (
     Subscription,
-    Wanted,
+    SubscriptionSpec,
     to_delay,
     to_params,
     to_redelivery,
 )
 from tocsin.broker.tokens import Principal
+from tocsin.broker.transitions import KINDS, refuse_old_name, to_transition_mask
 from tocsin.broker.webhooks import check_webhook
-from tocsin.errors import ArgumentError, LimitError, UnknownSubscriptionError
+from tocsin.errors import (
+    ArgumentError,
+    DuplicateSubscriptionError,
+    LimitError,
+    UnknownSubscriptionError,
+)
 
 _KNOWN = {
     "id", "where", "type", "params", "durable", "valid_until", "webhook", "overflow", "window",
-    "transitions", "ack_seconds", "max_deliveries",
+    "notify", "ack_seconds", "max_deliveries",
 }  # fmt: skip
 _CHANGEABLE = {
-    "where", "params", "webhook", "overflow", "window", "ack_seconds", "max_deliveries",
+    "where", "params", "valid_until", "webhook", "overflow", "window", "ack_seconds",
+    "max_deliveries",
 }  # fmt: skip
 _API = {"id", "source", "types", "config", "filters", "sink", "sinkcredential", "protocol",
         "protocolsettings"}  # fmt: skip
-_BULK_BODY = 64 << 20
-_MOST_SECRET = 1_000
+_MAX_BULK_BODY = 64 << 20
+_MAX_SECRET = 1_000
 
 
 def named(odd: Collection[object]) -> str:
-    """Return the first of some names for an error; there may be any number of them."""
+    """Return the first few of some names, for an error."""
     return ", ".join(nsmallest(5, map(str, odd)))[:100]
 
 
-def to_wanted(found: object, principal: Principal, broker: Broker) -> Wanted:
-    """Return the subscription that a JSON object asks for."""
-    if not isinstance(found, dict):
+def to_spec(fields: object, principal: Principal, broker: Broker) -> SubscriptionSpec:
+    """Return the specification in a JSON object; raise where the client may not subscribe."""
+    if not isinstance(fields, dict):
         raise ArgumentError("a subscription is a JSON object")
-    if found.keys() & {"sink", "filters", "types", "protocol"}:
-        found = _from_api(found)
-    odd = found.keys() - _KNOWN - {"api"}
+    if fields.keys() & {"sink", "filters", "types", "protocol"}:
+        fields = _from_api(fields)
+    refuse_old_name(fields)
+    odd = fields.keys() - _KNOWN - {"api"}
     if odd:
         raise ArgumentError(f"a subscription has no {named(odd)}")
-    where = found.get("where")
+    where = fields.get("where")
     if not isinstance(where, str):
         raise ArgumentError("a subscription needs where, a text")
-    id = found.get("id")
+    id = fields.get("id")
     if id is not None and not isinstance(id, str):
         raise ArgumentError("an id is a text")
-    type = check_type(found.get("type"))
+    type = check_type(fields.get("type"))
     principal.may_subscribe(type)
-    durable = found.get("durable", "webhook" in found)
+    durable = fields.get("durable", "webhook" in fields)
     if not isinstance(durable, bool):
         raise ArgumentError("durable is true or false")
-    options = to_options(found, broker)
-    wants = to_wants(found.get("transitions"))
-    if wants:
-        options["transitions"] = wants
+    options = to_options(fields, broker)
+    mask = to_transition_mask(fields.get("notify"))
+    if mask:
+        options["transitions"] = mask
     if "webhook" in options and not durable:
         raise ArgumentError("a webhook needs a durable subscription")
-    return Wanted(
+    return SubscriptionSpec(
         id=id or secrets.token_hex(8),
         where=where,
         type=type,
-        params=to_params(found.get("params")),
+        params=to_params(fields.get("params")),
         durable=durable,
-        valid_until=to_end(found.get("valid_until")),
+        valid_until=to_end(fields.get("valid_until")),
         owner=principal.id,
         options=options,
     )
 
 
-def to_options(found: Mapping[str, Any], broker: Broker) -> dict[str, Any]:
+def to_options(fields: Mapping[str, Any], broker: Broker) -> dict[str, Any]:
     """Return the options of a subscription, checked."""
     options: dict[str, Any] = {}
-    if found.get("webhook") is not None:
-        options["webhook"] = check_webhook(found["webhook"], broker.config)
-        secret = found["webhook"].get("secret")
+    if fields.get("webhook") is not None:
+        options["webhook"] = check_webhook(fields["webhook"], broker.config)
+        secret = fields["webhook"].get("secret")
         if secret is not None:
-            if not isinstance(secret, str) or not 0 < len(secret) <= _MOST_SECRET:
-                raise ArgumentError(f"secret is a text of 1 to {_MOST_SECRET} characters")
+            if not isinstance(secret, str) or not 0 < len(secret) <= _MAX_SECRET:
+                raise ArgumentError(f"secret is a text of 1 to {_MAX_SECRET} characters")
             options["secret"] = secret
-    if "overflow" in found:
-        if found["overflow"] not in ("drop-oldest", "refuse"):
+    if "overflow" in fields:
+        if fields["overflow"] not in ("drop-oldest", "refuse"):
             raise ArgumentError("overflow is drop-oldest or refuse")
-        options["overflow"] = found["overflow"]
-    if "window" in found:
-        if not isinstance(found["window"], int) or not 1 <= found["window"] <= 100_000:
+        options["overflow"] = fields["overflow"]
+    if "window" in fields:
+        if not isinstance(fields["window"], int) or not 1 <= fields["window"] <= 100_000:
             raise ArgumentError("window is a number from 1 to 100000")
-        options["window"] = found["window"]
-    options |= to_redelivery(found)
-    if "api" in found:
-        options["api"] = found["api"]
+        options["window"] = fields["window"]
+    options |= to_redelivery(fields)
+    if "api" in fields:
+        options["api"] = fields["api"]
     return options
 
 
-def _from_api(found: dict[str, Any]) -> dict[str, Any]:
+def _from_api(fields: dict[str, Any]) -> dict[str, Any]:
     """Return our shape of a subscription in the CloudEvents shape."""
-    odd = found.keys() - _API
+    odd = fields.keys() - _API
     if odd:
         raise ArgumentError(f"a subscription has no {named(odd)}")
-    ours: dict[str, Any] = {"where": filters.to_condition(found)}
-    if found.get("protocol", "HTTP") != "HTTP":
+    ours: dict[str, Any] = {"where": filters.to_condition(fields)}
+    if fields.get("protocol", "HTTP") != "HTTP":
         raise ArgumentError("the protocol is HTTP")
     for name in ("sinkcredential", "protocolsettings"):
-        if found.get(name):
+        if fields.get(name):
             raise ArgumentError(f"{name} is not supported: requests to the sink are plain POSTs")
-    if found.get("id"):
-        ours["id"] = found["id"]
-    if found.get("sink") is not None:
-        ours["webhook"] = {"url": found["sink"]}
+    if fields.get("id"):
+        ours["id"] = fields["id"]
+    if fields.get("sink") is not None:
+        ours["webhook"] = {"url": fields["sink"]}
     shown = ("source", "types", "filters", "sink", "protocol", "config")
-    ours["api"] = {name: found[name] for name in shown if name in found}
+    ours["api"] = {name: fields[name] for name in shown if name in fields}
     return ours
 
 
-def describe(found: Subscription) -> dict[str, Any]:
+def describe(subscription: Subscription) -> dict[str, Any]:
     """Return a subscription as JSON, in the shape it was made in."""
-    shown = found.describe()
+    shown = subscription.describe()
     return {**shown, **shown.pop("api", {})}
 
 
 def own(request: Request) -> tuple[Broker, Subscription]:
-    """Return the subscription that a request names, where it is the asker's own."""
+    """Return the subscription that a request names; raise where it is not the client's."""
     broker, principal = broker_of(request), principal_of(request)
-    id = request.path_params["id"]
-    found = broker.registry.find(id)
-    if not principal.may_see(found.wanted.owner):
-        raise UnknownSubscriptionError(id)
-    return broker, found
+    return broker, find_own(broker, principal, request.path_params["id"])
+
+
+def find_own(broker: Broker, principal: Principal, id: object) -> Subscription:
+    """Return a subscription that a client may see, or raise UnknownSubscriptionError."""
+    subscription = broker.subscriptions.find(str(id))
+    if not principal.may_see(subscription.spec.owner):
+        raise UnknownSubscriptionError(str(id))
+    return subscription
 
 
 async def post_subscriptions(request: Request) -> Response:
-    """Make one subscription, or many."""
-    broker, principal = broker_of(request), principal_of(request)
-    most = _BULK_BODY if principal.rights.admin else None
-    value = await json_of(request, most)
-    broker.rates.take(principal.id, CHANGE + (len(value) if isinstance(value, list) else 0) // 100)
+    """Add one subscription, or an array of them."""
+    broker, principal, value = await _read_change(request)
     broker.disk.check()
     if not isinstance(value, list):
-        (made,) = await broker.registry.add([to_wanted(value, principal, broker)])
-        record(request, principal, "subscription.create", **_facts(made))
-        broker.on_backlog(made)
-        place = {"location": f"/subscriptions/{quote(made.id, safe='')}"}
-        return JsonResponse(describe(made), 201, place)
+        return await _create(request, broker, to_spec(value, principal, broker))
     if len(value) > broker.config.limits.max_subscriptions:
         raise LimitError("too many subscriptions", "max_subscriptions")
-    if len(value) > broker.config.limits.max_events and not principal.rights.admin:
-        raise LimitError("too many subscriptions in one request", "max_events")
-    all_wanted = await asyncio.get_running_loop().run_in_executor(
-        None, lambda: [to_wanted(each, principal, broker) for each in value]
+    specs = await asyncio.get_running_loop().run_in_executor(
+        None, lambda: [to_spec(each, principal, broker) for each in value]
     )
-    all_made = await broker.registry.add(all_wanted)
-    record(request, principal, "subscription.create", **names_of([e.id for e in all_made]))
-    for made in all_made:
-        if made.pending:
-            broker.on_backlog(made)
-    return JsonResponse({"made": len(all_made)}, 201)
+    made = await broker.registry.add(specs)
+    record(request, principal, "subscription.create", **names_of([each.id for each in made]))
+    for each in made:
+        if each.pending:
+            broker.webhooks.wake(each)
+    return JsonResponse({"created": len(made)}, 201)
 
 
-def _facts(found: Subscription) -> dict[str, Any]:
-    """Return what the audit log says of a subscription."""
-    hook = found.wanted.options.get("webhook")
+async def _read_change(request: Request) -> tuple[Broker, Principal, Any]:
+    """Return the broker, the client and the JSON of a change of one or many subscriptions."""
+    broker, principal = broker_of(request), principal_of(request)
+    value = await json_of(request, _MAX_BULK_BODY if principal.rights.admin else None)
+    several = value.get("ids") if isinstance(value, dict) else value
+    n = len(several) if isinstance(several, list) else 0
+    broker.rates.take(principal.id, CHANGE + n // 100)
+    if n > broker.config.limits.max_events and not principal.rights.admin:
+        raise LimitError("too many subscriptions in one request", "max_events")
+    return broker, principal, value
+
+
+async def _create(request: Request, broker: Broker, spec: SubscriptionSpec) -> Response:
+    (made,) = await broker.registry.add([spec])
+    record(request, principal_of(request), "subscription.create", **_facts(made))
+    broker.webhooks.wake(made)
+    location = {"location": f"/subscriptions/{quote(made.id, safe='')}"}
+    return JsonResponse(describe(made), 201, location)
+
+
+def _facts(subscription: Subscription) -> dict[str, Any]:
+    """Return the facts about a subscription for the audit log."""
+    spec = subscription.spec
+    hook = spec.options.get("webhook")
     return {
-        "id": found.id,
-        "owner": found.wanted.owner or None,
-        "type": found.wanted.type,
-        "where": found.wanted.where,
+        "id": spec.id,
+        "owner": spec.owner or None,
+        "type": spec.type,
+        "where": spec.where,
         "webhook": None if hook is None else hook["url"],
     }
+
+
+async def patch_subscriptions(request: Request) -> Response:
+    """Change several subscriptions: all changes are checked before the first is made."""
+    broker, principal, value = await _read_change(request)
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise ArgumentError("the body is an array of objects with id and changes")
+    edits = []
+    for each in value:
+        subscription = find_own(broker, principal, each.pop("id", None))
+        edits.append((subscription, to_edit(each, subscription, broker)))
+    for subscription, edit in edits:
+        await broker.registry.check_change(subscription, edit)
+    for subscription, edit in edits:
+        await _change(broker, subscription, edit)
+    ids = [subscription.id for subscription, _ in edits]
+    record(request, principal, "subscription.change", **names_of(ids))
+    return JsonResponse({"updated": len(edits)})
+
+
+async def delete_subscriptions(request: Request) -> Response:
+    """Remove the subscriptions with some ids: all or none."""
+    broker, principal, value = await _read_change(request)
+    ids = value.get("ids") if isinstance(value, dict) else None
+    if not isinstance(ids, list) or value.keys() != {"ids"}:
+        raise ArgumentError('the body is {"ids": [texts]}')
+    gone = [find_own(broker, principal, id) for id in dict.fromkeys(map(str, ids))]
+    await broker.remove(gone)
+    record(request, principal, "subscription.remove", **names_of([each.id for each in gone]))
+    return JsonResponse({"removed": len(gone)})
 
 
 async def get_subscriptions(request: Request) -> Response:
@@ -210,7 +263,7 @@ async def get_subscriptions(request: Request) -> Response:
     broker, principal = broker_of(request), principal_of(request)
     query = request.query_params
     broker.rates.take(principal.id, LIST)
-    every = list(broker.registry.by_id.values())
+    every = list(broker.subscriptions.by_id.values())
     text = await asyncio.get_running_loop().run_in_executor(
         None, _list, every, principal, dict(query), limit_of(request),
         broker.config.limits.max_page_bytes,
@@ -223,92 +276,132 @@ def _list(
     principal: Principal,
     query: Mapping[str, str],
     limit: int,
-    most: int,
+    max_bytes: int,
 ) -> bytes:
-    """Return a page of the subscriptions that somebody may see, as JSON."""
+    """Return a page of the subscriptions that a client may see, as JSON."""
     search, after, owner = query.get("search", ""), query.get("after", ""), query.get("owner")
-    mine = [
+    selected = [
         each
         for each in every
-        if principal.may_see(each.wanted.owner)
-        and (owner is None or each.wanted.owner == owner)
-        and (not search or search in each.id or search in each.wanted.where)
+        if principal.may_see(each.spec.owner)
+        and (owner is None or each.spec.owner == owner)
+        and (not search or search in each.id or search in each.spec.where)
         and each.id > after
     ]
     key: Callable[[Subscription], Any] = lambda each: each.id  # noqa: E731
     if query.get("order") == "matched":
         key = lambda each: -each.n_matched  # noqa: E731
-    first = take_first(mine, limit, key)
-    page, is_cut = fill_page((json_text.write(describe(each)) for each in first), most)
-    more = b',"more":true' if is_cut or len(mine) > len(first) else b""
-    return b'{"subscriptions":[%s],"found":%d%s}' % (b",".join(page), len(mine), more)
+    first = take_first(selected, limit, key)
+    page, is_cut = fill_page((json_text.write(describe(each)) for each in first), max_bytes)
+    more = b',"more":true' if is_cut or len(selected) > len(first) else b""
+    return b'{"subscriptions":[%s],"found":%d%s}' % (b",".join(page), len(selected), more)
 
 
 async def get_subscription(request: Request) -> Response:
-    """Show one subscription."""
-    _, found = own(request)
-    return JsonResponse(describe(found))
+    """Return one subscription."""
+    _, subscription = own(request)
+    return JsonResponse(describe(subscription))
+
+
+def to_edit(changes: Any, subscription: Subscription, broker: Broker) -> SpecEdit:
+    """Return the change of a subscription that a JSON object describes."""
+    if not isinstance(changes, dict) or not changes:
+        raise ArgumentError("a change is a JSON object")
+    refuse_old_name(changes)
+    odd = changes.keys() - _CHANGEABLE
+    if odd:
+        raise ArgumentError(f"{named(odd)} cannot be changed")
+    where = changes.get("where")
+    if where is not None and not isinstance(where, str):
+        raise ArgumentError("where is a text")
+    if changes.get("webhook") is not None and not subscription.durable:
+        raise ArgumentError("a webhook needs a durable subscription")
+    return SpecEdit(
+        where=where,
+        params=to_params(changes["params"]) if "params" in changes else None,
+        options=to_options(changes, broker),
+        valid_until=to_end(changes["valid_until"]) if "valid_until" in changes else KEEP,
+    )
 
 
 async def patch_subscription(request: Request) -> Response:
-    """Change parameters, the condition, the webhook or the policy of overflow."""
-    broker, found = own(request)
+    """Change parts of a subscription."""
+    broker, subscription = own(request)
     principal = principal_of(request)
-    value = await json_of(request)
-    if not isinstance(value, dict) or not value:
-        raise ArgumentError("a change is a JSON object")
-    odd = value.keys() - _CHANGEABLE
-    if odd:
-        raise ArgumentError(f"{named(odd)} cannot be changed")
-    where = value.get("where")
-    if where is not None and not isinstance(where, str):
-        raise ArgumentError("where is a text")
-    if value.get("webhook") is not None and not found.wanted.durable:
-        raise ArgumentError("a webhook needs a durable subscription")
-    broker.rates.take(principal_of(request).id, CHANGE)
-    params = to_params(value["params"]) if "params" in value else None
-    await broker.registry.change(found, where, params, to_options(value, broker))
-    record(request, principal, "subscription.change", **_facts(found))
-    if found.consumer is not None:
-        found.consumer.configure()
-    broker.on_backlog(found)
-    return JsonResponse(describe(found))
+    edit = to_edit(await json_of(request), subscription, broker)
+    broker.rates.take(principal.id, CHANGE)
+    await _change(broker, subscription, edit)
+    record(request, principal, "subscription.change", **_facts(subscription))
+    return JsonResponse(describe(subscription))
+
+
+async def _change(broker: Broker, subscription: Subscription, edit: SpecEdit) -> None:
+    await broker.registry.change(subscription, edit)
+    if subscription.consumer is not None:
+        subscription.consumer.configure()
+    broker.webhooks.wake(subscription)
+
+
+async def put_subscription(request: Request) -> Response:
+    """Add a subscription, or replace all of it but its type, durability and `notify`."""
+    broker, principal, value = await _read_change(request)
+    id = request.path_params["id"]
+    if not isinstance(value, dict) or value.get("id", id) != id:
+        raise ArgumentError("the body is a subscription; its id is that of the path, or left out")
+    spec = to_spec({**value, "id": id}, principal, broker)
+    broker.disk.check()
+    before = broker.subscriptions.by_id.get(id)
+    if before is None:
+        return await _create(request, broker, spec)
+    if not principal.may_see(before.spec.owner):
+        raise DuplicateSubscriptionError(id)
+    for name in ("type", "durable", "transition_mask"):
+        if getattr(spec, name) != getattr(before.spec, name):
+            shown = "notify" if name == "transition_mask" else name
+            raise ArgumentError(f"{shown} of a subscription does not change: remove it first")
+    options = {name: each for name, each in spec.options.items() if name != "transitions"}
+    edit = SpecEdit(spec.where, spec.params, options, spec.valid_until, is_whole=True)
+    await _change(broker, before, edit)
+    record(request, principal, "subscription.change", **_facts(before))
+    return JsonResponse(describe(before))
 
 
 async def delete_subscription(request: Request) -> Response:
-    """Remove a subscription and all it was to get."""
-    broker, found = own(request)
+    """Remove a subscription and its notifications."""
+    broker, subscription = own(request)
     principal = principal_of(request)
     broker.rates.take(principal.id, CHANGE)
-    await broker.remove([found])
-    record(request, principal, "subscription.remove", **_facts(found))
+    await broker.remove([subscription])
+    record(request, principal, "subscription.remove", **_facts(subscription))
     return Response(status_code=204)
 
 
 async def post_ack(request: Request) -> Response:
     """Acknowledge notifications: `{"ids": […]}` or `{"upto": n}`."""
-    broker, found = own(request)
+    broker, subscription = own(request)
     value = await json_of(request)
-    if not found.wanted.durable:
+    if not subscription.durable:
         raise ArgumentError("only durable subscriptions are acknowledged")
     if not isinstance(value, dict):
         raise ArgumentError("an acknowledgement is a JSON object")
     upto, ids = value.get("upto"), value.get("ids")
     if isinstance(upto, int) and not isinstance(upto, bool) and 0 <= upto < 1 << 63:
-        return JsonResponse({"acknowledged": await broker.acknowledge_upto(found, upto)})
+        return JsonResponse(
+            {"acknowledged": await broker.backlog.acknowledge_upto(subscription, upto)}
+        )
     checked = acknowledged_ids(ids, broker.config.limits)
-    return JsonResponse({"acknowledged": await acknowledge_ids(broker, found, checked)})
+    return JsonResponse({"acknowledged": await acknowledge_ids(broker, subscription, checked)})
 
 
 async def post_nack(request: Request) -> Response:
     """Refuse notifications: `{"ids": […]}`, for good or, with `delay`, for some seconds."""
-    broker, found = own(request)
-    return JsonResponse({"refused": await refuse(broker, found, await json_of(request))})
+    broker, subscription = own(request)
+    return JsonResponse({"refused": await refuse(broker, subscription, await json_of(request))})
 
 
-async def refuse(broker: Broker, found: Subscription, value: object) -> int:
-    """Make dead letters of notifications, or put them off; return how many there were."""
-    if not found.wanted.durable:
+async def refuse(broker: Broker, subscription: Subscription, value: object) -> int:
+    """Make dead letters of notifications, or postpone them; return how many."""
+    if not subscription.durable:
         raise ArgumentError("only notifications of durable subscriptions are refused")
     if not isinstance(value, dict):
         raise ArgumentError("a refusal is a JSON object")
@@ -317,56 +410,69 @@ async def refuse(broker: Broker, found: Subscription, value: object) -> int:
     if reason is not None and not isinstance(reason, str):
         raise ArgumentError("reason is a text")
     if delay is not None:
-        return await broker.put_off(found, seqs, delay)
-    return await broker.bury_all(found, seqs, reason or "refused by the subscriber")
+        return await broker.backlog.put_off(subscription, seqs, delay)
+    return await broker.backlog.bury_all(subscription, seqs, reason or "refused by the subscriber")
 
 
 async def get_dead(request: Request) -> Response:
     """List dead letters, a page at a time: `next` is the `after` of the page that follows."""
-    broker, found = own(request)
+    broker, subscription = own(request)
     query = request.query_params
     after, limit = json_text.to_number(query.get("after")), json_text.to_number(query.get("limit"))
     most = 100 if limit is None else max(1, min(limit, 1000))
     page, is_more = await broker.storage.read(
-        _dead_page, found.no, after or 0, most, broker.config.limits.max_body
+        _dead_page, subscription.no, after or 0, most, broker.config.limits.max_body
     )
     rest = b',"next":%d' % page[-1][0] if is_more else b""
     text = b'{"dead":[%s]%s}' % (b",".join(letter for _, letter in page), rest)
     return Response(text, media_type="application/json")
 
 
-def _dead_page(connection: sqlite3.Connection, *asked: int) -> tuple[list[tuple[int, bytes]], bool]:
+def _dead_page(connection: sqlite3.Connection, *page: int) -> tuple[list[tuple[int, bytes]], bool]:
     """Return numbers and texts of dead letters. Runs in the thread that reads."""
-    rows, is_more = schema.dead_letters(connection, *asked)
+    rows, is_more = schema.dead_letters(connection, *page)
     return [_to_letter(*row) for row in rows], is_more
 
 
 def _to_letter(*row: Any) -> tuple[int, bytes]:
     *event, kind, reason, at, deliveries = row
-    kept = Event.restored(*event)
-    letter = {"id": kept.seq, "reason": reason, "at": at, "deliveries": deliveries}
+    restored = Event.restored(*event)
+    letter = {"id": restored.seq, "reason": reason, "at": at, "deliveries": deliveries}
     if kind:
-        letter |= {"transition": NAMES[kind], "key": kept.key}
-    return kept.seq, b'%s,"event":%s}' % (json_text.write(letter)[:-1], kept.text)
+        letter |= {"kind": KINDS[kind], "key": restored.key}
+    return restored.seq, b'%s,"event":%s}' % (json_text.write(letter)[:-1], restored.text)
 
 
 async def delete_dead(request: Request) -> Response:
-    """Forget dead letters: all, or those that `id` names, repeated."""
-    broker, found = own(request)
+    """Delete dead letters: all, or those with the ids in the query."""
+    broker, subscription = own(request)
     ids = [json_text.to_number(each) for each in request.query_params.getlist("id")]
     seqs = acknowledged_ids(ids, broker.config.limits) if ids else None
-    return JsonResponse({"purged": await broker.purge(found, seqs)})
+    return JsonResponse({"purged": await broker.backlog.purge(subscription, seqs)})
 
 
 async def post_revive(request: Request) -> Response:
-    """Have dead letters delivered again, under new numbers: all, or `{"ids": […]}`."""
-    broker, found = own(request)
+    """Deliver dead letters again under new ids: all, or `{"ids": […]}`."""
+    broker, subscription = own(request)
     principal = principal_of(request)
     raw = await body_of(request)
     value = json_text.read(raw) if raw else {}
     if not isinstance(value, dict) or value.keys() - {"ids"}:
         raise ArgumentError('revive all, or with {"ids": [numbers]}')
     seqs = acknowledged_ids(value["ids"], broker.config.limits) if "ids" in value else None
-    revived = await broker.revive(found, seqs)
-    record(request, principal, "subscription.revive", id=found.id, n=revived)
+    revived = await broker.delivery.revive(subscription, seqs)
+    record(request, principal, "subscription.revive", id=subscription.id, n=revived)
     return JsonResponse({"revived": revived})
+
+
+_MANY: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    "GET": get_subscriptions,
+    "POST": post_subscriptions,
+    "PATCH": patch_subscriptions,
+    "DELETE": delete_subscriptions,
+}
+
+
+async def serve_many(request: Request) -> Response:
+    """Serve a call about several subscriptions."""
+    return await _MANY["GET" if request.method == "HEAD" else request.method](request)

@@ -25,10 +25,10 @@ from tocsin.broker.events import (
     from_stomp,
     to_end,
 )
-from tocsin.broker.keyed import to_publication
 from tocsin.broker.overlay.fields import shown, to_instance, to_number
 from tocsin.broker.protocol import json_text
 from tocsin.broker.protocol.cloudevents import CloudEvent, check_context
+from tocsin.broker.terms import to_publication
 from tocsin.errors import EventError, ProtocolError
 from tocsin.model import EventType
 

@@ -23,7 +23,6 @@ from tocsin.broker import schema
 from tocsin.broker.core import Broker
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import Event
-from tocsin.broker.keyed import ENTER
 from tocsin.broker.overlay import rows
 from tocsin.broker.overlay.forms import ALWAYS
 from tocsin.broker.overlay.grades import Grading
@@ -31,7 +30,8 @@ from tocsin.broker.overlay.messages import Message, Speech, to_plain
 from tocsin.broker.overlay.router import Router
 from tocsin.broker.overlay.seen import Seen
 from tocsin.broker.protocol import json_text
-from tocsin.broker.subscription import Session, Subscription, Wanted
+from tocsin.broker.subscription import Session, Subscription, SubscriptionSpec
+from tocsin.broker.transitions import ENTER
 from tocsin.errors import (
     ArgumentError,
     ConditionCostError,
@@ -182,44 +182,44 @@ class Hub:
         id = f"link:{row.name}"
         options = {"max_backlog": self.broker.config.link_backlog}
         durable = Subscription(
-            row.no, Wanted(id, "", durable=True, options=options, stored=False), 0
+            row.no, SubscriptionSpec(id, "", durable=True, options=options, stored=False), 0
         )
-        transient = Subscription(row.no - 1, Wanted(id, "", stored=False), 0)
+        transient = Subscription(row.no - 1, SubscriptionSpec(id, "", stored=False), 0)
         found = Neighbour(row.name, durable, transient, row.instance, row.taken)
         self.neighbours[row.name] = found
-        self.broker.registry.by_no[durable.no] = durable
-        self.broker.registry.by_no[transient.no] = transient
+        self.broker.subscriptions.by_no[durable.no] = durable
+        self.broker.subscriptions.by_no[transient.no] = transient
         return found
 
     # What the core says.
 
-    def subscribed(self, found: Subscription) -> None:
+    def subscribed(self, subscription: Subscription) -> None:
         """Take note of a subscription that is new or changed."""
-        wanted = found.wanted
-        if found.wants:  # transitions need every publication
+        wanted = subscription.spec
+        if subscription.transition_mask:  # transitions need every publication
             form = ALWAYS
-            self._watchers.setdefault(wanted.type, set()).add(found.no)
+            self._watchers.setdefault(wanted.type, set()).add(subscription.no)
         else:
-            form = self._form(wanted) if found.form is None else found.form
-            found.form = None
-        self.router.subscribe(found.no, wanted.type, form, keep=found.durable)
+            form = self._form(wanted) if subscription.form is None else subscription.form
+            subscription.form = None
+        self.router.subscribe(subscription.no, wanted.type, form, keep=subscription.durable)
         self._schedule()
 
-    def _form(self, wanted: Wanted) -> NormalForm:
+    def _form(self, wanted: SubscriptionSpec) -> NormalForm:
         """Return the normal form of a stored condition; of one that costs too much, all events."""
-        event_type = self.broker.topics.event_type(wanted.type)
+        event_type = self.broker.matcher.event_type(wanted.type)
         try:
             return normalize(bind(parse(wanted.where), wanted.params), event_type)
         except (ConditionCostError, TooManyConjunctionsError):
             return ALWAYS
 
-    def unsubscribed(self, found: Subscription) -> None:
+    def unsubscribed(self, subscription: Subscription) -> None:
         """Take note of a subscription that is gone."""
-        self.router.unsubscribe(found.no)
+        self.router.unsubscribe(subscription.no)
         self._schedule()
-        type = found.wanted.type
-        if found.wants and type in self._watchers:
-            self._watchers[type].discard(found.no)
+        type = subscription.spec.type
+        if subscription.transition_mask and type in self._watchers:
+            self._watchers[type].discard(subscription.no)
             if not self._watchers[type]:
                 self._spawn(self._forget_past(type))
 
@@ -232,7 +232,7 @@ class Hub:
             self.flush()
             self._save()
 
-    def ahead(self, event: Event, is_wanted: bool) -> Sequence[int]:
+    def route(self, event: Event, is_matched: bool) -> Sequence[int]:
         """Return the numbers of the neighbours that get an event."""
         if event.gone == "expired":  # every broker finds out by itself
             return ()
@@ -248,7 +248,7 @@ class Hub:
                 found.append(neighbour.durable.no)
             elif neighbour.connection is not None:
                 found.append(neighbour.transient.no)
-        if event.source is not None and not is_wanted and not found:
+        if event.source is not None and not is_matched and not found:
             self.spurious += 1
             if event.source in self.neighbours:
                 self.neighbours[event.source].counts["spurious"] += 1
@@ -338,7 +338,7 @@ class Hub:
             self.part(found, found.connection)
         self.router.forget(name)
         for each in (found.durable, found.transient):
-            self.broker.registry.by_no.pop(each.no, None)
+            self.broker.subscriptions.by_no.pop(each.no, None)
         self.flush()
         self._save()
         storage = self.broker.storage
@@ -370,14 +370,14 @@ class Hub:
         async def work() -> None:
             told = [
                 (found.durable, event, ENTER)
-                for (type, _), event in list(self.broker.past.by_place.items())
+                for (type, _), event in list(self.broker.publications.by_address.items())
                 if (type in topics or None in topics) and event.source != found.name
             ]
             if told:
-                await self.broker.tell(told, _nothing)
+                await self.broker.delivery.deliver_existing(told, _nothing)
 
         try:
-            await self.broker.in_order(work)
+            await self.broker.ingest.in_order(work)
         except TocsinError as error:
             log.warning("%s was not told of the past: %s", found.name, error)
 
@@ -388,10 +388,10 @@ class Hub:
         """
 
         async def work() -> None:
-            past = self.broker.past
+            past = self.broker.publications
             gone = [
                 place
-                for place, event in past.by_place.items()
+                for place, event in past.by_address.items()
                 if event.origin is not None
                 and topic in (None, place[0])
                 and not self._is_watched(place[0])
@@ -399,11 +399,11 @@ class Hub:
             for place in gone:
                 past.forget(place)
             if gone:
-                kept = schema.Kept(gone=[(type or "", key) for type, key in gone])
+                kept = schema.PublicationChanges(gone=[(type or "", key) for type, key in gone])
                 await self.broker.storage.submit(schema.add_events, [], [], kept)
 
         with contextlib.suppress(TocsinError):
-            await self.broker.in_order(work)
+            await self.broker.ingest.in_order(work)
 
     def _is_watched(self, type: str | None) -> bool:
         """Whether publications of a type are watched here or at a neighbour."""

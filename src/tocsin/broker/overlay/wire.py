@@ -131,7 +131,7 @@ class Wire(StreamSession):
         hub = self.hub
         types: dict[str, dict[str, Any]] = {
             name: {attribute: kind.value for attribute, kind in each.attributes.items()}
-            for name, each in hub.broker.topics.types.items()
+            for name, each in hub.broker.matcher.types.items()
         }
         if hub.router.levels:
             types[_OFFERS] = {"levels": hub.router.levels}
@@ -152,7 +152,7 @@ class Wire(StreamSession):
     async def run(self, read: Callable[[], Awaitable[bytes | None]]) -> None:
         """Serve until either side closes. `read` returns None at the end."""
         hub = self.hub
-        hub.broker.streams.add(self)
+        hub.broker.connections.streams.add(self)
         tasks = [asyncio.create_task(self._read(read)), asyncio.create_task(self._greet())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -166,7 +166,7 @@ class Wire(StreamSession):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            hub.broker.streams.discard(self)
+            hub.broker.connections.streams.discard(self)
 
     async def _read(self, read: Callable[[], Awaitable[bytes | None]]) -> None:
         while (data := await read()) is not None:
@@ -209,7 +209,7 @@ class Wire(StreamSession):
             self.principal.must_be_link(name)
         if not isinstance(types, dict):
             raise ProtocolError("HELLO has an object of declared types")
-        for each, declared in self.hub.broker.topics.types.items():
+        for each, declared in self.hub.broker.matcher.types.items():
             own = {attribute: kind.value for attribute, kind in declared.attributes.items()}
             if types.get(each, own) != own:
                 raise ProtocolError(f"{name} declares the type {each} otherwise")
@@ -306,7 +306,7 @@ class Wire(StreamSession):
             return
         self._arrived = max(self._arrived, number)
         try:
-            event = of_line(plain, self.hub.broker.topics.types)
+            event = of_line(plain, self.hub.broker.matcher.types)
         except EventError as error:
             self._refuse(error)
             if number:
@@ -329,7 +329,7 @@ class Wire(StreamSession):
         last = max(number for number, _ in events)
         pause = _PAUSE
         while self.closed is None:
-            await self.hub.broker.room()
+            await self.hub.broker.ingest.capacity()
             try:
                 await self._offer([event for _, event in events if event is not None], last)
                 break

@@ -17,15 +17,22 @@ from typing import Any, ClassVar
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import OWN_HEADERS, Event, check_type, from_stomp
 from tocsin.broker.idempotency import Key, to_key
-from tocsin.broker.keyed import NAMES, retraction, to_flag, to_terms, to_wants
 from tocsin.broker.protocol import json_text
 from tocsin.broker.protocol import stomp as codec
 from tocsin.broker.protocol.stomp import Frame
 from tocsin.broker.quota import CHANGE
+from tocsin.broker.registry import SpecEdit
 from tocsin.broker.stomp.link import Link, Owner
 from tocsin.broker.stomp.transactions import REFUSED, Done, Settlement, Transactions
-from tocsin.broker.subscription import Subscription, Wanted, to_delay, to_redelivery
+from tocsin.broker.subscription import (
+    Subscription,
+    SubscriptionSpec,
+    to_delay,
+    to_redelivery,
+)
 from tocsin.broker.telemetry import of_sender
+from tocsin.broker.terms import retraction, to_flag, to_terms
+from tocsin.broker.transitions import KINDS, refuse_old_name, to_transition_mask
 from tocsin.errors import (
     DuplicateSubscriptionError,
     LimitError,
@@ -46,8 +53,10 @@ _LARGE = 1 << 16
 class _Heard:
     """A subscription of a connection."""
 
-    def __init__(self, found: Subscription, ack: str, consumer: Consumer | None, head: bytes):
-        self.found = found
+    def __init__(
+        self, subscription: Subscription, ack: str, consumer: Consumer | None, head: bytes
+    ):
+        self.subscription = subscription
         self.ack = ack
         self.consumer = consumer
         self.head = head
@@ -68,12 +77,12 @@ class Connection(Link):
         gone = []
         for heard in self.heard.values():
             self._stop(heard)
-            if not heard.found.wanted.stored:
-                gone.append(heard.found)
+            if not heard.subscription.spec.stored:
+                gone.append(heard.subscription)
         self.heard.clear()
         self.by_no.clear()
         self.transactions.clear()
-        if gone and not self.broker.is_draining:
+        if gone and not self.broker.ingest.is_draining:
             self.server.keep(asyncio.create_task(self.broker.remove(gone)))
 
     def written(self) -> None:
@@ -134,7 +143,7 @@ class Connection(Link):
         if len(frame.body) > _LARGE:
             return self._send_large(frame)
         event = self._to_event(frame)
-        if self.broker.is_full or self.principal.bucket.rate:
+        if self.broker.ingest.is_full or self.principal.bucket.rate:
             return self._send_when_possible(frame, [event])
         self._offer(frame, [event])
         return None
@@ -153,11 +162,11 @@ class Connection(Link):
         if to_flag(headers.get("retract", False), "retract"):
             return retraction(type, headers.get("key"))
         event = self._plain(mine, frame, type)
-        return event if terms is None else terms.apply(event, self.broker.topics.event_type(type))
+        return event if terms is None else terms.apply(event, self.broker.matcher.event_type(type))
 
     def _plain(self, mine: dict[str, str], frame: Frame, type: str | None) -> Event:
         kind = frame.headers.get("content-type", "")
-        return from_stomp(mine, frame.body, kind, type, self.broker.topics.event_type(type))
+        return from_stomp(mine, frame.body, kind, type, self.broker.matcher.event_type(type))
 
     async def _wait_for_rate(self, n: int) -> None:
         """Wait until so many events may be sent: the client is slowed down, not refused."""
@@ -177,7 +186,7 @@ class Connection(Link):
 
     async def _send_when_possible(self, frame: Frame, events: list[Event]) -> None:
         await self._wait_for_rate(len(events))
-        await self.broker.room()
+        await self.broker.ingest.capacity()
         self._offer(frame, events)
 
     def _offer(self, frame: Frame, events: list[Event]) -> None:
@@ -266,7 +275,7 @@ class Connection(Link):
         is_replayed = False
         if events:
             await self._wait_for_rate(len(events))
-            await self.broker.room()
+            await self.broker.ingest.capacity()
             change = settled.store if settled.done else None
             key = self._to_key(frame, *(each for each in kept if each.command == "SEND"))
             if key is None:
@@ -277,7 +286,7 @@ class Connection(Link):
                     await self.broker.storage.submit(settled.store)
         elif settled.done:
             await self.broker.storage.submit(settled.store)
-        settled.settle(self.broker)
+        settled.settle(self.broker.backlog)
         self._receipt(frame, is_replayed)
 
     # Subscribing.
@@ -292,75 +301,77 @@ class Connection(Link):
         assert self.principal is not None
         self.principal.may_subscribe(type)
         where = frame.headers.get("selector", "").strip() or "TRUE"
-        wants = _to_wants(frame.headers.get("transitions"))
-        options: dict[str, Any] = {"transitions": wants} if wants else {}
+        refuse_old_name(frame.headers)
+        mask = to_transition_mask(frame.headers.get("notify"))
+        options: dict[str, Any] = {"transitions": mask} if mask else {}
         options |= _to_redelivery(frame)
         name = frame.headers.get("durable-subscription-name")
         inner = f"stomp-{secrets.token_hex(6)}-{id}"[:200] if name is None else name
-        wanted = Wanted(
+        spec = SubscriptionSpec(
             inner, where, type, durable=name is not None, owner=self.principal.id, options=options,
             stored=name is not None,
         )  # fmt: skip
-        return self._subscribe(frame, id, ack, wanted)
+        return self._subscribe(frame, id, ack, spec)
 
-    async def _subscribe(self, frame: Frame, id: str, ack: str, wanted: Wanted) -> None:
-        await self.broker.rates.wait(wanted.owner, CHANGE)
-        if not wanted.durable:
-            (found,) = await self.broker.registry.add([wanted])
+    async def _subscribe(self, frame: Frame, id: str, ack: str, spec: SubscriptionSpec) -> None:
+        await self.broker.rates.wait(spec.owner, CHANGE)
+        if not spec.durable:
+            (subscription,) = await self.broker.registry.add([spec])
             if self.is_closing:
-                await self.broker.remove([found])
+                await self.broker.remove([subscription])
                 return
         else:
-            found = await self._find_durable(wanted)
+            subscription = await self._find_durable(spec)
             if self.is_closing:
                 return
         head = f"MESSAGE\nsubscription:{codec.escape(id)}\n".encode()
-        heard = _Heard(found, ack, None, head)
-        self.heard[id] = self.by_no[found.no] = heard
+        heard = _Heard(subscription, ack, None, head)
+        self.heard[id] = self.by_no[subscription.no] = heard
         self.receipt(frame)
-        if not wanted.durable:
-            await self.broker.listen(found, self)
+        if not spec.durable:
+            await self.broker.batches.listen(subscription, self)
             if self.is_closing:
                 self._stop(heard)
             return
-        window = int(found.wanted.options.get("window", self.broker.config.window))
+        window = int(subscription.spec.options.get("window", self.broker.config.window))
         heard.consumer = Consumer(
-            self.broker, found, self, self._replaced, window=window, auto=ack == "auto"
+            self.broker, subscription, self, self._replaced, window=window, auto=ack == "auto"
         )
         heard.consumer.attach()
 
-    async def _find_durable(self, wanted: Wanted) -> Subscription:
+    async def _find_durable(self, spec: SubscriptionSpec) -> Subscription:
         """Return the durable subscription of this name: made, changed or as it is."""
         assert self.principal is not None
         registry = self.broker.registry
-        name, where = wanted.id, wanted.where
-        found = registry.by_id.get(name)
-        if found is None:
+        name, where = spec.id, spec.where
+        subscription = self.broker.subscriptions.by_id.get(name)
+        if subscription is None:
             self.broker.disk.check()
-            (found,) = await registry.add([wanted])
-            self._record("subscription.create", found)
-            return found
-        mine = self.principal.may_see(found.wanted.owner)
-        if not mine or not found.wanted.durable or found.wanted.type != wanted.type:
+            (subscription,) = await registry.add([spec])
+            self._record("subscription.create", subscription)
+            return subscription
+        mine = self.principal.may_see(subscription.spec.owner)
+        if not mine or not subscription.spec.durable or subscription.spec.type != spec.type:
             raise DuplicateSubscriptionError(name)
-        if found.wants != wanted.wants:
+        if subscription.transition_mask != spec.transition_mask:
             raise DuplicateSubscriptionError(name)
-        if "webhook" in found.wanted.options:
+        if "webhook" in subscription.spec.options:
             raise DuplicateSubscriptionError(name)
         changed = {
             option: value
-            for option, value in wanted.options.items()
-            if found.wanted.options.get(option) != value
+            for option, value in spec.options.items()
+            if subscription.spec.options.get(option) != value
         }
-        if found.wanted.where != where or changed:
-            is_new = found.wanted.where != where
-            await registry.change(found, where if is_new else None, None, changed)
-            self._record("subscription.change", found)
-        return found
+        if subscription.spec.where != where or changed:
+            is_new = subscription.spec.where != where
+            edit = SpecEdit(where=where if is_new else None, options=changed)
+            await registry.change(subscription, edit)
+            self._record("subscription.change", subscription)
+        return subscription
 
-    def _record(self, act: str, found: Subscription) -> None:
+    def _record(self, act: str, subscription: Subscription) -> None:
         """Write what becomes of a durable subscription into the audit log."""
-        self.broker.audit.note(act, self.principal, **{"from": self.source}, id=found.id)
+        self.broker.audit.note(act, self.principal, **{"from": self.source}, id=subscription.id)
 
     def _replaced(self) -> None:
         self.fail(ProtocolError("another connection has taken the durable subscription over"))
@@ -368,14 +379,14 @@ class Connection(Link):
     def _stop(self, heard: _Heard) -> None:
         if heard.consumer is not None:
             heard.consumer.detach()
-        elif self in heard.found.listeners:
-            heard.found.listeners.remove(self)
+        elif self in heard.subscription.listeners:
+            heard.subscription.listeners.remove(self)
 
     def _on_unsubscribe(self, frame: Frame) -> Awaitable[None]:
         heard = self.heard.pop(self.need(frame, "id"), None)
         if heard is None:
             raise UnknownSubscriptionError(frame.headers["id"])
-        self.by_no.pop(heard.found.no, None)
+        self.by_no.pop(heard.subscription.no, None)
         self._stop(heard)
         return self._unsubscribe(frame, heard)
 
@@ -383,10 +394,10 @@ class Connection(Link):
         """A durable subscription stays, unless it is named here too."""
         assert self.principal is not None
         await self.broker.rates.wait(self.principal.id, CHANGE)
-        if not heard.found.wanted.stored or "durable-subscription-name" in frame.headers:
-            await self.broker.remove([heard.found])
-            if heard.found.wanted.stored:
-                self._record("subscription.remove", heard.found)
+        if not heard.subscription.spec.stored or "durable-subscription-name" in frame.headers:
+            await self.broker.remove([heard.subscription])
+            if heard.subscription.spec.stored:
+                self._record("subscription.remove", heard.subscription)
         self.receipt(frame)
 
     def render(
@@ -400,21 +411,21 @@ class Connection(Link):
     ) -> bytes:
         """Return a notification as a MESSAGE frame."""
         heard = self.by_no[subscription.no]
-        tail = event.stomp
-        if tail is None:
-            tail = event.stomp = _tail(event)
+        suffix = event.stomp
+        if suffix is None:
+            suffix = event.stomp = _suffix(event)
         more = b"message-id:%d-%d\n" % (subscription.no, event.seq)
         if heard.ack != "auto":
             more += b"ack:%d-%d\n" % (subscription.no, event.seq)
         if kind:
-            more += b"transition:%s\n" % NAMES[kind].encode()
+            more += b"transition:%s\n" % KINDS[kind].encode()
         if redelivered:
             more += b"redelivered:true\n"
         if delivery_count:
             more += b"delivery-count:%d\n" % delivery_count
         if missed:
             more += b"missed:%d\n" % missed
-        return heard.head + more + tail
+        return heard.head + more + suffix
 
     def _on_ack(self, frame: Frame) -> None:
         if "transaction" in frame.headers:
@@ -448,8 +459,10 @@ class Connection(Link):
         if done.is_ack:
             return done.consumer.acknowledge(done.seqs)
         if done.delay is not None:
-            found = done.consumer.subscription
-            return asyncio.ensure_future(self.broker.put_off(found, done.seqs, done.delay))
+            subscription = done.consumer.subscription
+            return asyncio.ensure_future(
+                self.broker.backlog.put_off(subscription, done.seqs, done.delay)
+            )
         return done.consumer.bury(done.seqs[0], REFUSED)
 
     def _on_disconnect(self, frame: Frame) -> Awaitable[None]:
@@ -497,15 +510,8 @@ def _to_redelivery(frame: Frame) -> dict[str, Any]:
     return to_redelivery(asked)
 
 
-def _to_wants(text: str | None) -> int:
-    """Return which transitions a header asks for: `true`, `ENTER`, `LEAVE` or both names."""
-    if text is None or text in ("true", "false"):
-        return to_wants(text == "true")
-    return to_wants([each.strip() for each in text.split(",")])
-
-
-def _tail(event: Event) -> bytes:
-    """Return what every MESSAGE of an event ends with."""
+def _suffix(event: Event) -> bytes:
+    """Return the end that all MESSAGEs of an event have in common."""
     body = event.text if event.body is None else event.body
     headers = {"destination": "/events" if event.type is None else f"/topic/{event.type}"}
     if event.content_type:

@@ -86,11 +86,10 @@ class Link(asyncio.Protocol, ABC):
     def admit(self, principal: Principal) -> None:
         """Let a client in, or refuse one connection too many."""
         limits = self.broker.config.limits
-        if self.broker.n_connections >= limits.max_connections:
-            raise LimitError("too many connections", "max_connections", 1.0)
+        self.broker.connections.check()
         self.broker.admission.admit(self, principal.id)
         self.principal = principal
-        self.broker.n_connections += 1
+        self.broker.connections.opened()
         self._parser.max_header_bytes = limits.max_header_bytes
         self._parser.max_body = limits.max_body
 
@@ -106,7 +105,7 @@ class Link(asyncio.Protocol, ABC):
         self.server.connections.discard(self)
         self.broker.admission.leave(self)
         if self.principal is not None:
-            self.broker.n_connections -= 1
+            self.broker.connections.closed()
         self._frames.clear()
         self.lost()
 
@@ -290,9 +289,9 @@ class Link(asyncio.Protocol, ABC):
 
     def receipt(self, frame: Frame) -> None:
         """Send the receipt that a frame asks for."""
-        wanted = frame.headers.get("receipt")
-        if wanted is not None:
-            self.send_frame("RECEIPT", {"receipt-id": wanted})
+        receipt = frame.headers.get("receipt")
+        if receipt is not None:
+            self.send_frame("RECEIPT", {"receipt-id": receipt})
 
     def fail(self, error: TocsinError, frame: Frame | None = None) -> None:
         """Send an ERROR and close."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tocsin.broker import schema
-from tocsin.broker.backlogs import Backlogs
+from tocsin.broker.backlog import Backlog
 from tocsin.broker.config import Limits
 from tocsin.broker.durable import Consumer
 from tocsin.broker.protocol.stomp import Frame
@@ -118,14 +118,14 @@ class Settlement:
                 n, n_bytes = schema.bury(connection, no, schema.Letter(each.seqs[0], REFUSED), now)
             self._results.append((n, n_bytes))
 
-    def settle(self, broker: Backlogs) -> None:
+    def settle(self, backlog: Backlog) -> None:
         """Take note of what is on disk."""
         for each, (n, n_bytes) in zip(self.done, self._results, strict=True):
-            found = each.consumer.subscription
+            subscription = each.consumer.subscription
             if each.is_ack:
-                broker.acknowledged(found, n)
+                backlog.acknowledged(subscription, n)
             elif each.delay is None:
-                broker.buried(found, n, n_bytes)
+                backlog.buried(subscription, n, n_bytes)
             if each.delay is None or each.is_ack:
                 each.consumer.forget(each.seqs)
             else:

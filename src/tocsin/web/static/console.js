@@ -195,14 +195,15 @@ function watch(submitted) {
   const protocols = token ? ["tocsin", `bearer.${token}`] : ["tocsin"];
   socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, protocols);
   $("watch-button").textContent = "Stop";
-  const wanted = { op: "subscribe", where: $("watch-where").value, transitions: $("watch-transitions").checked };
-  socket.onopen = () => socket.send(JSON.stringify(wanted));
+  const request = { op: "subscribe", where: $("watch-where").value };
+  if ($("watch-notify").value) request.notify = $("watch-notify").value;
+  socket.onopen = () => socket.send(JSON.stringify(request));
   socket.onmessage = (message) => {
     const found = JSON.parse(message.data);
     if (found.error) { $("watch-state").textContent = found.detail; socket.close(); return; }
     if (found.ok) { $("watch-state").textContent = "watching"; return; }
     const at = new Date(found.published / 1000).toLocaleTimeString();
-    const said = [at, found.transition, found.type, found.key, JSON.stringify(found.event), found.gone];
+    const said = [at, found.kind, found.type, found.key, JSON.stringify(found.event), found.gone];
     const line = element("li", said.filter((each) => each !== undefined).join(" "));
     $("watched").prepend(line);
     while ($("watched").children.length > 200) $("watched").lastChild.remove();
@@ -223,7 +224,7 @@ async function listSubscriptions() {
       const row = document.createElement("tr");
       row.append(
         element("td", each.id), element("td", each.type ?? "every"), element("td", each.where),
-        element("td", each.transitions ? [each.transitions].flat().join(", ").replace("true", "transitions") : "matches"),
+        element("td", each.notify || "every match"),
         element("td", each.durable ? "yes" : "no"), element("td", number(each.matched), "n"),
         element("td", number(each.pending), "n"), element("td", number(each.listeners), "n"));
       return row;

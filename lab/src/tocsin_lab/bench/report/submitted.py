@@ -29,8 +29,8 @@ from time import process_time
 from types import TracebackType
 from typing import IO, Any
 
+from tocsin.broker.matching import to_lists
 from tocsin.broker.protocol import json_text
-from tocsin.broker.topics import to_lists
 from tocsin.matcher import Matcher
 from tocsin_lab.bench.adapt import SCENARIOS
 from tocsin_lab.bench.report.timing import MICRO

@@ -1,4 +1,4 @@
-"""Topics: many events at once match what each of them does alone."""
+"""Matching: many events at once match what each of them matches alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ from typing import Any
 
 import pytest
 
+from tocsin.broker.config import Config
 from tocsin.broker.events import Event, from_stomp
-from tocsin.broker.topics import Topics
+from tocsin.broker.matching import BatchMatcher
+from tocsin.broker.publications import PublicationTable
+from tocsin.broker.subscription import SubscriptionSpec
 from tocsin.errors import KindClashError
 from tocsin.model import EventType
+
+
+def new_matcher(types: dict[str, EventType] | None = None) -> BatchMatcher:
+    return BatchMatcher(types or {}, time.time, PublicationTable(Config(), time.time))
+
+
+def spec(where: str, params: dict[str, object] | None = None, type: str | None = None) -> Any:
+    return SubscriptionSpec("s", where, type, params or {})
+
 
 CONDITIONS = (
     "k = 3", "k < 10 AND p > 0.5", "name = 'a' OR k = 7", "flag", "p IS NULL",
@@ -38,21 +50,21 @@ SHAPES: dict[str, Callable[[int], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_many_events_match_what_each_matches_alone(shape: str) -> None:
-    topics = Topics({}, time.time)
+    matcher = new_matcher()
     for no, condition in enumerate(CONDITIONS):
-        topics.subscribe(no, None, condition, {}, None)
+        matcher.subscribe(no, spec(condition))
     events = [Event(None, SHAPES[shape](n), b"") for n in range(100)]
-    together = topics.match(events)
-    alone = [topics.match([event])[0] for event in events]
+    together = matcher.match_events(events)
+    alone = [matcher.match_events([event])[0] for event in events]
     assert [sorted(found) for found in together] == [sorted(found) for found in alone]  # type: ignore[arg-type]
     assert any(together) is (shape != "none of them matches")
 
 
 def test_an_event_that_cannot_be_matched_leaves_the_others_alone() -> None:
-    topics = Topics({}, time.time)
-    topics.subscribe(1, None, "k = 1", {}, None)
+    matcher = new_matcher()
+    matcher.subscribe(1, spec("k = 1"))
     events = [Event(None, {"k": 1 << 80 if n == 50 else 1}, b"") for n in range(100)]
-    found = topics.match(events)
+    found = matcher.match_events(events)
     assert isinstance(found[50], Exception)
     assert all(each == [1] for at, each in enumerate(found) if at != 50)
 
@@ -71,7 +83,7 @@ def message(values: dict[str, str]) -> Event:
 @pytest.mark.parametrize("n", [1, 4, 12])
 @pytest.mark.parametrize("first", ["numbers", "texts"])
 def test_any_number_of_headers_compares_with_both_numbers_and_texts(n: int, first: str) -> None:
-    topics = Topics({}, time.time)
+    matcher = new_matcher()
     names = HEADERS[:n]
     numbers = [(f"{name} = {at}", True) for at, name in enumerate(names)]
     texts = [(f"{name} = '{at}'", True) for at, name in enumerate(names)]
@@ -92,17 +104,17 @@ def test_any_number_of_headers_compares_with_both_numbers_and_texts(n: int, firs
         ("h0 = TRUE OR h0 IS NULL", False),
     ]
     for no, (condition, _) in enumerate(every):
-        topics.subscribe(no, None, condition, {}, None)
+        matcher.subscribe(no, spec(condition))
     event = message({name: str(at) for at, name in enumerate(names)})
     expected = [no for no, (_, holds) in enumerate(every) if holds]
-    assert sorted(topics.match([event])[0]) == expected  # type: ignore[arg-type]
-    assert [sorted(each) for each in topics.match([event] * 60)] == [expected] * 60  # type: ignore[arg-type]
+    assert sorted(matcher.match_events([event])[0]) == expected  # type: ignore[arg-type]
+    assert [sorted(each) for each in matcher.match_events([event] * 60)] == [expected] * 60  # type: ignore[arg-type]
 
 
 def test_values_of_json_have_one_kind_whatever_headers_have() -> None:
-    topics = Topics({}, time.time)
+    matcher = new_matcher()
     conditions = ["x = 5", "x = '5'", "x NOT IN (1, '1')", "o.y = 1", "o.y = '1'"]
-    topics.load(None, [(no, condition, None) for no, condition in enumerate(conditions)])
+    matcher.load(None, [(no, condition, None) for no, condition in enumerate(conditions)])
     events: list[dict[str, Any]] = [
         {"x": 5},
         {"x": "5"},
@@ -111,31 +123,31 @@ def test_values_of_json_have_one_kind_whatever_headers_have() -> None:
         {"o": {"y": "1"}},
         {},
     ]
-    found = topics.match([Event(None, event, b"") for event in events])
+    found = matcher.match_events([Event(None, event, b"") for event in events])
     assert found == [[0], [1], [0], [3], [4], []]
-    assert topics.match([message({"x": "5"})]) != found[:1]
+    assert matcher.match_events([message({"x": "5"})]) != found[:1]
 
 
 def test_a_condition_keeps_its_faces_through_updates_and_removal() -> None:
-    topics = Topics({}, time.time)
-    topics.subscribe(1, None, "x = 5", {}, None)
-    topics.subscribe(2, None, "x = :p", {"p": "5"}, None)
+    matcher = new_matcher()
+    matcher.subscribe(1, spec("x = 5"))
+    matcher.subscribe(2, spec("x = :p", {"p": "5"}))
     event = message({"x": "5"})
-    assert sorted(topics.match([event])[0]) == [1, 2]  # type: ignore[arg-type]
-    topics.update(2, None, None, {"p": "6"}, ("x = :p", {"p": "6"}))
-    assert topics.match([event])[0] == [1]
-    topics.update(2, None, None, {"p": 5}, ("x = :p", {"p": 5}))
-    assert sorted(topics.match([event])[0]) == [1, 2]  # type: ignore[arg-type]
-    topics.update(2, None, "x LIKE '_'", None, ("x LIKE '_'", {}))
-    assert sorted(topics.match([event])[0]) == [1, 2]  # type: ignore[arg-type]
-    topics.update(2, None, "x > 5", None, ("x > 5", {}))
-    assert topics.match([event])[0] == [1]
-    topics.unsubscribe(None, [1, 2, 3])
-    assert topics.match([event])[0] == []
+    assert sorted(matcher.match_events([event])[0]) == [1, 2]  # type: ignore[arg-type]
+    matcher.update(2, spec("x = :p", {"p": "5"}), spec("x = :p", {"p": "6"}))
+    assert matcher.match_events([event])[0] == [1]
+    matcher.update(2, spec("x = :p", {"p": "6"}), spec("x = :p", {"p": 5}))
+    assert sorted(matcher.match_events([event])[0]) == [1, 2]  # type: ignore[arg-type]
+    matcher.update(2, spec("x = :p", {"p": 5}), spec("x LIKE '_'"))
+    assert sorted(matcher.match_events([event])[0]) == [1, 2]  # type: ignore[arg-type]
+    matcher.update(2, spec("x LIKE '_'"), spec("x > 5"))
+    assert matcher.match_events([event])[0] == [1]
+    matcher.unsubscribe(None, [1, 2, 3])
+    assert matcher.match_events([event])[0] == []
 
 
 def test_a_declared_attribute_has_one_face() -> None:
-    topics = Topics({"T": EventType("T", x=int)}, time.time)
-    topics.subscribe(1, "T", "x = 5", {}, None)
+    matcher = new_matcher({"T": EventType("T", x=int)})
+    matcher.subscribe(1, spec("x = 5", type="T"))
     with pytest.raises(KindClashError):
-        topics.subscribe(2, "T", "x = '5'", {}, None)
+        matcher.subscribe(2, spec("x = '5'", type="T"))
