@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
     report = ts.compile(frame, store, parts=2, on_error="quarantine", profile=ts.profile(events))
     found["bad"] = [[bad.row, bad.id] for bad in report.bad]
     for mode in ("replicated", "partitioned"):
-        matches = ts.match(events, store, mode=mode).collect()
+        matches = ts.match(events, store, placement=mode).collect()
         found[mode] = sorted(list(row) for row in matches)
     m = tocsin.Matcher()
     m.subscribe(1, "price > 100")

@@ -24,7 +24,7 @@ def test_an_event_goes_to_few_parts(name: str, most: float) -> None:
     table = load_table(chosen.subscription_texts(n), None, None, None)._form
     sample = load_table(chosen.subscription_texts(2000, first=n), None, None, None)._form
     events = to_batch(chosen.events(1000))
-    parts = clusters.place(clusters.learn(sample, n_parts, events), table, n)
+    parts = clusters.assign_parts(clusters.learn(sample, n_parts, events), table, n)
     counts = np.bincount(parts, minlength=n_parts)
     assert counts.min() > n / n_parts / 3
     assert counts.max() < n / n_parts * 2
@@ -38,10 +38,10 @@ def test_an_event_goes_to_few_parts(name: str, most: float) -> None:
 def test_subscriptions_that_nothing_divides_are_dealt_out_in_turns() -> None:
     table = table_of(["x = 1"] * 10)
     tree = clusters.learn(table, 3)
-    assert tree == clusters.Deal(0, 3)
-    assert clusters.place(tree, table, 10).tolist() == [0, 1, 2] * 3 + [0]
+    assert tree == clusters.Rotation(0, 3)
+    assert clusters.assign_parts(tree, table, 10).tolist() == [0, 1, 2] * 3 + [0]
     empty = table_of([])
-    assert clusters.place(clusters.learn(empty, 2), empty, 0).tolist() == []
+    assert clusters.assign_parts(clusters.learn(empty, 2), empty, 0).tolist() == []
 
 
 def test_a_subscription_goes_below_a_cut_if_it_admits_anything_before_it() -> None:
@@ -53,7 +53,7 @@ def test_a_subscription_goes_below_a_cut_if_it_admits_anything_before_it() -> No
         "s = 'd'", "s = 'e'", "s = 'f'", "s IN ('d', 'z')", "s < 'z'", "s > 'e'", "s IS NULL",
         "s IS NOT NULL", "t = 1", "s = 'z' OR t = 1", "s = 7", "s = 'dz'", "FALSE",
     ]  # fmt: skip
-    parts = clusters.place(tree, table_of(texts), len(texts)).tolist()
+    parts = clusters.assign_parts(tree, table_of(texts), len(texts)).tolist()
     below = {text for text, part in zip(texts, parts, strict=True) if part == 0}
     assert below == {
         "s = 'd'", "s IN ('d', 'z')", "s < 'z'", "s IS NULL", "s IS NOT NULL", "t = 1",
@@ -64,6 +64,6 @@ def test_a_subscription_goes_below_a_cut_if_it_admits_anything_before_it() -> No
 def test_the_guess_without_events_divides_too() -> None:
     chosen = workload("W0")
     table = load_table(chosen.subscription_texts(3000), None, None, None)._form
-    counts = np.bincount(clusters.place(clusters.learn(table, 4), table, 3000), minlength=4)
+    counts = np.bincount(clusters.assign_parts(clusters.learn(table, 4), table, 3000), minlength=4)
     assert counts.min() > 300
     assert isinstance(pa.array(counts), pa.Array)

@@ -40,9 +40,9 @@ def test_a_store_in_parts_matches_as_one_matcher_does(spark: SparkSession, tmp_p
     store = tocsin.SubscriptionStore(tmp_path / "store")
     assert len(store.matcher()) == n
     for mode in ("replicated", "partitioned"):
-        matches = ts.match(events, store, keep=["event"], mode=mode)
+        matches = ts.match(events, store, keep=["event"], placement=mode)
         assert found(matches) == expected, mode
-    arrays = ts.match(events, store, keep=["event"], mode="partitioned", output="arrays")
+    arrays = ts.match(events, store, keep=["event"], placement="partitioned", output="arrays")
     rows = arrays.collect()
     assert sorted(row["event"] for row in rows) == list(range(800))
     assert sorted((row["event"], id) for row in rows for id in row["subscriptions"]) == expected
@@ -63,12 +63,12 @@ def test_changes_since_the_parts_were_made_count_in_both_placements(
     expected = [(10, 8), (10, 9), (50, 48), (50, 49), (50, 1000)]
     expected += 2 * [(90, 20), (90, 88), (90, 89), (90, 90)]
     for mode in ("replicated", "partitioned"):
-        assert found(ts.match(events, store, mode=mode)) == sorted(expected), mode
-        whole = ts.match(events, store, mode=mode, output="arrays")
+        assert found(ts.match(events, store, placement=mode)) == sorted(expected), mode
+        whole = ts.match(events, store, placement=mode, output="arrays")
         assert sorted((row["x"], *sorted(row["subscriptions"])) for row in whole.collect()) == [
             *((10, 8, 9), (50, 48, 49, 1000), (90, 20, 88, 89, 90), (90, 20, 88, 89, 90), (500,)),
         ]
-    assert whole.schema == ts.match(events, store, mode="replicated", output="arrays").schema
+    assert whole.schema == ts.match(events, store, placement="replicated", output="arrays").schema
 
 
 def test_an_event_whose_pieces_do_not_all_come_is_no_result() -> None:
@@ -133,7 +133,7 @@ def test_parameters_an_event_type_and_ends_are_compiled(
     assert report.n_parts == 1
     events = spark.createDataFrame([("IBM", 99.0), ("SAP", 1.0)], "firm string, price double")
     assert found(ts.match(events, tmp_path / "store")) == [("IBM", 99.0, 1), ("SAP", 1.0, 2)]
-    late = ts.matched(events, tmp_path / "store", now=4e9)
+    late = ts.match(events, tmp_path / "store", now=4e9)
     assert found(late) == [("IBM", 99.0, 1)]
     with pytest.raises(ArgumentError, match="no column limit"):
         ts.compile(frame.drop("limit"), tmp_path / "store", where="price < :limit")
@@ -161,26 +161,26 @@ def test_the_placement_is_chosen_by_size_and_replication_and_says_why(
     path = tmp_path / "store"
     ts.compile(frame, path, parts=3, profile=ts.profile(events))
     small = ts.placement(path)
-    assert small.mode == "replicated"
+    assert small.kind == "replicated"
     assert "no more than the limit" in small.why
     spark.conf.set("spark.tocsin.replicated.limit", "1000")
     try:
         large = ts.placement(path, spark=spark)
-        assert large.mode == "partitioned"
+        assert large.kind == "partitioned"
         assert "of 3 parts on average" in str(large)
         assert "repartition" in _plan(ts.match(events, path)).lower()
-        assert "repartition" not in _plan(ts.match(events, path, mode="replicated")).lower()
+        assert "repartition" not in _plan(ts.match(events, path, placement="replicated")).lower()
         wide = ts.generate_subscriptions(spark, "TW", 500)
         profile = ts.profile(ts.generate_events(spark, "TW", 300))
         ts.compile(wide, tmp_path / "wide", parts=3, profile=profile)
         spread = ts.placement(tmp_path / "wide", spark=spark)
-        assert spread.mode == "replicated"
+        assert spread.kind == "replicated"
         assert "but an event goes to" in spread.why
     finally:
         spark.conf.unset("spark.tocsin.replicated.limit")
     tocsin.Matcher().save(tmp_path / "plain")
     with pytest.raises(ArgumentError, match="no summaries"):
-        ts.match(events, tmp_path / "plain", mode="partitioned")
+        ts.match(events, tmp_path / "plain", placement="partitioned")
 
 
 def _plan(frame: DataFrame) -> str:
@@ -196,5 +196,5 @@ def test_a_store_made_anew_at_the_same_path_is_not_routed_by_the_old_one(
         shutil.rmtree(tmp_path / "store", ignore_errors=True)
         rules = spark.createDataFrame([("a", f"x = {value}")], "id string, where string")
         ts.compile(rules, tmp_path / "store", parts=1)
-        matches = ts.match(events, tmp_path / "store", keep=["x"], mode="partitioned")
+        matches = ts.match(events, tmp_path / "store", keep=["x"], placement="partitioned")
         assert found(matches) == [(value, "a")]

@@ -154,7 +154,7 @@ def test_what_has_ended_by_the_given_moment_is_gone(quotes: DataFrame, tmp_path:
     m.subscribe("long", "price > 0")
     m.save(tmp_path / "store")
     for now, n in ((9.0, 8), (11.0, 4), (9.0, 8)):
-        assert ts.matched(quotes, tmp_path / "store", now=now).count() == n
+        assert ts.match(quotes, tmp_path / "store", now=now).count() == n
 
 
 def test_a_store_that_was_made_anew_is_opened_anew(quotes: DataFrame, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_arguments_that_do_not_fit_are_refused(quotes: DataFrame, tmp_path: Path
     with pytest.raises(ArgumentError, match="not int"):
         ts.match(quotes, 3)
     with pytest.raises(ArgumentError, match="can be partitioned"):
-        ts.match(quotes, tocsin.Matcher(), mode="partitioned")
+        ts.match(quotes, tocsin.Matcher(), placement="partitioned")
 
 
 def test_what_the_columns_silence_is_reported(quotes: DataFrame, tmp_path: Path) -> None:
@@ -223,14 +223,14 @@ def test_what_the_columns_silence_is_reported(quotes: DataFrame, tmp_path: Path)
     )
     with pytest.warns(ts.SchemaDriftWarning, match="sector: there is no such column"):
         ts.match(quotes, store)
-    found = {each.attribute: each for each in ts.silenced(quotes, store)}
+    found = {each.attribute: each for each in ts.schema_issues(quotes, store)}
     assert set(found) == {"sector", "firm"}
     assert found["sector"].examples == ("a",)
     assert found["firm"].examples == ("c",)
     assert found["firm"].n_predicates == 1
     assert "string" in found["firm"].reason
     changed = quotes.selectExpr("firm", "CAST(price AS string) AS price", "volume")
-    silenced = {each.attribute: each.n_subscriptions for each in ts.silenced(changed, store)}
+    silenced = {each.attribute: each.n_subscriptions for each in ts.schema_issues(changed, store)}
     assert silenced == {"sector": 1, "firm": 1, "price": 3}
 
 
@@ -241,7 +241,7 @@ def test_nothing_is_reported_where_columns_and_subscriptions_agree(
     with warnings.catch_warnings():
         warnings.simplefilter("error", ts.SchemaDriftWarning)
         ts.match(quotes, store)
-    assert ts.silenced(quotes, store) == ()
+    assert ts.schema_issues(quotes, store) == ()
 
 
 def test_a_column_of_another_type_than_declared_counts_as_absent(

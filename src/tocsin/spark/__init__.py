@@ -15,9 +15,9 @@ from tocsin.extras import load
 
 if TYPE_CHECKING:
     from tocsin.spark.compiler import CompileReport, compile
-    from tocsin.spark.drift import SchemaDriftWarning, Silenced, silenced
+    from tocsin.spark.drift import SchemaDriftWarning, SchemaIssue, schema_issues
     from tocsin.spark.generator import generate_events, generate_subscriptions
-    from tocsin.spark.match_plan import match, matched
+    from tocsin.spark.match_plan import match
     from tocsin.spark.placements import Placement, placement
     from tocsin.spark.profiles import Profile, profile
     from tocsin.spark.transition_plan import transitions
@@ -27,15 +27,14 @@ _HOMES = {
     "Placement": "tocsin.spark.placements",
     "Profile": "tocsin.spark.profiles",
     "SchemaDriftWarning": "tocsin.spark.drift",
-    "Silenced": "tocsin.spark.drift",
+    "SchemaIssue": "tocsin.spark.drift",
     "compile": "tocsin.spark.compiler",
     "generate_events": "tocsin.spark.generator",
     "generate_subscriptions": "tocsin.spark.generator",
     "match": "tocsin.spark.match_plan",
-    "matched": "tocsin.spark.match_plan",
     "placement": "tocsin.spark.placements",
     "profile": "tocsin.spark.profiles",
-    "silenced": "tocsin.spark.drift",
+    "schema_issues": "tocsin.spark.drift",
     "transitions": "tocsin.spark.transition_plan",
 }
 
@@ -44,15 +43,14 @@ __all__ = [
     "Placement",
     "Profile",
     "SchemaDriftWarning",
-    "Silenced",
+    "SchemaIssue",
     "compile",
     "generate_events",
     "generate_subscriptions",
     "match",
-    "matched",
     "placement",
     "profile",
-    "silenced",
+    "schema_issues",
     "transitions",
 ]
 

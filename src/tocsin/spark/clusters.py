@@ -1,14 +1,14 @@
-"""Clusters: which subscriptions sit together in a part of a store.
+"""Clusters: the assignment of subscriptions to the parts of a store.
 
-Enters: a sample of subscriptions, perhaps one of events, and how many parts there are to be.
-Leaves: a tree of splits, and with it the part of any subscription. Subscriptions that ask for like
-values come into one part, so that a part's summary (Beretta, section 5.6) admits few events.
+Enters: a sample of subscriptions, perhaps one of events, and the number of parts. Leaves: a tree of
+splits, and with it the part of any subscription. Subscriptions on similar values are assigned to
+one part, so that its summary (Jayaram et al. 2010, section 5.6) admits few events.
 
-Each split divides the subscriptions at a cut of one attribute: below go those that admit a value
-before the cut. The attribute and the cut are chosen so that events go to as few of the two halves
-as can be, and the halves fit the number of parts below them. All this happens in cells (see
-`encode.cells`); a split holds its cut as a value, so that tasks can place subscriptions that were
-not in the sample. Where nothing divides the subscriptions, they are dealt out in turns.
+Each split divides the subscriptions at a cut of one attribute: below are those that admit a value
+before the cut. The attribute and the cut minimize the share of events that go to both halves, and
+the imbalance of the halves. The splits are learned in cells (see `encode.cells`); a split holds its
+cut as a value, so that tasks can assign subscriptions that were not in the sample. Subscriptions
+that no cut divides are assigned in rotation.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tocsin.normalize.keys import LOW_CUT
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 _MOST_ATTRIBUTES = 32
-"""So many attributes are considered for splits: those that most subscriptions constrain."""
+"""The number of attributes considered for splits: those that most subscriptions constrain."""
 _IMBALANCE = 0.5
-"""What it costs when all subscriptions are on one side, in events that go to both."""
+"""The cost of having all subscriptions on one side, as a share of events that go to both."""
 
 
 @dataclass(frozen=True)
-class Deal:
-    """Parts `first` to `first + n_parts`, dealt out in turns."""
+class Rotation:
+    """Parts `first` to `first + n_parts`, assigned in rotation."""
 
     first: int
     n_parts: int
@@ -44,7 +44,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class Split:
-    """A cut of one attribute, as a key and a tail (see `normalize.keys`); a string by itself."""
+    """A cut of one attribute, as a key and a tail (see `normalize.keys`); a string as itself."""
 
     attribute: str
     line: int
@@ -54,13 +54,13 @@ class Split:
     above: Tree
 
 
-Tree: TypeAlias = Split | Deal
+Tree: TypeAlias = Split | Rotation
 
 
 def learn(table: ConjunctionTable, n_parts: int, events: EventBatch | None = None) -> Tree:
-    """Learn splits from the conjunctions of some subscriptions, for events like some others."""
+    """Learn splits from a sample of subscriptions, and of events if there is one."""
     if n_parts == 1 or not table.n_conjunctions:
-        return Deal(0, n_parts)
+        return Rotation(0, n_parts)
     return _Learner(table, events).split(None, 0, n_parts)
 
 
@@ -80,10 +80,10 @@ class _Learner:
         self.low, self.high = self._extents(table)
 
     def _extents(self, table: ConjunctionTable) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the cells that each subscription spans, by attribute; what is free spans all."""
+        """Return the cells that each subscription spans, by attribute; all if unconstrained."""
         space = self.space
         first, last = space.range_start[:-1], space.range_start[1:] - 1
-        is_empty = last < first  # it cannot be satisfied
+        is_empty = last < first  # unsatisfiable
         low = np.where(is_empty, 0, space.range_low[np.minimum(first, len(space.range_low) - 1)])
         high = np.where(is_empty, 0, space.range_high[np.maximum(last, 0)])
         owner = np.repeat(np.arange(table.n_conjunctions), np.diff(table.condition_start))
@@ -100,40 +100,40 @@ class _Learner:
         return np.array(lows), np.array(highs)
 
     def split(self, rows: NDArray[np.int64] | None, first: int, n_parts: int) -> Tree:
-        """Divide some subscriptions, all when None, among some parts."""
+        """Divide subscriptions, by default all, among parts."""
         if n_parts == 1:
-            return Deal(first, 1)
-        chosen = np.arange(self.low.shape[1]) if rows is None else rows
+            return Rotation(first, 1)
+        rows = np.arange(self.low.shape[1]) if rows is None else rows
         best: tuple[float, int, int] | None = None
         for at in range(len(self.attributes)):
-            for cell in self._candidates(at, chosen, n_parts):
-                cost = self._cost(at, cell, chosen, n_parts)
+            for cell in self._candidates(at, rows, n_parts):
+                cost = self._cost(at, cell, rows, n_parts)
                 if best is None or cost < best[0]:
                     best = (cost, at, cell)
         if best is None:
-            return Deal(first, n_parts)
+            return Rotation(first, n_parts)
         _, at, cell = best
-        is_below = self.low[at, chosen] < cell
-        n_below = round(n_parts * np.count_nonzero(is_below) / len(chosen))
+        is_below = self.low[at, rows] < cell
+        n_below = round(n_parts * np.count_nonzero(is_below) / len(rows))
         n_below = min(max(n_below, 1), n_parts - 1)
         a = int(self.attributes[at])
         return Split(
             self.space.attributes[a],
             *self._cut(a, cell),
-            self.split(chosen[is_below], first, n_below),
-            self.split(chosen[~is_below], first + n_below, n_parts - n_below),
+            self.split(rows[is_below], first, n_below),
+            self.split(rows[~is_below], first + n_below, n_parts - n_below),
         )
 
     def _candidates(self, at: int, rows: NDArray[np.int64], n_parts: int) -> Iterable[int]:
-        """Return the cells nearest to where the halves fit their parts, at either side of it."""
+        """Return the cells nearest to a balanced split, on either side of it."""
         lows = np.sort(self.low[at, rows])
         middle = lows[len(lows) * (n_parts // 2) // n_parts] if len(lows) else 0
         above = lows[np.searchsorted(lows, middle, side="right") :]
-        found = [int(middle)] + ([int(above[0])] if len(above) else [])
-        return [cell for cell in found if cell >= FIRST_CELL and len(lows) and cell > lows[0]]
+        cells = [int(middle)] + ([int(above[0])] if len(above) else [])
+        return [cell for cell in cells if cell >= FIRST_CELL and len(lows) and cell > lows[0]]
 
     def _cost(self, at: int, cell: int, rows: NDArray[np.int64], n_parts: int) -> float:
-        """Return the share of events that go to either half, plus what imbalance costs."""
+        """Return the shares of events that go to the halves, plus the cost of imbalance."""
         lows, highs = self.low[at, rows], self.high[at, rows]
         is_below = lows < cell
         before = self.before[at]
@@ -155,28 +155,28 @@ class _Learner:
         raise AssertionError(f"cell {cell} is on no line")
 
 
-def place(tree: Tree, table: ConjunctionTable, n: int) -> NDArray[np.int32]:
+def assign_parts(tree: Tree, table: ConjunctionTable, n: int) -> NDArray[np.int32]:
     """Return the part of each of n subscriptions."""
     parts = np.zeros(n, np.int32)
-    _place(tree, table, np.arange(n), parts)
+    _assign(tree, table, np.arange(n), parts)
     return parts
 
 
-def _place(
+def _assign(
     tree: Tree, table: ConjunctionTable, rows: NDArray[np.int64], parts: NDArray[np.int32]
 ) -> None:
-    if isinstance(tree, Deal):
+    if isinstance(tree, Rotation):
         parts[rows] = tree.first + np.arange(len(rows)) % tree.n_parts
         return
     is_below = _is_below(tree, table, len(parts))[rows]
-    _place(tree.below, table, rows[is_below], parts)
-    _place(tree.above, table, rows[~is_below], parts)
+    _assign(tree.below, table, rows[is_below], parts)
+    _assign(tree.above, table, rows[~is_below], parts)
 
 
 def _is_below(split: Split, table: ConjunctionTable, n: int) -> NDArray[np.bool_]:
-    """Say which subscriptions admit a value before the cut: also an absent one, or one of no line.
+    """Return which subscriptions admit a value before the cut, or an absent or incomparable one.
 
-    Those that never match are above.
+    Unsatisfiable ones are above.
     """
     before = np.ones(table.n_conjunctions, np.bool_)
     if split.attribute in table.attributes and len(table.low_key):
@@ -192,9 +192,9 @@ def _is_below(split: Split, table: ConjunctionTable, n: int) -> NDArray[np.bool_
         )
         is_free = (table.flags[mine] & (ABSENT | PRESENT)) != 0
         before[owner] = is_free | (has_piece & is_lower)
-    found = np.zeros(n, np.bool_)
-    found[table.subscription[before]] = True
-    return found
+    is_below = np.zeros(n, np.bool_)
+    is_below[table.subscription[before]] = True
+    return is_below
 
 
 def _in_terms_of(table: ConjunctionTable, split: Split) -> tuple[int, int]:
@@ -209,7 +209,7 @@ def _in_terms_of(table: ConjunctionTable, split: Split) -> tuple[int, int]:
 
 def describe(tree: Tree) -> list[str]:
     """Return the splits in words, one a line."""
-    if isinstance(tree, Deal):
+    if isinstance(tree, Rotation):
         last = tree.first + tree.n_parts - 1
         return [f"part {tree.first}" if tree.n_parts == 1 else f"parts {tree.first} to {last}"]
     below, above = describe(tree.below), describe(tree.above)

@@ -1,8 +1,8 @@
-"""Which columns of a DataFrame carry which attributes, and of what kind they are.
+"""The columns of a DataFrame that hold attributes, and the kinds of their values.
 
 Enters: the schema of a DataFrame, the attributes that subscriptions mention, an event type. Leaves:
-for each attribute where it is found: the longest column name that its dotted path starts with, and
-inside structs the same again, as `encode.events` finds it in Arrow.
+the location of each attribute: the longest column name that its dotted path starts with, and
+inside structs the same again, as `encode.events` does in Arrow.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _KINDS: dict[type[st.DataType], Kind] = {
 }
 
 
-class Place(NamedTuple):
-    """Where an attribute is found: a column, perhaps within it, and the type there."""
+class Location(NamedTuple):
+    """The column that an attribute is in, perhaps within a struct, and its type."""
 
     column: str
     type: st.DataType
 
     @property
     def kind(self) -> Kind | None:
-        """The kind of the values there, or None where they have none."""
+        """The kind of the values; None for a type without one."""
         return _KINDS.get(type(self.type))
 
 
-def find(schema: st.StructType, attribute: str) -> Place | None:
-    """Return where an attribute is found in a schema, or None."""
-    found = _descend(schema, attribute)
-    if found is None:
+def find(schema: st.StructType, attribute: str) -> Location | None:
+    """Return the location of an attribute in a schema, or None."""
+    first = _descend(schema, attribute)
+    if first is None:
         return None
-    column, rest = found
+    column, rest = first
     inner = schema[column].dataType
     while rest:
         if isinstance(inner, st.NullType):
@@ -62,7 +62,7 @@ def find(schema: st.StructType, attribute: str) -> Place | None:
             return None
         name, rest = step
         inner = inner[name].dataType
-    return Place(column, inner)
+    return Location(column, inner)
 
 
 def _descend(schema: st.StructType, path: str) -> tuple[str, str] | None:
@@ -77,7 +77,7 @@ def _descend(schema: st.StructType, path: str) -> tuple[str, str] | None:
 
 
 def check_names(schema: st.StructType) -> None:
-    """Refuse a DataFrame in which two columns have one name."""
+    """Raise ArgumentError if two columns have the same name."""
     names = schema.fieldNames()
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -87,7 +87,7 @@ def check_names(schema: st.StructType) -> None:
 def kept_names(
     schema: st.StructType, keep: Sequence[str] | None, added: Iterable[str]
 ) -> list[str]:
-    """Return the columns to keep, all when none are named; those that are added must be new."""
+    """Return the columns to keep, by default all; `added` are columns that the result adds."""
     names = schema.fieldNames()
     kept = list(names) if keep is None else list(dict.fromkeys(keep))
     unknown = [name for name in kept if name not in names]
@@ -98,7 +98,7 @@ def kept_names(
     taken = [name for name in added if name in kept]
     if taken:
         raise ArgumentError(
-            f"the events have a column {taken[0]!r}, which the matches are to have: "
+            f"the events have a column {taken[0]!r}, which is a column of the result: "
             "rename it, or leave it out of keep"
         )
     return kept
@@ -114,14 +114,14 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def misfits(schema: st.StructType, event_type: EventType | None) -> dict[str, Place]:
+def misfits(schema: st.StructType, event_type: EventType | None) -> dict[str, Location]:
     """Return the declared attributes whose columns hold another kind than is declared."""
-    found = {}
+    locations = {}
     for attribute, declared in event_type.attributes.items() if event_type else ():
-        place = find(schema, attribute)
-        if place is None or isinstance(place.type, st.NullType):
+        location = find(schema, attribute)
+        if location is None or isinstance(location.type, st.NullType):
             continue
         numbers = {Kind.INTEGER, Kind.FLOAT}
-        if place.kind is not declared and not {place.kind, declared} <= numbers:
-            found[attribute] = place
-    return found
+        if location.kind is not declared and not {location.kind, declared} <= numbers:
+            locations[attribute] = location
+    return locations

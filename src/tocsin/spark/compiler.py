@@ -1,19 +1,18 @@
-"""Compiling: a DataFrame of subscriptions → a store, its parts built by Spark's tasks.
+"""`compile`: a DataFrame of subscriptions → a store, its parts built by Spark's tasks.
 
 Enters: a DataFrame in one of the forms of `Matcher.subscribe_many`, whatever Spark read it from.
 Leaves: a new version of a store, committed by the driver once every part is written, and a report
 of the rows that were refused. The steps:
 
-1. count the rows, and look for ids that stand twice;
-2. where there are to be several parts, learn from a sample which subscriptions belong together
-   (`clusters`), and send each to its part;
-3. one task a part parses, builds the index and writes its files; it says what it wrote, what it
-   refused, and which events its part may match at all (a `Summary`);
-4. the driver commits all parts as one base, or, where rows are bad and that is an error, removes
-   them.
+1. count the rows, and find duplicate ids;
+2. for several parts, learn from a sample which subscriptions belong together (`clusters`), and send
+   each to its part;
+3. one task a part parses, builds the index and writes its files; it reports the files, the refused
+   rows, and a `Summary` of the events that its part may match;
+4. the driver commits all parts as one base, or removes them if bad rows are an error.
 
-A task that fails is run again by Spark and writes under other names; what is not committed is
-nobody's, and is removed in time (see docs/store.md).
+A task that fails is run again by Spark and writes under other names; files that are not committed
+are removed by a later vacuum (see docs/store.md).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -38,26 +37,32 @@ from tocsin.language.expression import parameter_names
 from tocsin.loading import Load, load_table, to_expression
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
-from tocsin.spark import clusters, columns, profiles, stores
+from tocsin.spark import clusters, columns, profiles
 from tocsin.spark.profiles import Profile
+from tocsin.storage import folder
+from tocsin.storage.container import FileEntry
+from tocsin.storage.manifests import Part
+from tocsin.storage.place import Place
+from tocsin.store.subscription_store import SubscriptionStore, open_or_create
 from tocsin.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PART_SIZE = 1_000_000
-"""How many subscriptions a part has by default, at most."""
+"""The maximum number of subscriptions in a part, by default."""
 _SAMPLE = 20_000
 _ROW, _PART = "__tocsin_row", "__tocsin_part"
 _ROW_BITS = 33
-"""`monotonically_increasing_id` has the number of the partition above so many bits."""
+"""`monotonically_increasing_id` has the number of the partition above these bits."""
 
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What was compiled: the new version, its subscriptions and parts, and the rows refused.
+    """The new version, its numbers of subscriptions and parts, and the refused rows.
 
-    `replication` is to how many parts an event like the profiled ones goes, where that is known.
+    `replication` is the average number of parts that a profiled event goes to; None without a
+    profile.
     """
 
     version: int
@@ -74,46 +79,58 @@ def compile(
     where: str | None = None,
     event_type: EventType | None = None,
     engine: str = "auto",
-    options: Mapping[str, Any] | None = None,
     profile: Profile | None = None,
     parts: int | None = None,
     on_error: Literal["raise", "quarantine"] = "raise",
+    **options: Any,
 ) -> CompileReport:
-    """Build a store from a DataFrame of subscriptions, its parts on the executors.
+    """Build a store from a DataFrame of subscriptions; its parts are built on the executors.
 
-    The columns are `id` and `where`, or with `where` the text, `id` and one for each parameter;
-    `valid_until` is optional. What the store held before is replaced; changes that others make
-    meanwhile stay. `parts` is into how many parts it is divided, each built by one task; by default
-    one for a million subscriptions. Where rows are bad nothing is replaced and BadRowsError lists
-    them; with `on_error="quarantine"` the others are taken, and the report has the bad ones.
+    The subscriptions of the store are replaced; changes that others commit meanwhile stay.
+
+    Parameters:
+        subscriptions: columns `id` and `where`, or with the argument `where` one column for each of
+            its parameters; `valid_until` is optional.
+        path: the store, which is created if there is none. Driver and executors must all be able
+            to write to it.
+        where: the condition of all subscriptions, with parameters.
+        event_type, engine, options: those of `Matcher`, for a new store.
+        profile: a profile of the events, by which the index is planned.
+        parts: the number of parts, each built by one task; by default one for each million
+            subscriptions.
+        on_error: "raise" changes nothing and lists bad rows in a BadRowsError; "quarantine" leaves
+            them out and returns them in the report.
+
+    If changes of others do not fit the new subscriptions, ChangedStoreError is raised.
     """
     if on_error not in ("raise", "quarantine"):
         raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
     if parts is not None and parts < 1:
         raise ArgumentError(f"a store has at least one part, not {parts}")
     sample = None if profile is None else _to_bytes(profile.sample)
-    setting = Setting(os.fspath(path), where, event_type, engine, dict(options or {}), sample)
-    covers = stores.newest_or_create(setting.path, event_type, engine, setting.options)
+    store = open_or_create(path, event_type, engine=engine, **options)
+    setting = Setting(store.place, where, event_type, engine, options, sample)
+    covers = store.newest()
     frame = _numbered(subscriptions, where)
-    n_rows, is_twice = _survey(frame)
-    kept, doubles = _split_twice(frame) if is_twice else (frame, ())
+    n_rows, is_twice = _count_rows(frame)
+    distinct, doubles = _split_twice(frame) if is_twice else (frame, ())
     n_parts = parts or max(1, -(-n_rows // PART_SIZE))
-    assigned, firsts = _assign(kept, n_parts, setting)
+    assigned, firsts = _assign(distinct, n_parts, setting)
     try:
         rows = assigned.mapInArrow(BuildTask(setting, firsts), "built string").collect()
     finally:
         if n_parts > 1:
             assigned.unpersist()
-    built = [_Built.of_json(row["built"]) for row in rows]
+    built = [_PartReport.of_json(row["built"]) for row in rows]
     bad = _located(frame, doubles, built)
-    return _commit(setting, covers, built, bad, on_error)
+    return _commit(store, setting, covers, built, bad, on_error)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What tasks need to know; `sample` holds events as an Arrow stream."""
+    """The arguments that tasks need; `sample` holds events as an Arrow stream."""
 
-    path: str
+    place: Place
     where: str | None
     event_type: EventType | None
     engine: str
@@ -132,33 +149,35 @@ class Setting:
 
     def new_matcher(self, first: int) -> Matcher:
         """Return an empty matcher whose dense ids begin at a number."""
-        return stores.new_matcher(first, self.event_type, self.engine, self.options)
+        return Matcher._part_numbered_from(
+            first, self.event_type, engine=self.engine, **self.options
+        )
 
 
 def _numbered(frame: DataFrame, where: str | None) -> DataFrame:
-    """Return the columns that count, with a number for each row that says where it came from."""
+    """Return the columns of subscriptions, with a number for each row that tells its origin."""
     columns.check_names(frame.schema)
     names = frame.schema.fieldNames()
-    wanted = ["id", "where"] if where is None else ["id", *parameter_names(to_expression(where))]
-    missing = [name for name in wanted if name not in names]
+    needed = ["id", "where"] if where is None else ["id", *parameter_names(to_expression(where))]
+    missing = [name for name in needed if name not in names]
     if missing:
         raise ArgumentError(
             f"the subscriptions have no column {', '.join(missing)}; they have {', '.join(names)}"
         )
-    wanted += ["valid_until"] if "valid_until" in names else []
-    chosen = [columns.quoted(name) for name in dict.fromkeys(wanted)]
-    return frame.selectExpr(*chosen, f"monotonically_increasing_id() AS {_ROW}")
+    needed += ["valid_until"] if "valid_until" in names else []
+    selected = [columns.quoted(name) for name in dict.fromkeys(needed)]
+    return frame.selectExpr(*selected, f"monotonically_increasing_id() AS {_ROW}")
 
 
-def _survey(frame: DataFrame) -> tuple[int, bool]:
-    """Return how many rows there are, and whether an id stands twice."""
-    counted = frame.groupBy("id").count()
-    found = counted.selectExpr("sum(count)", "max(IF(id IS NULL, 1, count))").collect()[0]
-    return int(found[0] or 0), int(found[1] or 0) > 1
+def _count_rows(frame: DataFrame) -> tuple[int, bool]:
+    """Return the number of rows, and whether an id occurs twice."""
+    counts = frame.groupBy("id").count()
+    row = counts.selectExpr("sum(count)", "max(IF(id IS NULL, 1, count))").collect()[0]
+    return int(row[0] or 0), int(row[1] or 0) > 1
 
 
 def _split_twice(frame: DataFrame) -> tuple[DataFrame, tuple[tuple[int, Any], ...]]:
-    """Return the rows whose ids did not stand before, and number and id of the others."""
+    """Return the first row of each id, and the numbers and ids of the others."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -167,17 +186,17 @@ def _split_twice(frame: DataFrame) -> tuple[DataFrame, tuple[tuple[int, Any], ..
     is_double = (f.col("__tocsin_rank") > 1) & f.col("id").isNotNull()
     # All columns are collected: with others left out, Spark may put the rows in another order.
     doubles = ranked.filter(is_double).collect()
-    kept = ranked.filter(~is_double).drop("__tocsin_rank")
-    return kept, tuple((row[_ROW], row["id"]) for row in doubles)
+    distinct = ranked.filter(~is_double).drop("__tocsin_rank")
+    return distinct, tuple((row[_ROW], row["id"]) for row in doubles)
 
 
 def _assign(frame: DataFrame, n_parts: int, setting: Setting) -> tuple[DataFrame, list[int]]:
-    """Send each subscription to its part; return the number at which the ids of each part begin."""
+    """Send each subscription to its part; return the first dense id of each part."""
     from pyspark.sql import types as st
 
     if n_parts == 1:
         return frame.selectExpr("*", f"0 AS {_PART}").repartition(1), [0]
-    some = profiles.sampled(frame, _SAMPLE, 0).drop_columns([_ROW])
+    some = profiles.sample_rows(frame, _SAMPLE, 0).drop_columns([_ROW])
     tree = clusters.learn(setting.load(some)._form, n_parts, setting.events())
     schema = st.StructType([*frame.schema, st.StructField(_PART, st.IntegerType(), False)])
     assigned = frame.mapInArrow(AssignTask(tree, setting), schema)
@@ -190,7 +209,7 @@ def _assign(frame: DataFrame, n_parts: int, setting: Setting) -> tuple[DataFrame
 
 
 class AssignTask:
-    """What `mapInArrow` runs: says to which part each subscription belongs."""
+    """What `mapInArrow` runs: adds the part of each subscription."""
 
     def __init__(self, tree: clusters.Tree, setting: Setting) -> None:
         self.tree = tree
@@ -201,14 +220,14 @@ class AssignTask:
         for batch in batches:
             table = pa.table(batch)
             loaded = self.setting.load(table.drop_columns([_ROW]))
-            found = clusters.place(self.tree, loaded._form, len(table))
+            parts = clusters.assign_parts(self.tree, loaded._form, len(table))
             field = pa.field(_PART, pa.int32(), False)
-            yield from table.append_column(field, pa.array(found)).to_batches()
+            yield from table.append_column(field, pa.array(parts)).to_batches()
 
 
 @dataclass(frozen=True)
-class _Built:
-    """What a task says of its part: the part, None where it has no subscriptions; bad rows."""
+class _PartReport:
+    """A task's report of its part, which is None without subscriptions, and of bad rows."""
 
     number: int
     n_subscriptions: int
@@ -220,7 +239,7 @@ class _Built:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of_json(cls, text: str) -> _Built:
+    def of_json(cls, text: str) -> _PartReport:
         return cls(**json.loads(text))
 
 
@@ -241,7 +260,7 @@ class BuildTask:
             built = self._build(pa.Table.from_batches(waiting))
             yield pa.record_batch({"built": [built.to_json()]})
 
-    def _build(self, table: pa.Table) -> _Built:
+    def _build(self, table: pa.Table) -> _PartReport:
         setting = self.setting
         number = table.column(_PART)[0].as_py()
         rows = table.column(_ROW).to_pylist()
@@ -253,28 +272,26 @@ class BuildTask:
         report = matcher._load(loaded, "quarantine")
         bad = [[rows[b.row], b.id, b.reason, b.code] for b in report.bad]
         if not report.loaded:
-            return _Built(number, 0, None, bad, 0.0)
+            return _PartReport(number, 0, None, bad, 0.0)
         matcher.merge()
         summary = Summary.of_table(loaded._form)
         admitted = None if events is None else float(summary.admits(events).mean())
         facts = {"summary": summary.to_json(), "admitted": admitted}
-        part = stores.write_part(setting.path, matcher, facts)
-        return _Built(number, report.loaded, part, bad, admitted)
+        part = _write_part(setting.place, matcher, facts)
+        return _PartReport(number, report.loaded, part, bad, admitted)
 
 
 def _located(
-    frame: DataFrame, doubles: tuple[tuple[int, Any], ...], built: list[_Built]
+    frame: DataFrame, doubles: tuple[tuple[int, Any], ...], built: list[_PartReport]
 ) -> tuple[BadRow, ...]:
-    """Return all bad rows, by the numbers that rows have in the DataFrame from 0 on."""
-    found = [
+    """Return all bad rows, numbered from 0 in the order of the DataFrame."""
+    rows = [
         (row, BadRow(row, id, str(error), error.code))
         for row, id in doubles
         for error in [DuplicateSubscriptionError(id)]
     ]
-    found += [
-        (row, BadRow(row, id, reason, code)) for b in built for row, id, reason, code in b.bad
-    ]
-    if not found:
+    rows += [(row, BadRow(row, id, reason, code)) for b in built for row, id, reason, code in b.bad]
+    if not rows:
         return ()
     counted = frame.selectExpr(f"shiftright({_ROW}, {_ROW_BITS}) AS p").groupBy("p").count()
     counts = {int(row[0]): int(row[1]) for row in counted.collect()}
@@ -283,31 +300,52 @@ def _located(
         before[partition] = total
         total += counts[partition]
     mask = (1 << _ROW_BITS) - 1
-    bad = [b._replace(row=before[row >> _ROW_BITS] + (row & mask)) for row, b in found]
+    bad = [b._replace(row=before[row >> _ROW_BITS] + (row & mask)) for row, b in rows]
     return tuple(sorted(bad, key=lambda b: b.row))
 
 
+def _write_part(place: Place, matcher: Matcher, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a matcher as a part that is not committed yet; return the part for JSON."""
+    part = folder.write_part(place, matcher._contents())
+    return asdict(replace(part, facts={**part.facts, **facts}))
+
+
+def _to_part(values: Mapping[str, Any]) -> Part:
+    return Part(
+        values["facts"],
+        {role: FileEntry(**file) for role, file in values["files"].items()},
+        [FileEntry(**file) for file in values["segments"]],
+    )
+
+
+def _remove(place: Place, parts: Iterable[Part]) -> None:
+    """Remove the files of parts that will not be committed."""
+    for name in {name for part in parts for name in part.names()}:
+        place.remove(name)
+
+
 def _commit(
-    setting: Setting, covers: int, built: list[_Built], bad: tuple[BadRow, ...], on_error: str
+    store: SubscriptionStore,
+    setting: Setting,
+    covers: int,
+    built: list[_PartReport],
+    bad: tuple[BadRow, ...],
+    on_error: str,
 ) -> CompileReport:
-    """Commit the parts, or remove them where bad rows are an error."""
-    path = setting.path
+    """Commit the parts, or remove them if bad rows are an error."""
     written = sorted((b for b in built if b.part is not None), key=lambda b: b.number)
-    parts = [b.part for b in written if b.part is not None]
+    parts = [_to_part(b.part) for b in written if b.part is not None]
     if bad and on_error == "raise":
-        stores.remove_parts(path, parts)
+        _remove(store.place, parts)
         raise BadRowsError(bad)
     if not parts:
         matcher = setting.new_matcher(0)
-        parts = [
-            stores.write_part(
-                path, matcher, {"admitted": 0.0, "summary": Summary.never().to_json()}
-            )
-        ]
+        facts = {"admitted": 0.0, "summary": Summary.never().to_json()}
+        parts = [_to_part(_write_part(store.place, matcher, facts))]
     try:
-        version = stores.commit_parts(path, parts, covers)
+        version = store.commit_base(parts, covers)
     except ChangedStoreError:
-        stores.remove_parts(path, parts)
+        _remove(store.place, parts)
         raise
     shares = [b.admitted for b in written]
     replication = None if None in shares else sum(s for s in shares if s is not None)
@@ -319,5 +357,5 @@ def _to_bytes(sample: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, sample.schema) as writer:
         writer.write_table(sample)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets

@@ -1,8 +1,8 @@
-"""The process that Spark forks Python workers from, with Tocsin imported already.
+"""The process that Spark forks Python workers from, with Tocsin already imported.
 
 Enters: `spark.python.daemon.module=tocsin.spark.daemon` in the settings of a session. Leaves:
-workers that share the memory of all modules with the process they were forked from, and that need
-not import them first. It does what `pyspark.daemon` does; to use it is a choice.
+workers that start without imports and share the memory of all modules with the process they were
+forked from. It does what `pyspark.daemon` does, and is optional.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gc
 
 def main() -> None:
     """Import what workers need, and serve as PySpark's own daemon does."""
-    import pyspark.worker  # noqa: F401 - so that workers find it there
+    import pyspark.worker  # noqa: F401 - workers find it imported
 
     import tocsin.spark.routes  # noqa: F401
 

@@ -1,12 +1,12 @@
-"""Schema drift: which predicates the columns of a DataFrame silence.
+"""Schema drift: predicates that can never hold, because of the columns of a DataFrame.
 
-Enters: the schema of a DataFrame and the subscriptions. Leaves: for each attribute that has no
-column, or one of another kind than subscriptions compare it with, how many predicates can never
-hold because of it, and of which subscriptions.
+Enters: the schema of a DataFrame and the subscriptions. Leaves: a `SchemaIssue` for each attribute
+that has no column, or one of another kind than subscriptions compare it with: how many predicates
+can never hold because of it, and of which subscriptions.
 
 A column of a kind can give an event only some cells (see `encode.cells`): "absent", and those of
-its line. A condition that admits none of them is silenced. So `x IS NULL` is not silenced where
-there is no column x, and `x = 1 OR x = 'a'` is not by a column of strings.
+its domain. A predicate that admits none of these can never hold. So `x IS NULL` still holds without
+a column x, and `x = 1 OR x = 'a'` can hold with a column of strings.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _EXAMPLES = 3
 
 
 class SchemaDriftWarning(UserWarning):
-    """Events lack what subscriptions ask about, or have it in another type."""
+    """The events lack attributes of subscriptions, or have them in another type."""
 
 
 @dataclass(frozen=True)
-class Silenced:
-    """What one attribute silences: how many predicates of how many subscriptions, and why."""
+class SchemaIssue:
+    """An attribute whose predicates can never hold, with the reason and some subscriptions."""
 
     attribute: str
     reason: str
@@ -59,18 +59,18 @@ class Silenced:
         )
 
 
-def silenced(events: DataFrame, subscriptions: Any) -> tuple[Silenced, ...]:
-    """Return which attributes of the subscriptions the columns of some events silence, and how.
+def schema_issues(events: DataFrame, subscriptions: Any) -> tuple[SchemaIssue, ...]:
+    """Return the attributes whose predicates can never hold for the columns of `events`.
 
-    `subscriptions` is a matcher, a store or its path.
+    `subscriptions` is a matcher, a store or its path, or a DataFrame of conditions.
     """
-    return silenced_by(events.schema, subscription_source.open_on_driver(subscriptions))
+    return find_issues(events.schema, subscription_source.open_on_driver(subscriptions))
 
 
-def silenced_by(schema: StructType, matcher: Matcher) -> tuple[Silenced, ...]:
-    """Return what a schema silences of a matcher's subscriptions."""
+def find_issues(schema: StructType, matcher: Matcher) -> tuple[SchemaIssue, ...]:
+    """Return the issues that a matcher's subscriptions have with a schema."""
     misfits = columns.misfits(schema, matcher.event_type)
-    found: dict[str, list[NDArray[np.int32]]] = {}
+    dense_ids: dict[str, list[NDArray[np.int32]]] = {}
     for group in matcher.conditions():
         space = group.space
         suspects = [at for at, _ in enumerate(space.attributes) if _is_suspect(schema, space, at)]
@@ -78,12 +78,12 @@ def silenced_by(schema: StructType, matcher: Matcher) -> tuple[Silenced, ...]:
             conditions = group.read()
             for at in suspects:
                 is_hidden = space.attributes[at] in misfits
-                ids = group.ids[_silenced(schema, space, conditions, at, is_hidden)]
+                ids = group.ids[_unsatisfiable(schema, space, conditions, at, is_hidden)]
                 if len(ids):
-                    found.setdefault(space.attributes[at], []).append(ids)
+                    dense_ids.setdefault(space.attributes[at], []).append(ids)
     return tuple(
-        _report(schema, attribute, np.concatenate(ids), matcher)
-        for attribute, ids in sorted(found.items())
+        _issue(schema, attribute, np.concatenate(ids), matcher)
+        for attribute, ids in sorted(dense_ids.items())
     )
 
 
@@ -92,63 +92,58 @@ def attributes_of(matcher: Matcher) -> list[str]:
     return sorted({name for group in matcher.conditions() for name in group.space.attributes})
 
 
-def warn(found: Sequence[Silenced]) -> None:
-    """Report what is silenced, as one warning and in the log."""
-    if found:
-        text = "\n  ".join(["the events silence predicates:", *map(str, found)])
+def warn(issues: Sequence[SchemaIssue]) -> None:
+    """Report issues, as one warning at the caller's caller and in the log."""
+    if issues:
+        text = "\n  ".join(["predicates that can never hold:", *map(str, issues)])
         _log.warning(text)
-        warnings.warn(text, SchemaDriftWarning, stacklevel=4)
+        warnings.warn(text, SchemaDriftWarning, stacklevel=3)
 
 
 def _is_suspect(schema: StructType, space: CellSpace, at: int) -> bool:
-    """Whether conditions on an attribute may be silenced: not where column and lines agree."""
-    kind = _kind_at(schema, space.attributes[at])
+    """Return whether the column of an attribute may disagree with its predicates' domains."""
+    location = columns.find(schema, space.attributes[at])
+    kind = None if location is None else location.kind
     return kind is None or set(space.lines[at]) != {LINE_OF_KIND[kind]}
 
 
-def _kind_at(schema: StructType, attribute: str) -> Kind | None:
-    place = columns.find(schema, attribute)
-    return None if place is None else place.kind
-
-
-def _silenced(
+def _unsatisfiable(
     schema: StructType, space: CellSpace, conditions: Conditions, at: int, is_hidden: bool
 ) -> NDArray[np.int64]:
-    """Return the conjunction of each silenced condition on an attribute."""
+    """Return the conjunction of each predicate on an attribute that can never hold."""
     start, attribute, range_start, low, high = conditions
-    chosen = np.flatnonzero(attribute == at)
-    if not len(chosen):
-        return chosen
+    predicates = np.flatnonzero(attribute == at)
+    if not len(predicates):
+        return predicates
     admits = (low <= ABSENT_CELL) & (high > ABSENT_CELL)
     if not is_hidden:
-        first, last = _possible(schema, space, at)
+        first, last = _cells_of_column(schema, space, at)
         admits |= (low < last) & (high > first)
     n_admitting = np.concatenate([[0], np.cumsum(admits)])
-    can_hold = n_admitting[range_start[chosen + 1]] > n_admitting[range_start[chosen]]
-    dead = chosen[~can_hold]
-    return np.searchsorted(start, dead, side="right") - 1
+    can_hold = n_admitting[range_start[predicates + 1]] > n_admitting[range_start[predicates]]
+    return np.searchsorted(start, predicates[~can_hold], side="right") - 1
 
 
-def _possible(schema: StructType, space: CellSpace, at: int) -> tuple[int, int]:
+def _cells_of_column(schema: StructType, space: CellSpace, at: int) -> tuple[int, int]:
     """Return the range of cells, besides "absent", that the column of an attribute can give."""
-    place = columns.find(schema, space.attributes[at])
-    if place is None:
+    location = columns.find(schema, space.attributes[at])
+    if location is None:
         return 0, 0
-    line = None if place.kind is None else LINE_OF_KIND[place.kind]
-    cells = None if line is None else space.lines[at].get(line)
+    kind: Kind | None = location.kind
+    cells = None if kind is None else space.lines[at].get(LINE_OF_KIND[kind])
     if cells is None:
         return OTHER_CELL, OTHER_CELL + 1
     return cells.base, cells.base + cells.n_cells
 
 
-def _report(
-    schema: StructType, attribute: str, ids: NDArray[np.int32], matcher: Matcher
-) -> Silenced:
-    distinct = np.unique(ids)
-    place = columns.find(schema, attribute)
-    if place is None:
+def _issue(
+    schema: StructType, attribute: str, dense_ids: NDArray[np.int32], matcher: Matcher
+) -> SchemaIssue:
+    distinct = np.unique(dense_ids)
+    location = columns.find(schema, attribute)
+    if location is None:
         reason = "there is no such column"
     else:
-        reason = f"the column {place.column!r} has another type there: {place.type.simpleString()}"
+        reason = f"the column {location.column!r} has type {location.type.simpleString()}"
     examples = matcher._book.names.to_list(distinct[:_EXAMPLES])
-    return Silenced(attribute, reason, len(ids), len(distinct), tuple(examples))
+    return SchemaIssue(attribute, reason, len(dense_ids), len(distinct), tuple(examples))

@@ -1,9 +1,9 @@
-"""What events look like, gathered with Spark.
+"""Profiles of events, computed with Spark.
 
-Enters: a DataFrame of events. Leaves: a `Profile`: an even sample of them, which the planner of the
-engine learns from, and facts of each attribute. One pass gives the sample: each task keeps the rows
-with the least of random numbers, and the driver the least of all. Another gives the facts, by
-Spark's own aggregates.
+Enters: a DataFrame of events. Leaves: a `Profile`: a uniform sample, which the planner of the
+engine learns from, and statistics of each attribute. One pass takes the sample: each task keeps the
+rows with the smallest random numbers, and the driver the smallest of these. Another computes the
+statistics by Spark's own aggregates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PRIORITY = "__tocsin_priority"
 
 @dataclass(frozen=True)
 class AttributeProfile:
-    """Facts of one attribute: the share of events that have it, and about how many values."""
+    """Statistics of one attribute; `presence` is the share of events that have it."""
 
     presence: float
     n_distinct: int
@@ -36,7 +36,7 @@ class AttributeProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """What some events look like. `sample` is what `Matcher.profile` and `compile` take."""
+    """A profile of events. `sample` is the table that `Matcher.profile` takes."""
 
     n_events: int
     sample: pa.Table
@@ -44,17 +44,20 @@ class Profile:
 
 
 def profile(events: DataFrame, *, sample: int = _SAMPLE, seed: int = 0) -> Profile:
-    """Learn what the events of a batch DataFrame look like."""
+    """Return a profile of the events of a batch DataFrame.
+
+    `sample` is the maximum number of events in the sample, `seed` makes it reproducible.
+    """
     columns.check_names(events.schema)
-    readable = [f.name for f in events.schema if columns.is_readable(f.dataType)]
-    chosen = events.select(*map(columns.quoted, readable))
-    flat = [f.name for f in chosen.schema if columns.Place("", f.dataType).kind is not None]
-    facts = _facts(chosen, flat)
-    return Profile(facts[0], sampled(chosen, sample, seed), facts[1])
+    names = [f.name for f in events.schema if columns.is_readable(f.dataType)]
+    readable = events.select(*map(columns.quoted, names))
+    flat = [f.name for f in readable.schema if columns.Location("", f.dataType).kind is not None]
+    n_events, attributes = _statistics(readable, flat)
+    return Profile(n_events, sample_rows(readable, sample, seed), attributes)
 
 
-def _facts(events: DataFrame, names: list[str]) -> tuple[int, dict[str, AttributeProfile]]:
-    """Return how many events there are, and the facts of each column, in one pass."""
+def _statistics(events: DataFrame, names: list[str]) -> tuple[int, dict[str, AttributeProfile]]:
+    """Return the number of events and the statistics of each column, in one pass."""
     parts = ["count(*)"]
     for name in map(columns.quoted, names):
         parts += [
@@ -62,15 +65,15 @@ def _facts(events: DataFrame, names: list[str]) -> tuple[int, dict[str, Attribut
         ]  # fmt: skip
     row = events.selectExpr(*(f"{part} AS c{at}" for at, part in enumerate(parts))).collect()[0]
     n = int(row[0])
-    found = {}
+    attributes = {}
     for at, name in enumerate(names):
         present, distinct, low, high = row[1 + 4 * at : 5 + 4 * at]
-        found[name] = AttributeProfile(present / max(n, 1), int(distinct), low, high)
-    return n, found
+        attributes[name] = AttributeProfile(present / max(n, 1), int(distinct), low, high)
+    return n, attributes
 
 
-def sampled(events: DataFrame, n: int, seed: int) -> pa.Table:
-    """Return an even sample of at most n events."""
+def sample_rows(events: DataFrame, n: int, seed: int) -> pa.Table:
+    """Return a uniform sample of at most n rows."""
     from pyspark.sql import types as st
 
     schema = st.StructType([*events.schema, st.StructField(_PRIORITY, st.DoubleType(), False)])
@@ -82,7 +85,7 @@ def sampled(events: DataFrame, n: int, seed: int) -> pa.Table:
 
 
 class SampleTask:
-    """What `mapInArrow` runs: keeps the n rows of a partition with the least random numbers."""
+    """What `mapInArrow` runs: keeps the n rows of a partition with the smallest random numbers."""
 
     def __init__(self, n: int, seed: int) -> None:
         self.n = n
@@ -94,19 +97,19 @@ class SampleTask:
 
         context = TaskContext.get()
         random = np.random.default_rng([self.seed, context.partitionId() if context else 0])
-        kept: pa.Table | None = None
+        sample: pa.Table | None = None
         for batch in batches:
             numbers = pa.array(random.random(batch.num_rows))
             more = pa.table(batch).append_column(pa.field(_PRIORITY, pa.float64(), False), numbers)
-            kept = more if kept is None else pa.concat_tables([kept, more])
-            if len(kept) > 4 * self.n:
-                kept = self._least(kept)
-        if kept is not None:
-            yield from self._least(kept).combine_chunks().to_batches()
+            sample = more if sample is None else pa.concat_tables([sample, more])
+            if len(sample) > 4 * self.n:
+                sample = self._smallest(sample)
+        if sample is not None:
+            yield from self._smallest(sample).combine_chunks().to_batches()
 
-    def _least(self, table: pa.Table) -> pa.Table:
+    def _smallest(self, table: pa.Table) -> pa.Table:
         if len(table) <= self.n:
             return table
         numbers = table.column(_PRIORITY).to_numpy()
-        least = np.sort(np.argpartition(numbers, self.n)[: self.n])
-        return table.take(pa.array(least)).combine_chunks()
+        rows = np.sort(np.argpartition(numbers, self.n)[: self.n])
+        return table.take(pa.array(rows)).combine_chunks()

@@ -1,15 +1,15 @@
-"""Publications of one bucket: their values so far and updates in, transitions and new values out.
+"""The publications of one bucket: old values and updates in, transitions and new values out.
 
-Enters: the state of a bucket (the last values of each publication, and which subscriptions they
-were last held against), the updates of a micro-batch, and the matchers of those subscriptions and
-of the ones that count now. Leaves: the new state, and what began or ceased to match, in order.
-Nothing here knows Spark; state and updates are Arrow tables, kept and sent as Arrow streams.
+Enters: the state of a bucket (the last values of each publication, and the pin of the subscriptions
+that they were last matched against), the updates of a micro-batch, and the matchers of that pin and
+of the current one. Leaves: the new state, and the transitions in order. Nothing here depends on
+Spark; state and updates are Arrow tables, stored and sent as Arrow streams.
 
-The last values of the publications that are updated and the updates are put in the order of their
-keys, and matched once, together. What a row matches is compared with what the row before it
-matches, if both are of one publication. This is the update of subject spaces (seed 002, section 4)
-by sets of matches instead of bounds: values here are points, and a batch of them is matched at
-once.
+The last values of the updated publications and the updates are sorted by key and matched together,
+once. The matches of each row are compared with those of the row before it, if both are of one
+publication, by the kernel of `tocsin.transitions`. This is the update of Leung and Jacobsen (2003),
+section 4, by sets of matches instead of bounds: values here are points, and a batch of them is
+matched at once.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from tocsin.arrow import to_array
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.storage.pins import Pin
-from tocsin.transitions import BatchTransitions, difference, of_subscriptions
+from tocsin.transitions import ENTER, LEAVE, BatchTransitions, difference, of_subscriptions
 
 AT = "__tocsin_at"
-"""The column of the moment at which a publication was last updated, in seconds since 1970."""
-ENTER, LEAVE = "ENTER", "LEAVE"
-_KINDS = pa.array([LEAVE, ENTER])
+"""The column of the time of a publication's last update, in seconds since 1970."""
+_KINDS = pa.array([LEAVE.value, ENTER.value])
 
 Open = Callable[[Pin], Matcher]
-"""Opens the subscriptions of a version, as of a moment; one matcher where they are the same."""
+"""Returns the matcher of a pin; the same object for pins of the same subscriptions."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How events are publications.
+    """How events become publications.
 
-    `key` names the column of their keys, `order` that of what comes first, `retract` that of those
-    that end a publication. `ttl` is for how many seconds one stays without an update. With
-    `partial`, a null leaves a value as it was.
+    `key` is the column of publication keys, `order` the column by which updates are ordered,
+    `retract` the boolean column that ends a publication. `ttl` is the seconds without an update
+    after which a publication ends. With `partial`, a null leaves a value as it was.
     """
 
     key: str
@@ -56,7 +55,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class State:
-    """The publications of a bucket, and the subscriptions that they were last held against."""
+    """The publications of a bucket, and the pin that they were last matched against."""
 
     values: pa.Table
     pin: Pin
@@ -90,78 +89,79 @@ def from_bytes(octets: bytes | pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(octets)).read_all()
 
 
-class Found:
-    """Transitions as they are found, in the order in which they happened."""
+class TransitionLog:
+    """Transitions in the order in which they happened."""
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._tables: list[pa.Table] = []
 
-    def add(self, found: BatchTransitions, keys: pa.Array) -> None:
-        """Add the transitions of some rows with these keys."""
-        if len(found.kind):
-            ids = found.names.take(found.dense)
-            kinds = _KINDS.take(pa.array(found.kind > 0).cast(pa.int8()))
-            columns = {self._key: keys.take(pa.array(found.row)), "subscription": ids}
+    def add(self, batch: BatchTransitions, keys: pa.Array) -> None:
+        """Add the transitions of rows with these keys."""
+        if len(batch.kind):
+            ids = batch.names.take(batch.dense)
+            kinds = _KINDS.take(pa.array(batch.kind > 0).cast(pa.int8()))
+            columns = {self._key: keys.take(pa.array(batch.row)), "subscription": ids}
             self._tables.append(pa.table({**columns, "kind": kinds}))
 
-    def add_all(self, matcher: Matcher, values: pa.Table, key: str, kind: int) -> None:
-        """Add a transition for all that some publications match."""
+    def add_leaves(self, matcher: Matcher, values: pa.Table) -> None:
+        """Add a LEAVE for each match of some publications."""
         matches = matcher.match_batch(_events(values))
         rows = np.repeat(np.arange(len(matches)), np.diff(matches.offsets))
-        kinds = np.full(len(rows), kind, np.int8)
-        found = BatchTransitions(kinds, rows, matches.dense.values, matches.names)
-        self.add(found, to_array(values.column(key)))
+        kinds = np.full(len(rows), -1, np.int8)
+        batch = BatchTransitions(kinds, rows, matches.dense.values, matches.names)
+        self.add(batch, to_array(values.column(self._key)))
 
     def to_table(self, as_text: bool) -> pa.Table | None:
-        """Return all transitions; ids are strings, if they are to be, else integers."""
-        wanted = pa.string() if as_text else pa.int64()
+        """Return all transitions, with ids as strings or integers; None without any."""
+        id_type = pa.string() if as_text else pa.int64()
         tables = []
         for table in self._tables:
             ids = table.column("subscription")
-            if not as_text and ids.type != wanted:
+            if not as_text and ids.type != id_type:
                 raise ArgumentError(
-                    "subscriptions have ids that are strings now, and all were integers when the "
-                    "query was made; make it anew, with string ids"
+                    "the subscriptions now have string ids, but had only integers when the query "
+                    "was made; make the query again, with string ids"
                 )
-            tables.append(table.set_column(1, "subscription", ids.cast(wanted)))
+            tables.append(table.set_column(1, "subscription", ids.cast(id_type)))
         return pa.concat_tables(tables) if tables else None
 
 
 def step(
     state: State | None, updates: pa.Table | None, now: Pin, rules: Rules, open_at: Open
-) -> tuple[State | None, Found]:
-    """Bring a bucket to what it is after a micro-batch; return it with the transitions.
+) -> tuple[State | None, TransitionLog]:
+    """Return the state of a bucket after a micro-batch, and the transitions.
 
-    First what has ended by now ceases to match, then subscriptions are those of now, then
-    publications are updated.
+    First expired publications leave, then the subscriptions change, then updates are applied.
     """
-    found = Found(rules.key)
+    log = TransitionLog(rules.key)
     values = None
     if state is not None:
-        values = _without_ended(state, now, rules, open_at, found)
+        values = _without_expired(state, now, rules, open_at, log)
         if open_at(state.pin) is not open_at(now):
             changed = of_subscriptions(open_at(state.pin), open_at(now), _events(values))
-            found.add(changed, to_array(values.column(rules.key)))
+            log.add(changed, to_array(values.column(rules.key)))
         elif updates is None and values is state.values:
-            return state, found
+            return state, log
     if updates is not None:
-        values = _update(values, updates, now, rules, open_at(now), found)
+        values = _update(values, updates, now, rules, open_at(now), log)
     if values is None or not len(values):
-        return None, found
-    return State(values.combine_chunks(), now), found
+        return None, log
+    return State(values.combine_chunks(), now), log
 
 
-def _without_ended(state: State, now: Pin, rules: Rules, open_at: Open, found: Found) -> pa.Table:
-    """Return the publications whose time is not over; the others leave what they match."""
+def _without_expired(
+    state: State, now: Pin, rules: Rules, open_at: Open, log: TransitionLog
+) -> pa.Table:
+    """Return the publications that have not expired; the others leave what they match."""
     values = state.values
     if rules.ttl is None:
         return values
-    is_over = values.column(AT).to_numpy() + rules.ttl <= now.now
-    if not is_over.any():
+    is_expired = values.column(AT).to_numpy() + rules.ttl <= now.now
+    if not is_expired.any():
         return values
-    found.add_all(open_at(state.pin), values.filter(pa.array(is_over)), rules.key, -1)
-    return values.filter(pa.array(~is_over))
+    log.add_leaves(open_at(state.pin), values.filter(pa.array(is_expired)))
+    return values.filter(pa.array(~is_expired))
 
 
 def _events(values: pa.Table) -> pa.Table:
@@ -174,12 +174,12 @@ def _update(
     now: Pin,
     rules: Rules,
     matcher: Matcher,
-    found: Found,
+    log: TransitionLog,
 ) -> pa.Table:
-    """Make updates in order; return the values of all publications after them."""
-    arrived = _arrived(updates, now, rules)
+    """Apply updates in order; return the values of all publications after them."""
+    ordered = _in_order(updates, now, rules)
     is_touched = np.zeros(0 if values is None else len(values), np.bool_)
-    rows, gone = arrived.rows, arrived.is_end
+    rows, is_end = ordered.rows, ordered.is_end
     n_old = 0
     if values is not None:
         is_touched = pc.is_in(values.column(rules.key), to_array(rows.column(rules.key))).to_numpy(
@@ -188,33 +188,33 @@ def _update(
         old = values.filter(pa.array(is_touched))
         n_old = len(old)
         rows = pa.concat_tables([old, rows], promote_options="permissive")
-        gone = np.concatenate([np.zeros(n_old, np.bool_), gone])
+        is_end = np.concatenate([np.zeros(n_old, np.bool_), is_end])
     codes = to_array(rows.column(rules.key)).dictionary_encode().indices.to_numpy()
-    order = np.argsort(codes, kind="stable")  # what was before comes first, then as it arrived
-    rows, gone, is_old = rows.take(pa.array(order)), gone[order], (order < n_old)
+    order = np.argsort(codes, kind="stable")  # old values first, then updates in order
+    rows, is_end, is_old = rows.take(pa.array(order)), is_end[order], (order < n_old)
     same = np.concatenate([[False], codes[order][1:] == codes[order][:-1]])
-    follows = same & ~np.concatenate([[False], gone[:-1]])
+    follows = same & ~np.concatenate([[False], is_end[:-1]])
     if rules.partial:
-        rows = _filled(rows, follows, rules.key)
-    _compare(matcher, rows, follows, gone, is_old, found, rules.key)
-    is_last = np.concatenate([~same[1:], [True]]) & ~gone
-    kept = rows.filter(pa.array(is_last))
+        rows = _fill_nulls(rows, follows, rules.key)
+    _compare(matcher, rows, follows, is_end, is_old, log, rules.key)
+    is_last = np.concatenate([~same[1:], [True]]) & ~is_end
+    updated = rows.filter(pa.array(is_last))
     if values is None:
-        return kept
+        return updated
     return pa.concat_tables(
-        [values.filter(pa.array(~is_touched)), kept], promote_options="permissive"
+        [values.filter(pa.array(~is_touched)), updated], promote_options="permissive"
     )
 
 
 @dataclass(frozen=True)
-class _Arrived:
-    """Updates in their order, with the moment of each; some of them end a publication."""
+class _OrderedUpdates:
+    """Updates in order, with their time; some of them end a publication."""
 
     rows: pa.Table
     is_end: NDArray[np.bool_]
 
 
-def _arrived(updates: pa.Table, now: Pin, rules: Rules) -> _Arrived:
+def _in_order(updates: pa.Table, now: Pin, rules: Rules) -> _OrderedUpdates:
     if rules.order is not None:
         indices = pc.sort_indices(updates, [(rules.order, "ascending")])
         updates = updates.take(indices)
@@ -223,11 +223,11 @@ def _arrived(updates: pa.Table, now: Pin, rules: Rules) -> _Arrived:
         is_end = updates.column(rules.retract).fill_null(False).to_numpy()
         updates = updates.drop_columns([rules.retract])
     moments = pa.array(np.full(len(updates), now.now))
-    return _Arrived(updates.append_column(AT, moments), is_end)
+    return _OrderedUpdates(updates.append_column(AT, moments), is_end)
 
 
-def _filled(rows: pa.Table, follows: NDArray[np.bool_], key: str) -> pa.Table:
-    """Put the last value before it in the place of each null, within a publication."""
+def _fill_nulls(rows: pa.Table, follows: NDArray[np.bool_], key: str) -> pa.Table:
+    """Replace each null by the last value before it of the same publication."""
     n = len(rows)
     starts = np.maximum.accumulate(np.where(follows, 0, np.arange(n)))
     columns: dict[str, Any] = {}
@@ -245,18 +245,18 @@ def _compare(
     matcher: Matcher,
     rows: pa.Table,
     follows: NDArray[np.bool_],
-    gone: NDArray[np.bool_],
+    is_end: NDArray[np.bool_],
     is_old: NDArray[np.bool_],
-    found: Found,
+    log: TransitionLog,
     key: str,
 ) -> None:
-    """Add the differences between what rows match and what the rows before them match.
+    """Add the differences between the matches of each row and those of the row before it.
 
-    A row is compared with the one before it where it follows it, else with nothing. What was there
-    before the micro-batch brings about nothing by itself.
+    A row that does not follow another one of its publication is compared with no matches. Old
+    values give no transitions by themselves.
     """
     matches = matcher.match_batch(_events(rows))
-    offsets = np.concatenate([[0], matches.offsets])  # before the first is one that matches nothing
+    offsets = np.concatenate([[0], matches.offsets])  # a row without matches before the first
     old = (offsets[:-1], matches.dense.values, follows)
-    new = (offsets[1:], matches.dense.values, ~gone & ~is_old)
-    found.add(difference(old, new, matches.names), to_array(rows.column(key)))
+    new = (offsets[1:], matches.dense.values, ~is_end & ~is_old)
+    log.add(difference(old, new, matches.names), to_array(rows.column(key)))

@@ -1,7 +1,7 @@
-"""Stores to executors that cannot read their path: packed into an archive that Spark distributes.
+"""Shipment of a store to executors that cannot read its path, as an archive that Spark distributes.
 
-Enters: a session and the path of a store. Leaves: the name under which every executor finds the
-store's folder among Spark's files. It works in classic sessions and through Spark Connect.
+Enters: a session and the path of a store. Leaves: the name of the store's folder among Spark's
+files on each executor. It works in classic sessions and through Spark Connect.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether the executors run on this machine, in the process of a classic session's driver."""
+    """Return whether the executors run in the process of a classic session's driver."""
     context = getattr(session, "_jsc", None)
-    if context is None:  # Spark Connect: wherever the server may be
+    if context is None:  # Spark Connect: the server may be anywhere
         return False
     master = session.conf.get("spark.master", "")
     return master is not None and master.startswith("local") and "cluster" not in master

@@ -74,29 +74,40 @@ def unique_name() -> str:
 
 
 def version_chain(place: Place, version: int | None = None) -> VersionChain:
-    """Return what a version is made of; the newest by default."""
-    newest = manifests.newest(place)
-    number = newest if version is None else version
-    if number > newest or number < 1:
-        raise StoreError(str(place), f"there is no version {number}: the newest is {newest}")
+    """Return the manifests of a version; the folder is listed only to find the newest one."""
+    number = manifests.newest(place) if version is None else version
     changes: list[Manifest] = []
-    while number:
-        manifest = manifests.read(place, number)
+    while number > 0:
+        try:
+            manifest = manifests.read(place, number)
+        except DamagedStoreError:
+            if number == version:
+                _refuse_unknown(place, version)
+            raise
         if manifest.kind == "base":
             return _completed(place, manifest, changes[::-1])
         changes.append(manifest)
         number -= 1
+    if version is not None:
+        _refuse_unknown(place, version)
     raise DamagedStoreError(str(place), "it has no base")
 
 
+def _refuse_unknown(place: Place, version: int) -> None:
+    """Raise StoreError if no version of this number was ever committed."""
+    newest = manifests.newest(place)
+    if version > newest or version < 1:
+        raise StoreError(str(place), f"there is no version {version}: the newest is {newest}")
+
+
 def read_version(place: Place, version: int | None, read: Callable[[VersionChain], T]) -> T:
-    """Return what is read of a version; where the store was tidied meanwhile, begin again."""
+    """Return what `read` returns of a version; try again if the store was vacuumed meanwhile."""
     return retry_after_vacuum(place, lambda: read(version_chain(place, version)))
 
 
 def retry_after_vacuum(place: Place, read: Callable[[], T]) -> T:
-    """Return what is read of a store; where it was tidied meanwhile, begin again."""
-    newest = manifests.newest(place)
+    """Return what `read` returns; call it again while it fails and there are newer versions."""
+    newest = None
     while True:
         try:
             return read()

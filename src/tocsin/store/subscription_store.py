@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -50,14 +49,12 @@ from tocsin.storage.changes import (
     RemoveIds,
     UpdateMany,
     UpdateOne,
-    read_changes,
     write_change,
 )
 from tocsin.storage.folder import GRACE, PartContents, VersionChain
 from tocsin.storage.manifests import Part
 from tocsin.storage.matchers import (
     MatcherFacts,
-    as_damaged_store,
     open_parts,
     read_facts,
     write_facts,
@@ -66,38 +63,13 @@ from tocsin.storage.pins import Pin
 from tocsin.storage.place import to_place
 from tocsin.store.replay import (
     apply_change,
-    apply_to_part,
-    flatten,
     id_kinds,
     load_change,
     merge_id_kinds,
-    replaced_ids,
     resolve_updates,
     without_bad_rows,
 )
-
-
-@dataclass(frozen=True)
-class StoreState:
-    """What one version of a store is."""
-
-    version: int
-    base: int
-    """The version that holds the index; what came later is applied when the store is opened."""
-    event_type: EventType | None
-    engine: str
-    options: Mapping[str, object]
-    n_subscriptions: int
-    n_changes: int
-    """How many versions came after the base."""
-    n_bytes: int
-    parts: Sequence[Part]
-    attributes: Sequence[str] | None
-    """What the conditions mention, or more; None where that is not known."""
-    ids: str | None
-    """`integers`, `strings` or `mixed`; None where there are no subscriptions."""
-    made_at: int
-    """When the version was made, in microseconds since 1970."""
+from tocsin.store.snapshot import StoreSnapshot, StoreState, apply_changes
 
 
 class SubscriptionStore:
@@ -159,30 +131,11 @@ class SubscriptionStore:
 
     def describe(self, version: int | None = None) -> StoreState:
         """Say what a version is, without opening its files."""
-        return folder.read_version(self.place, version, self._described)
+        return self.snapshot(version).state
 
-    def _described(self, found: VersionChain) -> StoreState:
-        with as_damaged_store(self.place):
-            of = read_facts(found.base.facts)
-            facts = [manifest.facts for manifest in found.changes]
-            attributes = None if of.attributes is None else set(of.attributes)
-            if attributes is not None:
-                attributes.update(name for fact in facts for name in fact["attributes"])
-            last = (found.changes or [found.base])[-1]
-            return StoreState(
-                found.number,
-                found.base.number,
-                of.event_type,
-                of.engine,
-                of.options,
-                facts[-1]["n_subscriptions"] if facts else of.n_subscriptions,
-                len(facts),
-                found.base.n_bytes + sum(manifest.n_bytes for manifest in found.changes),
-                found.base.parts,
-                None if attributes is None else sorted(attributes),
-                merge_id_kinds([of.ids, *(fact["ids"] for fact in facts)]),
-                last.made_at,
-            )
+    def snapshot(self, version: int | None = None) -> StoreSnapshot:
+        """Return an immutable view of a version, by default of the newest."""
+        return StoreSnapshot.open(self.place, version)
 
     def matcher(
         self,
@@ -195,40 +148,18 @@ class SubscriptionStore:
     ) -> Matcher:
         """Return a version as a matcher, mapped into memory; changes to it stay in this process.
 
-        With `parts`, only those of the base, without what was removed or updated since: that is in
-        `recent`. Without `merges`, the segments of the engine `auto` stay as they are, in the files
-        that all processes of a machine share.
+        `parts`, `verify` and `merges` are those of `StoreSnapshot.matcher`.
         """
 
-        def read(found: VersionChain) -> Matcher:
-            chosen = found.base.parts if parts is None else [found.base.parts[at] for at in parts]
-            saved = open_parts(self.place, chosen, verify)
-            options = {} if merges or saved.facts.engine != "auto" else {"merges": False}
-            matcher = Matcher._of_parts(saved, self.place, clock, **options)
-            self._apply(matcher, found, is_whole=parts is None)
-            return matcher
+        def read(chain: VersionChain) -> Matcher:
+            snapshot = StoreSnapshot(self.place, chain)
+            return snapshot.matcher(parts=parts, clock=clock, verify=verify, merges=merges)
 
         return folder.read_version(self.place, version, read)
 
-    def _apply(self, matcher: Matcher, found: VersionChain, is_whole: bool = True) -> None:
-        with as_damaged_store(self.place):
-            for change, moment in read_changes(self.place, found.changes):
-                if is_whole:
-                    matcher._make(change, moment)
-                else:
-                    matcher.unsubscribe_many([id for id in replaced_ids(change) if id in matcher])
-
     def advance(self, matcher: Matcher, version: int, to: int) -> bool:
-        """Bring a matcher of a whole version to a later one; False where it has to be opened anew.
-
-        This is so where a later base took the place of all that was before.
-        """
-        found = folder.version_chain(self.place, to)
-        if to < version or found.base.number > version:
-            return False
-        later = [manifest for manifest in found.changes if manifest.number > version]
-        self._apply(matcher, VersionChain(found.base, later))
-        return True
+        """Bring a matcher of a whole version to a later one; False if it must be opened again."""
+        return self.snapshot(to).advance(matcher, version)
 
     def recent(
         self,
@@ -237,18 +168,9 @@ class SubscriptionStore:
         clock: Callable[[], float] = time.time,
     ) -> Matcher:
         """Return what was added or updated since the base of a version, as a matcher."""
-
-        def read(found: VersionChain) -> Matcher:
-            of = read_facts(found.base.facts)
-            options: dict[str, Any] = dict(of.options)
-            matcher = Matcher(of.event_type, engine=of.engine, clock=clock, **options)
-            with as_damaged_store(self.place):
-                for change, moment in read_changes(self.place, found.changes):
-                    for one in flatten(change):
-                        apply_to_part(one, moment, matcher)
-            return matcher
-
-        return folder.read_version(self.place, version, read)
+        return folder.read_version(
+            self.place, version, lambda chain: StoreSnapshot(self.place, chain).delta(clock=clock)
+        )
 
     # Changes.
 
@@ -426,7 +348,7 @@ class SubscriptionStore:
             saved = open_parts(self.place, parts, False)
             trial = Matcher._of_parts(saved, self.place, self._clock)
             try:
-                self._apply(trial, VersionChain(between[0], between))
+                apply_changes(self.place, between, trial)
             except SubscriptionError as error:
                 reason = f"it was changed while this base was made, and now: {error}"
                 raise ChangedStoreError(str(self.place), reason) from error
@@ -477,12 +399,18 @@ class SubscriptionStore:
             pins.unpin(self.place, name, before)
 
 
-def open_or_create(path: str | os.PathLike[str], event_type: EventType | None) -> SubscriptionStore:
-    """Return the store at a path; make an empty one where there is nothing."""
+def open_or_create(
+    path: str | os.PathLike[str],
+    event_type: EventType | None,
+    *,
+    engine: str = "auto",
+    **options: object,
+) -> SubscriptionStore:
+    """Return the store at a path; create an empty one if there is none."""
     try:
         return SubscriptionStore(path)
     except NoStoreError:
-        return SubscriptionStore.create(path, event_type)
+        return SubscriptionStore.create(path, event_type, engine=engine, **options)
 
 
 def _n_ids(table: pa.Table) -> int:

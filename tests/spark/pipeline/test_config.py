@@ -63,7 +63,7 @@ def test_the_template_shows_all_that_transitions_take() -> None:
     attributes = {"firm": "string", "time": "timestamp", "gone": "boolean"}
     config = from_mapping(whole(**tracking(keys, event={"attributes": attributes})))
     assert config.tracking == Tracking(Rules("firm", "time", "gone", 3600.0), 16)
-    assert config.tells == "transitions"
+    assert config.mode == "transitions"
     assert config.required == ("firm",)
     assert len(keys) == len(fields(Rules)) + 1
 
@@ -138,6 +138,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("sink", {"sink": []}, "'sinks'?"),
     ("pipeline.mode", {"pipeline": {"subscriptions": "s", "mode": "all"}}, "choose matches"),
     ("match.mode", {"match": {"mode": "transitions"}}, "pipeline.mode"),
+    ("match.mode", {"match": {"mode": "partitioned"}}, "match.placement"),
     ("transitions", {"transitions": {"key": "firm"}}, "goes with pipeline.mode"),
     ("transitions", tracking(None), "is missing"),
     ("transitions.key", tracking({}), "is missing"),
@@ -152,7 +153,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("match.keep", tracking({"key": "firm"}, match={"keep": ["firm"]}), "only: a transition has"),
     ("match.output", tracking({"key": "firm"}, match={"output": "arrays"}), "matches"),
     ("match.unmatched", tracking({"key": "firm"}, match={"unmatched": True}), "matches"),
-    ("match.mode", tracking({"key": "firm"}, match={"mode": "partitioned"}), "matches"),
+    ("match.placement", tracking({"key": "firm"}, match={"placement": "partitioned"}), "matches"),
 ]
 
 

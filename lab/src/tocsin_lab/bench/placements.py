@@ -130,7 +130,7 @@ def _measure(
     for mode in modes:
         steps.start(mode)
         _forget(session, setting)
-        found[mode] = _matched(ts.match(events, store, keep=["event"], mode=mode))
+        found[mode] = _matched(ts.match(events, store, keep=["event"], placement=mode))
         held[mode] = _held(session, setting)
         steps.finish()
     steps.start("routes")
@@ -166,13 +166,14 @@ def _routed(events: DataFrame, store: str) -> int:
     """Return how many times events are sent to a part, all together."""
     from pyspark.sql import types as st
 
-    from tocsin.spark import stores
+    from tocsin.spark.match_task import MatchSpec
     from tocsin.spark.routes import PART, TARGET, RouteTask
-    from tocsin.spark.worker import Source
+    from tocsin.spark.worker import Moment, Source
 
-    version = stores.newest(store)
-    n_parts = len(stores.parts_of(stores.describe(store, version)))
-    task = RouteTask(Source(store, version, time.time()), None, n_parts)
+    snapshot = tocsin.SubscriptionStore(store).snapshot()
+    source = Source(snapshot.place, Moment.of(snapshot, time.time()))
+    n_parts = len(snapshot.state.parts)
+    task = RouteTask(MatchSpec(source, (), "rows", True), None, n_parts)
     numbers = [st.StructField(name, st.IntegerType(), False) for name in (PART, TARGET)]
     return events.mapInArrow(task, st.StructType([*events.schema, *numbers])).count()
 

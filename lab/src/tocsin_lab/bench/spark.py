@@ -296,12 +296,13 @@ class MemoryTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Match in one worker."""
-        from tocsin.spark import stores, worker
+        from tocsin.spark import worker
 
         for _ in batches:
             pass
         worker.close_all()
-        held = worker.opened(self.store, stores.newest(self.store), 0.0, None, False)
+        snapshot = tocsin.SubscriptionStore(self.store).snapshot()
+        held = worker.open_matcher(worker.Moment.of(snapshot, 0.0), verify=False)
         for first in range(0, 5 * 65_536, 65_536):
             held.matcher.match_batch(workload(_WORKLOAD).events(65_536, self.seed, first=first))
         worker.freeze()

@@ -21,9 +21,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tocsin.errors import PipelineError
-from tocsin.spark import drift as silencing
-from tocsin.spark import stores, worker
-from tocsin.spark.match_plan import matched
+from tocsin.spark import drift as schema_drift
+from tocsin.spark import worker
+from tocsin.spark.match_plan import match_pinned
 from tocsin.spark.pipeline import sources, statistics
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import open_folder
@@ -34,6 +34,8 @@ from tocsin.spark.pipeline.sinks import open_sinks
 from tocsin.spark.pipeline.sources import ARRIVED, ORIGIN, Lines, Taken
 from tocsin.spark.pipeline.tables import Batch, Table
 from tocsin.spark.pipeline.validate import drift, quoted, validated
+from tocsin.spark.worker import Moment
+from tocsin.store.snapshot import StoreSnapshot
 from tocsin.store.subscription_store import SubscriptionStore
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class BatchRunner:
         self.config = config
         self.spark = spark
         self.on_batch = on_batch
+        self.store = SubscriptionStore(config.subscriptions)
         self.folder = open_folder(config.output, spark)
         self.sinks = open_sinks(config, spark)
         self.quarantine = Table(f"{config.output}/quarantine", spark)
@@ -66,11 +69,10 @@ class BatchRunner:
 
     def _choose_ids(self) -> str:
         """Return the type of ids in the output: what it was before, or what the store has now."""
-        version = stores.newest(self.config.subscriptions)
-        held = worker.opened(self.config.subscriptions, version, time.time())
-        self._check_types(held.matcher.event_type)
-        are_integers = stores.has_integer_ids(self.config.subscriptions, version)
-        found = "integer" if are_integers else "string"
+        snapshot = self.store.snapshot()
+        entry = worker.open_matcher(Moment.of(snapshot, time.time()), snapshot=snapshot)
+        self._check_types(entry.matcher.event_type)
+        found = "integer" if snapshot.state.ids == "integers" else "string"
         self.folder.create("pipeline.json", json.dumps({"ids": found}).encode())
         said: dict[str, str] = json.loads(self.folder.read("pipeline.json") or b"{}")
         return said.get("ids", found)
@@ -93,11 +95,13 @@ class BatchRunner:
         started = time.time()
         clock = Stages()
         with clock.stage("pin"):
-            pinned = stores.pin(self.config.subscriptions, query, number)
-            held = worker.opened(self.config.subscriptions, pinned.version, pinned.now)
+            pinned = self.store.pin(query, number)
+            snapshot = self.store.snapshot(pinned.version)
+            moment = Moment.of(snapshot, pinned.now)
+            held = worker.open_matcher(moment, snapshot=snapshot)
         batch = Batch(query, number, pinned.version, pinned.now)
         with ExitStack() as cached:
-            found = _Work(self, batch, clock, cached).run(frame)
+            found = _Work(self, batch, snapshot, clock, cached).run(frame)
         finished = time.time()
         arrived = found.pop("arrived")
         metrics = BatchMetrics(
@@ -122,15 +126,17 @@ class BatchRunner:
     def _let_go(self, query: str, number: int) -> None:
         """Unpin versions that only batches used which will not be replayed any more."""
         if number % _UNPIN_EVERY == _UNPIN_EVERY - 1 and number >= self.config.retain:
-            store = SubscriptionStore(self.config.subscriptions)
-            store.unpin(query, number + 1 - self.config.retain)
+            self.store.unpin(query, number + 1 - self.config.retain)
 
-    def drift_of(self, schema: StructType, batch: Batch) -> tuple[str, ...]:
+    def drift_of(
+        self, schema: StructType, batch: Batch, snapshot: StoreSnapshot
+    ) -> tuple[str, ...]:
         """Return what the columns of a batch silence, in words."""
         key = (schema.json(), batch.version)
         if self._drift[0] != key:
-            held = worker.opened(self.config.subscriptions, batch.version, batch.now)
-            said = tuple(map(str, silencing.silenced_by(schema, held.matcher)))
+            moment = Moment.of(snapshot, batch.now)
+            held = worker.open_matcher(moment, snapshot=snapshot)
+            said = tuple(map(str, schema_drift.find_issues(schema, held.matcher)))
             self._drift = (key, said)
         return self._drift[1]
 
@@ -153,7 +159,15 @@ class Stages:
 class _Work:
     """The steps of one batch. What they keep in Spark's cache is let go of at the end."""
 
-    def __init__(self, runner: BatchRunner, batch: Batch, clock: Stages, cached: ExitStack) -> None:
+    def __init__(
+        self,
+        runner: BatchRunner,
+        batch: Batch,
+        snapshot: StoreSnapshot,
+        clock: Stages,
+        cached: ExitStack,
+    ) -> None:
+        self.snapshot = snapshot
         self.runner = runner
         self.config = runner.config
         self.batch = batch
@@ -300,7 +314,7 @@ class _Work:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        self._say(self.runner.drift_of(good.schema, self.batch))
+        self._say(self.runner.drift_of(good.schema, self.batch, self.snapshot))
         seen = Observation()
         counting = not n_events
         is_there = self.runner.sinks[0].has(self.batch)
@@ -329,7 +343,7 @@ class _Work:
         """Update publications and hand transitions to the sinks; return what was counted."""
         if good is not None:
             good = good.drop(ORIGIN)
-            self._say(self.runner.drift_of(good.schema, self.batch))
+            self._say(self.runner.drift_of(good.schema, self.batch, self.snapshot))
         with self.clock.stage("transitions"):
             kept = keeper.step(good, self.batch)
         notifications = keeper.transitions(kept)
@@ -347,16 +361,14 @@ class _Work:
     def _notifications(self, good: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         keep = self._kept(good)
         shape = "arrays" if self.config.unmatched else self.config.shape
-        found = matched(
+        found = match_pinned(
             good,
-            self.config.subscriptions,
-            self.batch.version,
+            self.snapshot,
             self.batch.now,
-            keep=keep,
-            output=shape,  # type: ignore[arg-type]
-            mode=self.config.mode,  # type: ignore[arg-type]
+            keep,
+            shape,  # type: ignore[arg-type]
             ids=self.runner.ids,  # type: ignore[arg-type]
-            report_drift=False,
+            placement=self.config.placement,  # type: ignore[arg-type]
         )
         if not self.config.unmatched:
             if shape == "arrays":

@@ -85,7 +85,7 @@ class Config:
     required: tuple[str, ...] = ()
     keep: tuple[str, ...] | None = None
     shape: str = "rows"
-    mode: str = "auto"
+    placement: str = "auto"
     unmatched: bool = False
     tracking: Tracking | None = None
     trigger: float | None = 0.0
@@ -97,8 +97,8 @@ class Config:
     path: str | None = None
 
     @property
-    def tells(self) -> str:
-        """What the notifications are: one of MODES."""
+    def mode(self) -> str:
+        """The mode of the pipeline, one of MODES."""
         return "matches" if self.tracking is None else "transitions"
 
     @property
@@ -154,7 +154,7 @@ def from_mapping(
         required=required,
         keep=match.texts("keep", None),
         shape=match.choice("output", OUTPUTS, "rows"),
-        mode=_placement(match),
+        placement=_placement(match),
         unmatched=match.flag("unmatched", False),
         tracking=tracking,
         sample=statistics.number("sample", 20_000, 0),
@@ -194,11 +194,12 @@ def _tracking(top: Section, mode: str) -> Tracking | None:
 
 
 def _placement(match: Section) -> str:
-    if match.peek("mode") == "transitions":
-        raise match.wrong(
-            "mode", 'says where subscriptions are; write pipeline.mode = "transitions"'
-        )
-    return match.choice("mode", PLACEMENTS, "auto")
+    mode = match.peek("mode")
+    if mode in MODES:
+        raise match.wrong("mode", f"is a key of [pipeline]: write pipeline.mode = {mode!r}")
+    if mode is not None:
+        raise match.wrong("mode", f"is now called placement: write match.placement = {mode!r}")
+    return match.choice("placement", PLACEMENTS, "auto")
 
 
 def _event(section: Section) -> tuple[EventType | None, tuple[str, ...]]:
@@ -327,7 +328,7 @@ def _check_tracking(config: Config, rules: Rules, top: Section) -> None:
     for key, is_used in (
         ("output", config.shape != "rows"),
         ("unmatched", config.unmatched),
-        ("mode", config.mode == "partitioned"),
+        ("placement", config.placement == "partitioned"),
     ):
         if is_used:
             raise top.wrong(f"match.{key}", only)

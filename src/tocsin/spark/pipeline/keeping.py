@@ -37,11 +37,13 @@ from tocsin.errors import ArgumentError, PipelineError
 from tocsin.spark import transition_plan, worker
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.tables import Batch
-from tocsin.spark.publications import ENTER, Rules, State, step
+from tocsin.spark.publications import Rules, State, step
 from tocsin.spark.transition_plan import BLOB, BUCKET, PLACE
+from tocsin.spark.worker import Moment
 from tocsin.storage import disk
 from tocsin.storage.pins import Pin
 from tocsin.storage.place import Place, to_place
+from tocsin.transitions import ENTER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +109,7 @@ class Keeper:
         assert config.tracking is not None
         self.rules: Rules = config.tracking.rules
         self.buckets = config.tracking.buckets
-        self.subscriptions = config.subscriptions
+        self.subscriptions = to_place(config.subscriptions)
         self.spark = spark
         self.is_text = is_text
         self.place = to_place(f"{config.checkpoint}/{FOLDER}")
@@ -197,8 +199,9 @@ class Keeper:
     def _updates(self, events: DataFrame, batch: Batch) -> DataFrame:
         try:
             transition_plan.check_rules(events.schema, self.rules)
-            held = worker.opened(self.subscriptions, batch.version, batch.now)
-            names = transition_plan.needed(events.schema, held.matcher, self.rules)
+            moment = Moment.read(self.subscriptions, batch.version, batch.now)
+            matcher = worker.open_matcher(moment).matcher
+            names = transition_plan.needed(events.schema, matcher, self.rules)
         except ArgumentError as error:
             raise PipelineError(f"transitions: {error}") from None
         return transition_plan.pack(events, names, self.rules.key, self.buckets)
@@ -284,11 +287,10 @@ class StepTask:
 
     def __init__(self, keeper: Keeper, batch: Batch, before: Mapping[str, Bucket]) -> None:
         self.place = str(keeper.place)
-        self.subscriptions = keeper.subscriptions
         self.rules = keeper.rules
         self.is_text = keeper.is_text
         self.name = batch.name
-        self.now = Pin(batch.version, batch.now)
+        self.now = Moment.read(keeper.subscriptions, batch.version, batch.now)
         self.before = before
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -317,13 +319,14 @@ class StepTask:
         """Step one bucket on; return what it is now, and its transitions."""
         old = self.before.get(str(bucket))
         state = None if old is None else read_state(place, old)
-        opened = transition_plan.subscriptions_of(self.subscriptions, self.now)
-        new, found = step(state, updates, self.now, self.rules, opened)
+        subscriptions = transition_plan.subscriptions_of(self.now)
+        pin = Pin(self.now.version, self.now.now)
+        new, found = step(state, updates, pin, self.rules, subscriptions)
         table = found.to_table(self.is_text)
         kept = None
         if new is not None:
             kept = old if old and new is state else self._write_state(place, bucket, new)
-        n_found, n_entered = (0, 0) if table is None else (len(table), _count(table, ENTER))
+        n_found, n_entered = (0, 0) if table is None else (len(table), _count(table, ENTER.value))
         row = {
             "bucket": bucket,
             "state": None if kept is None else kept.name,

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tocsin.errors import TocsinError
-from tocsin.spark import stores
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import open_folder
 from tocsin.spark.pipeline.metrics import BatchMetrics, load_metrics
 from tocsin.spark.pipeline.run import RUNNING
 from tocsin.spark.pipeline.tables import Table
+from tocsin.store.subscription_store import SubscriptionStore
 
 _RECENT = 10
 
@@ -60,12 +60,12 @@ def status(config: Config) -> Status:
     metrics = load_metrics(config.output)
     newest, problem = None, None
     try:
-        newest = stores.newest(config.subscriptions)
+        newest = SubscriptionStore(config.subscriptions).newest()
     except TocsinError as error:
         problem = str(error)
     return Status(
         name=config.name,
-        mode=config.tells,
+        mode=config.mode,
         output=config.output,
         running=bool(runner) and _is_alive(runner),
         pid=runner.get("pid"),

@@ -54,7 +54,7 @@ path = "events"
 # keep = ["firm", "price"]        # the columns of events that notifications have; default: all
 # output = "rows"                 # a row a match; or arrays: a row an event, with all its matches
 # unmatched = false               # true: events that match nothing go to output/unmatched
-# mode = "auto"                   # how subscriptions are placed: auto, replicated or partitioned
+# placement = "auto"              # auto, replicated or partitioned, see docs/spark.md
 
 # For pipeline.mode = "transitions", instead of [match]: an event holds the current values of a
 # publication. Notifications have its key, the subscription, and ENTER or LEAVE.
