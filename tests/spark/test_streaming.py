@@ -105,7 +105,7 @@ def test_a_partitioned_stream_sees_changes_too(stream: Stream, spark: SparkSessi
     frame = spark.createDataFrame(texts, "id string, where string")
     assert ts.compile(frame, stream.folder / "store", parts=3).n_parts == 3
     stream.add(1, 50.5)
-    query = stream.start(mode="partitioned")
+    query = stream.start(placement="partitioned")
     try:
         query.processAllAvailable()
         assert stream.found() == [(50.5, "50")]

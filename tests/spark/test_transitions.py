@@ -122,7 +122,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(fleet: Fleet) -> None:
     spark, path = fleet.spark, str(fleet.folder / "store")
     spark.conf.set(PROVIDER, ROCKSDB)
     stream = spark.readStream.schema(SCHEMA).json(str(fleet.folder / "input"))
-    with pytest.raises(ArgumentError, match="are of a stream"):
+    with pytest.raises(ArgumentError, match="need a stream"):
         ts.transitions(spark.range(3), path, "id")
     with pytest.raises(ArgumentError, match="key names 'nothing'"):
         ts.transitions(stream, path, "nothing")

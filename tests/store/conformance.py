@@ -71,12 +71,12 @@ def check_that_one_writer_wins(place: Place, n_writers: int = 4) -> None:
 
 def check_store(place: Place, copies: Path | None = None) -> None:
     """Check that a store can be made, changed, compacted and opened on a place."""
-    store = SubscriptionStore.create(place, engine="oracle")  # type: ignore[arg-type]
+    store = SubscriptionStore.create(place, engine="oracle")
     store.subscribe("a", "x = 1")
     store.subscribe("b", "x = 1")
     pinned = store.pin("query", 1)
     store.remove(["a"])
-    assert SubscriptionStore(place).matcher().match({"x": 1}) == ["b"]  # type: ignore[arg-type]
+    assert SubscriptionStore(place).matcher().match({"x": 1}) == ["b"]
     store.compact(grace=0)
     assert sorted(store.matcher(pinned.version).match({"x": 1})) == ["a", "b"]
     store.unpin("query", 2)

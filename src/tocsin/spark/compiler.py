@@ -37,7 +37,7 @@ from tocsin.language.expression import parameter_names
 from tocsin.loading import Load, load_table, to_expression
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
-from tocsin.spark import clusters, columns, profiles
+from tocsin.spark import clusters, columns, hadoop, profiles
 from tocsin.spark.profiles import Profile
 from tocsin.storage import folder
 from tocsin.storage.container import FileEntry
@@ -108,7 +108,7 @@ def compile(
     if parts is not None and parts < 1:
         raise ArgumentError(f"a store has at least one part, not {parts}")
     sample = None if profile is None else _to_bytes(profile.sample)
-    store = open_or_create(path, event_type, engine=engine, **options)
+    store = open_or_create(hadoop.open_place(path), event_type, engine=engine, **options)
     setting = Setting(store.place, where, event_type, engine, options, sample)
     covers = store.newest()
     frame = _numbered(subscriptions, where)

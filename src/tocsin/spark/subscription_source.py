@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.spark import worker
+from tocsin.spark import hadoop, worker
 from tocsin.spark.worker import Moment
-from tocsin.storage import place as storage
 from tocsin.storage.place import Place
 from tocsin.store.snapshot import StoreSnapshot, StoreState
 from tocsin.store.subscription_store import SubscriptionStore
@@ -27,7 +26,7 @@ def to_place(subscriptions: object) -> Place | None:
     if isinstance(subscriptions, SubscriptionStore):
         return subscriptions.place
     if isinstance(subscriptions, str | os.PathLike):
-        return storage.to_place(subscriptions)
+        return hadoop.open_place(subscriptions)
     return None
 
 

@@ -60,7 +60,7 @@ from tocsin.storage.matchers import (
     write_facts,
 )
 from tocsin.storage.pins import Pin
-from tocsin.storage.place import to_place
+from tocsin.storage.place import Place, to_place
 from tocsin.store.replay import (
     apply_change,
     id_kinds,
@@ -81,7 +81,9 @@ class SubscriptionStore:
     ['alice']
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time):
+    def __init__(
+        self, path: str | os.PathLike[str] | Place, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self.place = to_place(path)
         self._clock = clock
         self._lock = threading.RLock()
@@ -100,7 +102,7 @@ class SubscriptionStore:
     @classmethod
     def create(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Place,
         event_type: EventType | None = None,
         *,
         engine: str = "auto",
@@ -400,7 +402,7 @@ class SubscriptionStore:
 
 
 def open_or_create(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Place,
     event_type: EventType | None,
     *,
     engine: str = "auto",

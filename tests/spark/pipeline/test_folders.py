@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tocsin.errors import PipelineError
+from tocsin.spark.pipeline.batch import Batch
 from tocsin.spark.pipeline.folders import open_folder, to_local
 from tocsin.spark.pipeline.metrics import BatchMetrics, load_metrics, read_metrics, write_metrics
-from tocsin.spark.pipeline.tables import Batch, Manifest, Table, read_table
+from tocsin.spark.pipeline.tables import Manifest, Table, read_table
 
 
 def test_a_name_is_created_by_one_writer_only(tmp_path: Path) -> None:

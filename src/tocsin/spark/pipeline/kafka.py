@@ -30,11 +30,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tocsin.errors import PipelineError
+from tocsin.spark.columns import quoted
+from tocsin.spark.pipeline.batch import ORIGIN, Batch
 from tocsin.spark.pipeline.config import Sink
 from tocsin.spark.pipeline.folders import open_folder
-from tocsin.spark.pipeline.sources import ORIGIN
-from tocsin.spark.pipeline.tables import Batch
-from tocsin.spark.pipeline.validate import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

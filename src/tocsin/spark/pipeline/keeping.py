@@ -35,8 +35,8 @@ import pyarrow.parquet as pq
 
 from tocsin.errors import ArgumentError, PipelineError
 from tocsin.spark import transition_plan, worker
+from tocsin.spark.pipeline.batch import Batch
 from tocsin.spark.pipeline.config import Config
-from tocsin.spark.pipeline.tables import Batch
 from tocsin.spark.publications import Rules, State, step
 from tocsin.spark.transition_plan import BLOB, BUCKET, PLACE
 from tocsin.spark.worker import Moment

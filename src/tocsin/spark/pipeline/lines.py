@@ -29,7 +29,8 @@ from tocsin.encode.csv_files import convert_texts
 from tocsin.encode.json_lines import declared_paths, fit, parse_json_object
 from tocsin.model import EventType, Kind
 
-CODE, REASON, ORIGINAL = "_tocsin_code", "_tocsin_reason", "_tocsin_original"
+MARKS = CODE, REASON, ORIGINAL = "_tocsin_code", "_tocsin_reason", "_tocsin_original"
+"""The columns that mark a row that is not an event: a code, a text, and the row itself."""
 TEXT = "text"
 ARROW_TYPES: dict[Kind, pa.DataType] = {
     Kind.INTEGER: pa.int64(),
@@ -83,7 +84,7 @@ def parse_batch(batch: pa.RecordBatch, form: LineFormat) -> pa.RecordBatch:
     for row, (code, reason) in bad.items():
         marks[row] = [code, reason, _original(texts[row].as_py())]
     n = len(texts)
-    for i, name in enumerate((CODE, REASON, ORIGINAL)):
+    for i, name in enumerate(MARKS):
         values = [mark[i] for mark in marks] if bad else [None] * n
         carried[name] = pa.array(values, pa.string())
     return pa.RecordBatch.from_pydict({**columns, **carried})

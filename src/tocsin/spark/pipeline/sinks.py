@@ -15,9 +15,10 @@ import importlib.util
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tocsin.errors import PipelineError
+from tocsin.spark.pipeline.batch import Batch
 from tocsin.spark.pipeline.config import Config, Sink
 from tocsin.spark.pipeline.kafka import KafkaSink
-from tocsin.spark.pipeline.tables import Batch, Table
+from tocsin.spark.pipeline.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,24 +1,25 @@
-"""Where events come from: a stream whose micro-batches become frames of events or of lines.
+"""Sources: the formats from which a stream of events is read.
 
-Enters: the configured source. Leaves: `stream`, what Spark's query reads, and for each micro-batch
-a `Taken`: frames of lines (to be parsed) or of typed columns, and what could not even be read.
+Enters: the configured source. Leaves: `stream`, the frame of Spark's query, and for each of its
+micro-batches frames of lines, which are to be parsed, or of typed columns, and unreadable files.
 
-*Files* are streamed by name: Spark's log of a query says which files a batch holds, and the batch
-reads them then. So a file whose columns changed stands beside others that did not, and one that is
-no Parquet file at all is set aside by its name. *Kafka* gives the value of each record as a line.
-*Generated* events depend on the seed and their number alone, whatever the number of partitions.
+*Files* are streamed by name: Spark's log of the query says which files a batch has, and the batch
+reads them itself. So files with different columns can be in one batch, and one that is not a
+Parquet file is quarantined by its name. *Kafka* gives the value of each record as a line.
+*Generated* events depend on the seed and their number alone, on any number of partitions.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tocsin.errors import PipelineError
+from tocsin.spark.pipeline.batch import ARRIVED, ORIGIN, Frames, Lines
 from tocsin.spark.pipeline.config import FILE_FORMATS, Config, Source
 from tocsin.spark.pipeline.folders import to_local
 from tocsin.spark.pipeline.lines import TEXT, LineFormat
@@ -27,32 +28,8 @@ from tocsin.workloads import workload
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ORIGIN, ARRIVED = "_tocsin_origin", "_tocsin_arrived"
 _FILES = "path string, modificationTime timestamp, length bigint, content binary"
 _MAX_HEADER = 1 << 20
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Some lines, and how they are to be read."""
-
-    frame: DataFrame
-    form: LineFormat
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What a micro-batch holds."""
-
-    lines: list[Lines] = field(default_factory=list)
-    frames: list[DataFrame] = field(default_factory=list)
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
-    arrived: float | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing at all."""
-        return not (self.lines or self.frames or self.unreadable)
 
 
 def stream(config: Config, spark: SparkSession) -> DataFrame:
@@ -64,20 +41,21 @@ def stream(config: Config, spark: SparkSession) -> DataFrame:
         return _kafka(source, spark)
     if source.format == "generated":
         return _blocks(source, spark)
-    raise PipelineError("source.format is 'frame': give the DataFrame to Pipeline(events=...)")
+    raise PipelineError("source.format is 'frame': pass the DataFrame as Pipeline(events=...)")
 
 
-def take(config: Config, spark: SparkSession, frame: DataFrame) -> Taken:
-    """Return the events of a micro-batch of `stream`, or of a frame that the caller gave."""
+def read(config: Config, spark: SparkSession, frames: Frames) -> Frames:
+    """Return the lines or events of a micro-batch of `stream`, or of the caller's frame."""
     source = config.source
     if source.format in FILE_FORMATS:
-        return _take_files(config, spark, frame)
+        return _read_files(config, spark, frames)
     if source.format == "kafka":
         assert config.event_type is not None
-        return Taken(lines=[Lines(frame, LineFormat(config.event_type, config.required))])
+        lines = Lines(frames.source, LineFormat(config.event_type, config.required))
+        return replace(frames, lines=(lines,))
     if source.format == "generated":
-        return Taken(frames=[generate(source, frame)])
-    return Taken(frames=[frame])
+        return replace(frames, typed=(generate(source, frames.source),))
+    return replace(frames, typed=(frames.source,))
 
 
 # Kafka.
@@ -100,14 +78,14 @@ def _kafka(source: Source, spark: SparkSession) -> DataFrame:
 
 
 def _blocks(source: Source, spark: SparkSession) -> DataFrame:
-    """Stream the numbers of blocks of events, a few each batch."""
+    """Return a stream of the numbers of blocks of events, a few for each batch."""
     reader = spark.readStream.format("rate-micro-batch")
     reader = reader.option("rowsPerBatch", source.blocks).option("numPartitions", source.blocks)
     return reader.load().selectExpr("value AS block")
 
 
 def generate(source: Source, blocks: DataFrame) -> DataFrame:
-    """Turn numbers of blocks into the events of these blocks."""
+    """Return the events of blocks."""
     kind = workload(source.workload)
     n = max(1, source.batch_events // source.blocks)
     schema = ", ".join(
@@ -149,55 +127,57 @@ def _file_names(source: Source, spark: SparkSession) -> DataFrame:
     return reader.load(source.path).select("path", "modificationTime")
 
 
-def _take_files(config: Config, spark: SparkSession, names: DataFrame) -> Taken:
-    rows = names.collect()
+def _read_files(config: Config, spark: SparkSession, frames: Frames) -> Frames:
+    rows = frames.source.collect()
     if not rows:
-        return Taken()
+        return frames
     paths = sorted(row["path"] for row in rows)
     oldest = min(row["modificationTime"] for row in rows)
     arrived = oldest.replace(tzinfo=oldest.tzinfo or _local_zone()).timestamp()
+    frames = replace(frames, arrived=arrived)
     if config.source.format == "parquet":
-        return _take_parquet(spark, paths, arrived)
+        return _read_parquet(spark, paths, frames)
     assert config.event_type is not None
     if config.source.format == "json":
         form = LineFormat(config.event_type, config.required)
-        return Taken(lines=[Lines(_read_lines(spark, paths), form)], arrived=arrived)
-    return _take_csv(config, spark, paths, arrived)
+        return replace(frames, lines=(Lines(_read_lines(spark, paths), form),))
+    return _read_csv(config, spark, paths, frames)
 
 
 def _local_zone() -> dt.tzinfo | None:
-    """Spark hands out timestamps in the zone of the process, without saying so."""
+    """Return the zone of the timestamps that Spark collects, which do not name it."""
     return dt.datetime.now().astimezone().tzinfo
 
 
 def _read_lines(spark: SparkSession, paths: list[str], header: str | None = None) -> DataFrame:
     lines = spark.read.text(paths)
-    kept = lines.where("trim(value) <> ''")
+    lines = lines.where("trim(value) <> ''")
     if header is not None:
-        kept = kept.where(kept["value"] != header)
-    return kept.selectExpr(f"CAST(value AS binary) AS {TEXT}", f"_metadata.file_path AS {ORIGIN}")
+        lines = lines.where(lines["value"] != header)
+    return lines.selectExpr(f"CAST(value AS binary) AS {TEXT}", f"_metadata.file_path AS {ORIGIN}")
 
 
-def _take_csv(config: Config, spark: SparkSession, paths: list[str], arrived: float) -> Taken:
+def _read_csv(config: Config, spark: SparkSession, paths: list[str], frames: Frames) -> Frames:
     source = config.source
     assert config.event_type is not None
     if source.columns:
         columns = source.columns
         form = LineFormat(config.event_type, config.required, columns, source.delimiter)
-        return Taken(lines=[Lines(_read_lines(spark, paths), form)], arrived=arrived)
+        return replace(frames, lines=(Lines(_read_lines(spark, paths), form),))
     by_header: dict[str, list[str]] = {}
     for path in paths:
         by_header.setdefault(_first_line(spark, path), []).append(path)
-    taken = Taken(arrived=arrived)
+    lines: list[Lines] = []
+    unreadable: list[tuple[str, str]] = []
     for header, files in by_header.items():
         names = tuple(name.strip().strip('"') for name in header.split(source.delimiter))
         if not header.strip() or "" in names or len(set(names)) < len(names):
             reason = f"the first line must name the columns, each once; it is {header[:100]!r}"
-            taken.unreadable.extend((file, reason) for file in files)
+            unreadable.extend((file, reason) for file in files)
             continue
         form = LineFormat(config.event_type, config.required, names, source.delimiter)
-        taken.lines.append(Lines(_read_lines(spark, files, header), form))
-    return taken
+        lines.append(Lines(_read_lines(spark, files, header), form))
+    return replace(frames, lines=tuple(lines), unreadable=tuple(unreadable))
 
 
 def _first_line(spark: SparkSession, path: str) -> str:
@@ -212,26 +192,25 @@ def _first_line(spark: SparkSession, path: str) -> str:
     return str(first[0]["value"]) if first else ""
 
 
-def _take_parquet(spark: SparkSession, paths: list[str], arrived: float) -> Taken:
-    """Read Parquet files, those of the same columns together."""
+def _read_parquet(spark: SparkSession, paths: list[str], frames: Frames) -> Frames:
+    """Read Parquet files, those with the same columns together."""
     import pyarrow.parquet as pq
 
-    taken = Taken(arrived=arrived)
+    unreadable: list[tuple[str, str]] = []
     groups: dict[str, list[str]] = {}
     for path in paths:
         local = to_local(path)
-        if local is None:  # a footer costs a job each there; Spark merges what it can
+        if local is None:  # each footer would cost a job; Spark merges compatible columns
             groups.setdefault("", []).append(path)
             continue
         try:
             schema = pq.read_schema(local).remove_metadata()
         except FileNotFoundError:
-            raise PipelineError(f"{path} has gone before it was read") from None
+            raise PipelineError(f"{path} was removed before it was read") from None
         except (pa.ArrowException, OSError) as error:
-            taken.unreadable.append((path, f"not a Parquet file: {str(error).splitlines()[0]}"))
+            unreadable.append((path, f"not a Parquet file: {str(error).splitlines()[0]}"))
             continue
         groups.setdefault(str(schema), []).append(path)
-    for files in groups.values():
-        frame = spark.read.option("mergeSchema", "true").parquet(*files)
-        taken.frames.append(frame)
-    return taken
+    reader = spark.read.option("mergeSchema", "true")
+    typed = tuple(reader.parquet(*files) for files in groups.values())
+    return replace(frames, typed=typed, unreadable=tuple(unreadable))

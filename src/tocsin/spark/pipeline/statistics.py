@@ -16,10 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tocsin.spark.pipeline.batch import ORIGIN, Batch
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import Folder, open_folder
-from tocsin.spark.pipeline.sources import ORIGIN
-from tocsin.spark.pipeline.tables import Batch
 from tocsin.spark.profiles import Profile
 from tocsin.store.subscription_store import SubscriptionStore
 

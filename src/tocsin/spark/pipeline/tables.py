@@ -26,27 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tocsin.errors import PipelineError
+from tocsin.spark.pipeline.batch import Batch
 from tocsin.spark.pipeline.folders import Folder, open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One micro-batch of one query, with the version of the subscriptions that it was given."""
-
-    query: str
-    number: int
-    version: int = 0
-    now: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """The name that files of this batch bear."""
-        return f"{self.query}-{self.number:09d}"
 
 
 @dataclass(frozen=True)
