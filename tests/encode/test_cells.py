@@ -42,7 +42,7 @@ from tocsin.normalize.condition import Condition
 from tocsin.normalize.table import ConjunctionTable, concatenate, from_forms, take
 
 LEAST, GREATEST = TIMESTAMPS[7], TIMESTAMPS[8]
-OF_NO_LINE = (None, math.nan, [1], b"a")
+OF_NO_DOMAIN = (None, math.nan, [1], b"a")
 
 
 def neighbours(value: Any) -> Iterable[Any]:
@@ -77,11 +77,11 @@ def probes(conditions: Sequence[Expression]) -> list[Any]:
     bounds = [literal.value for c in conditions for literal in literals_of(c)]
     found = [v for bound in bounds if bound is not None for v in neighbours(bound)]
     found += [0, -0.0, math.inf, -math.inf, INT64_MIN, INT64_MAX, "", "\U0010ffff", True, False]
-    return [*found, *OF_NO_LINE, LEAST, GREATEST]
+    return [*found, *OF_NO_DOMAIN, LEAST, GREATEST]
 
 
 def without_patterns(condition: Condition) -> Condition:
-    return Condition(condition.lines, condition.absent, condition.other)
+    return Condition(condition.intervals, condition.absent, condition.other)
 
 
 def allowed(space: CellSpace, at: int, cells: Sequence[int]) -> list[bool]:
@@ -238,7 +238,7 @@ def test_a_bound_by_itself_has_its_cells(bound: int | float) -> None:
 
 
 @pytest.mark.parametrize("op", ["=", "<>", "<", "<=", ">", ">="])
-def test_floats_and_integers_share_one_line(op: str) -> None:
+def test_floats_and_integers_share_one_domain(op: str) -> None:
     bounds: list[float | int] = [*FLOATS, *INTEGERS]
     check_texts(*(f"x {op} {bound!r}" for bound in bounds), more=[*FLOATS, *INTEGERS])
 
@@ -286,7 +286,7 @@ def test_infinite_bounds_come_by_parameters() -> None:
     check(table_of(conditions), [*probes(conditions), 1e308, -1e308])
 
 
-def test_absent_values_and_values_of_no_line_have_cells_of_their_own() -> None:
+def test_absent_values_and_values_of_no_domain_have_cells_of_their_own() -> None:
     check_texts("x IS NULL", "x IS NOT NULL", "x = 1", "x IS NULL OR x = 1", "x <> 'a'", "y = 1")
     space = CellSpace(table_of([parse("x = 1 AND y IS NULL")]))
     absent, nan, listed, text = cells_of(space, [None, math.nan, [1], "a"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.encode.test_cells import OF_NO_LINE, literals_of, neighbours
+from tests.encode.test_cells import OF_NO_DOMAIN, literals_of, neighbours
 from tests.property.strategies import MIXED, NUMERIC, STRINGY, TYPED, Seeded, World, expression
 
 import tocsin
@@ -54,7 +54,7 @@ class Pile:
         values: dict[str, list[Any]] = {}
         for condition in self.conditions:
             for made in predicates(condition):
-                held = values.setdefault(made.attribute, [*OF_NO_LINE, 0.5, True, "b"])
+                held = values.setdefault(made.attribute, [*OF_NO_DOMAIN, 0.5, True, "b"])
                 for literal in literals_of(made):
                     if literal.value is not None:
                         held += neighbours(literal.value)
@@ -84,13 +84,13 @@ def cuts_of(space: CellSpace) -> dict[str, dict[Any, list[tuple[Any, int]]]]:
     """Return the cuts of each attribute and line that has some, strings as they are."""
     found: dict[str, dict[Any, list[tuple[Any, int]]]] = {}
     strings = space.vocabulary.to_pylist()
-    for name, by_line in zip(space.attributes, space.lines, strict=True):
+    for name, by_domain in zip(space.attributes, space.domains, strict=True):
         found[name] = {
-            line: [
-                (strings[key] if line.name == "STRING" else key, tail)
-                for key, tail in zip(cells.keys.tolist(), cells.tails.tolist(), strict=True)
+            domain: [
+                (strings[key] if domain.name == "STRING" else key, offset)
+                for key, offset in zip(cells.keys.tolist(), cells.offsets.tolist(), strict=True)
             ]
-            for line, cells in by_line.items()
+            for domain, cells in by_domain.items()
             if len(cells.keys)
         }
     return found
@@ -145,7 +145,7 @@ def test_many_merges_of_merges_find_what_is_kept(name: str) -> None:
         ["x", "NOT x", "x = 0 OR x > 1.5"],
     ],
 )
-def test_lines_that_come_between_leave_conditions_what_they_are(texts: list[str]) -> None:
+def test_domains_that_come_between_leave_conditions_what_they_are(texts: list[str]) -> None:
     pile = Pile()
     segments = [pile.segment([parse(text)]) for text in texts]
     events = pile.events(Seeded(1), 40) if texts[0] != "TRUE" else [{"x": 1}, {}]

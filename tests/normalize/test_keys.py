@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.property.strategies import FLOATS, INTEGERS, STRINGS, TIMESTAMPS
 
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize.domains import HIGH, LOW, Line, cut_after, cut_before, tighten
+from tocsin.normalize.domains import HIGH, LOW, Domain, cut_after, cut_before, tighten
 from tocsin.normalize.keys import (
     HIGH_CUT,
     LOW_CUT,
@@ -37,8 +37,8 @@ EDGES: list[int | float] = [*INTEGERS, *FLOATS, math.inf, -math.inf]
 def flat(value: int | float) -> tuple[int, int]:
     """Return the flat cut just before a number, by the columnar functions."""
     if isinstance(value, int):
-        keys, tails = integer_keys(np.array([value], np.int64))
-        return int(keys[0]), int(tails[0])
+        keys, offsets = integer_keys(np.array([value], np.int64))
+        return int(keys[0]), int(offsets[0])
     return int(float_keys(np.array([value], np.float64))[0]), 0
 
 
@@ -74,8 +74,8 @@ def test_a_number_has_the_same_flat_cut_alone_as_in_a_column(value: int | float)
 
 @given(numbers, st.sampled_from([0, 1]))
 def test_numbers_come_back_from_their_flat_cuts(value: int | float, side: int) -> None:
-    key, tail = key_of_number(value)
-    back = number_of_key(key, tail + side)
+    key, offset = key_of_number(value)
+    back = number_of_key(key, offset + side)
     assert back == value
     if isinstance(value, int):
         assert isinstance(back, int)
@@ -94,53 +94,61 @@ def test_minus_zero_and_zero_are_one() -> None:
 
 @given(st.lists(integers, max_size=20))
 def test_integers_are_flattened_by_the_column(values: list[int]) -> None:
-    keys, tails = integer_keys(np.array(values, np.int64))
+    keys, offsets = integer_keys(np.array(values, np.int64))
     assert keys.dtype == np.int64
-    assert tails.dtype == np.int16
-    assert list(zip(keys.tolist(), tails.tolist(), strict=True)) == [*map(key_of_number, values)]
+    assert offsets.dtype == np.int16
+    assert list(zip(keys.tolist(), offsets.tolist(), strict=True)) == [*map(key_of_number, values)]
 
 
-def test_tails_have_room_for_every_integer_between_two_floats() -> None:
+def test_offsets_have_room_for_every_integer_between_two_floats() -> None:
     below = int(math.nextafter(2.0**63, 0))
     for value in (INT64_MAX, INT64_MAX - 1, below, below + 1, -below - 1, INT64_MIN + 1):
-        key, tail = key_of_number(value)
-        assert 0 <= tail + 1 <= np.iinfo(np.int16).max
-        assert number_of_key(key, tail) == value
+        key, offset = key_of_number(value)
+        assert 0 <= offset + 1 <= np.iinfo(np.int16).max
+        assert number_of_key(key, offset) == value
 
 
 CUTS = {
-    Line.NUMBER: [cut(Line.NUMBER, v) for v in EDGES for cut in (cut_before, cut_after)],
-    Line.STRING: [cut(Line.STRING, v) for v in STRINGS for cut in (cut_before, cut_after)],
-    Line.BOOLEAN: [cut(Line.BOOLEAN, v) for v in (False, True) for cut in (cut_before, cut_after)],
-    Line.TIMESTAMP: [cut(Line.TIMESTAMP, v) for v in TIMESTAMPS for cut in (cut_before, cut_after)],
+    Domain.NUMBER: [cut(Domain.NUMBER, v) for v in EDGES for cut in (cut_before, cut_after)],
+    Domain.STRING: [cut(Domain.STRING, v) for v in STRINGS for cut in (cut_before, cut_after)],
+    Domain.BOOLEAN: [
+        cut(Domain.BOOLEAN, v) for v in (False, True) for cut in (cut_before, cut_after)
+    ],
+    Domain.TIMESTAMP: [
+        cut(Domain.TIMESTAMP, v) for v in TIMESTAMPS for cut in (cut_before, cut_after)
+    ],
 }
 
 
-@pytest.mark.parametrize("line", Line, ids=lambda line: line.name.lower())
-def test_cuts_of_every_line_come_back_and_keep_their_order(line: Line) -> None:
-    cuts = [*CUTS[line], LOW[line], HIGH[line]]
+@pytest.mark.parametrize("domain", Domain, ids=lambda domain: domain.name.lower())
+def test_cuts_of_every_domain_come_back_and_keep_their_order(domain: Domain) -> None:
+    cuts = [*CUTS[domain], LOW[domain], HIGH[domain]]
     strings = sorted({key for key, _ in cuts if isinstance(key, str)})
-    pairs = [flatten_cut(line, cut, strings.index) for cut in cuts]
-    assert [unflatten_cut(line, *pair, strings.__getitem__) for pair in pairs] == cuts
+    pairs = [flatten_cut(domain, cut, strings.index) for cut in cuts]
+    assert [unflatten_cut(domain, *pair, strings.__getitem__) for pair in pairs] == cuts
     for (a, flat_a), (b, flat_b) in itertools.product(zip(cuts, pairs, strict=True), repeat=2):
         assert (flat_a < flat_b) is (a < b), (a, b)
 
 
 @given(numbers, st.sampled_from([cut_before, cut_after]))
 def test_cuts_of_numbers_come_back(value: int | float, make: Any) -> None:
-    cut = make(Line.NUMBER, value)
-    assert unflatten_cut(Line.NUMBER, *flatten_cut(Line.NUMBER, cut, no_string), no_string) == cut
+    cut = make(Domain.NUMBER, value)
+    assert (
+        unflatten_cut(Domain.NUMBER, *flatten_cut(Domain.NUMBER, cut, no_string), no_string) == cut
+    )
 
 
 @given(numbers, st.sampled_from([cut_before, cut_after]))
 def test_tightened_cuts_come_back(value: int | float, make: Any) -> None:
-    cut = tighten(make(Line.NUMBER, value))
-    assert unflatten_cut(Line.NUMBER, *flatten_cut(Line.NUMBER, cut, no_string), no_string) == cut
+    cut = tighten(make(Domain.NUMBER, value))
+    assert (
+        unflatten_cut(Domain.NUMBER, *flatten_cut(Domain.NUMBER, cut, no_string), no_string) == cut
+    )
 
 
-@pytest.mark.parametrize("line", Line, ids=lambda line: line.name.lower())
-def test_the_ends_are_the_same_pairs_on_every_line(line: Line) -> None:
-    assert flatten_cut(line, LOW[line], no_string) == LOW_CUT
-    assert flatten_cut(line, HIGH[line], no_string) == HIGH_CUT
-    assert unflatten_cut(line, *LOW_CUT, no_string) == LOW[line]
-    assert unflatten_cut(line, *HIGH_CUT, no_string) == HIGH[line]
+@pytest.mark.parametrize("domain", Domain, ids=lambda domain: domain.name.lower())
+def test_the_ends_are_the_same_pairs_on_every_domain(domain: Domain) -> None:
+    assert flatten_cut(domain, LOW[domain], no_string) == LOW_CUT
+    assert flatten_cut(domain, HIGH[domain], no_string) == HIGH_CUT
+    assert unflatten_cut(domain, *LOW_CUT, no_string) == LOW[domain]
+    assert unflatten_cut(domain, *HIGH_CUT, no_string) == HIGH[domain]

@@ -33,11 +33,10 @@ from tocsin.errors import KindClashError, ParameterError, TooManyConjunctionsErr
 from tocsin.language import parse, print_expression
 from tocsin.language.expression import And, Constant, Expression, Not, Or, Parameter, map_operands
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind, kind_of
-from tocsin.normalize import MAX_CONJUNCTIONS, NormalForm, bind, covers, normalize
-from tocsin.normalize import domains as lines
+from tocsin.normalize import MAX_CONJUNCTIONS, NormalForm, bind, covers, domains, normalize
 from tocsin.normalize.bind import to_literal
 from tocsin.normalize.condition import EVERYTHING, NOTHING, PRESENT, Condition, condition_covers
-from tocsin.normalize.domains import FULL, HIGH, LOW, Line
+from tocsin.normalize.domains import FULL, HIGH, LOW, Domain
 from tocsin.normalize.normal import conjunction_covers
 
 DECLARED = EventType("Typed", dict(AGREEING.kinds))
@@ -70,22 +69,22 @@ def check_canonical(form: NormalForm, declared: EventType | None = None) -> None
 
 
 def check_condition(condition: Condition, kind: Kind | None) -> None:
-    for line, intervals in zip(Line, condition.lines, strict=True):
+    for domain, intervals in zip(Domain, condition.intervals, strict=True):
         reached = None
         for low, high in intervals:
-            assert LOW[line] <= low < high <= HIGH[line]
+            assert LOW[domain] <= low < high <= HIGH[domain]
             assert reached is None or reached < low, "intervals are apart and in order"
             reached = high
     if condition.other:
-        assert condition.lines == FULL
+        assert condition.intervals == FULL
         assert not condition.patterns
     if condition.patterns:
         assert not condition.absent
-        assert [bool(i) for i in condition.lines] == [False, True, False, False]
+        assert [bool(i) for i in condition.intervals] == [False, True, False, False]
     if kind is Kind.INTEGER and not condition.other:
-        for low, high in condition.lines[Line.NUMBER]:
-            assert low == LOW[Line.NUMBER] or (isinstance(low[0], int) and low[1] == 0)
-            assert high == HIGH[Line.NUMBER] or (isinstance(high[0], int) and high[1] == 0)
+        for low, high in condition.intervals[Domain.NUMBER]:
+            assert low == LOW[Domain.NUMBER] or (isinstance(low[0], int) and low[1] == 0)
+            assert high == HIGH[Domain.NUMBER] or (isinstance(high[0], int) and high[1] == 0)
 
 
 # Meaning.
@@ -394,28 +393,28 @@ def test_thousands_of_disjuncts_mean_what_the_evaluator_says(world: World) -> No
 
 cuts = st.tuples(st.integers(0, 6), st.integers(0, 1))
 interval_sets = st.lists(st.tuples(cuts, cuts), max_size=4).map(
-    lambda pairs: lines.unite(tuple((a, b) for a, b in pairs if a < b), ())
+    lambda pairs: domains.unite(tuple((a, b) for a, b in pairs if a < b), ())
 )
 KEYS = [k / 2 for k in range(-2, 16)]
 
 
 @settings(max_examples=200)
 @given(interval_sets, interval_sets)
-def test_intervals_are_sets(a: lines.Intervals, b: lines.Intervals) -> None:
-    number = Line.NUMBER
-    both, either, rest = lines.intersect(a, b), lines.unite(a, b), lines.complement(number, a)
+def test_intervals_are_sets(a: domains.Intervals, b: domains.Intervals) -> None:
+    number = Domain.NUMBER
+    both, either, rest = domains.intersect(a, b), domains.unite(a, b), domains.complement(number, a)
     for key in KEYS:
-        in_a, in_b = lines.holds(a, key), lines.holds(b, key)
-        assert lines.holds(both, key) is (in_a and in_b)
-        assert lines.holds(either, key) is (in_a or in_b)
-        assert lines.holds(rest, key) is not in_a
-    assert lines.complement(number, rest) == a
-    assert lines.intersect(a, rest) == ()
-    assert lines.unite(a, rest) == FULL[number]
-    assert lines.contains(a, b) is (lines.intersect(a, b) == b)
-    assert lines.contains(either, a)
+        in_a, in_b = domains.holds(a, key), domains.holds(b, key)
+        assert domains.holds(both, key) is (in_a and in_b)
+        assert domains.holds(either, key) is (in_a or in_b)
+        assert domains.holds(rest, key) is not in_a
+    assert domains.complement(number, rest) == a
+    assert domains.intersect(a, rest) == ()
+    assert domains.unite(a, rest) == FULL[number]
+    assert domains.contains(a, b) is (domains.intersect(a, b) == b)
+    assert domains.contains(either, a)
     for intervals in (both, either, rest):
-        check_condition(Condition(lines=(intervals, (), (), ())), None)
+        check_condition(Condition(intervals=(intervals, (), (), ())), None)
 
 
 def test_a_condition_covers_itself_and_what_is_narrower() -> None:

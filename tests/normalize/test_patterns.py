@@ -13,9 +13,8 @@ from tests.property.strategies import FRAGMENTS, STRINGS, Drawn, pattern
 
 from tocsin.engines.evaluate import like
 from tocsin.errors import ConditionCostError, ParameterError
-from tocsin.normalize import domains as lines
-from tocsin.normalize import patterns
-from tocsin.normalize.domains import TOP, Line
+from tocsin.normalize import domains, patterns
+from tocsin.normalize.domains import TOP, Domain
 from tocsin.normalize.patterns import (
     MANY,
     MAX_PATTERN,
@@ -92,8 +91,8 @@ def test_an_escape_character_before_anything_else_is_refused(text: str) -> None:
         parse_pattern(text, "!")
 
 
-def _holds(interval: lines.Interval, value: str) -> bool:
-    return lines.holds((interval,), value)
+def _holds(interval: domains.Interval, value: str) -> bool:
+    return domains.holds((interval,), value)
 
 
 @given(edge_patterns | st.text("ab\0\U0010ffff", max_size=4), edge_strings)
@@ -133,20 +132,20 @@ def test_every_string_that_fits_lies_in_the_interval_of_the_prefix(text: str, va
         ("\U0010ffff\U0010ffff", (TOP, 0)),
     ],
 )
-def test_a_prefix_ends_before_the_next_prefix(prefix: str, end: lines.Cut) -> None:
+def test_a_prefix_ends_before_the_next_prefix(prefix: str, end: domains.Cut) -> None:
     assert prefix_end(prefix) == end
 
 
 def test_an_empty_pattern_is_the_empty_string_alone() -> None:
     interval = interval_of(Pattern(()))
     assert interval is not None
-    assert lines.point_value(interval) == ""
+    assert domains.point_value(interval) == ""
 
 
 def test_a_lone_percent_is_every_string() -> None:
     interval = interval_of(parse_pattern("%", None))
     assert interval is not None
-    assert (interval,) == lines.FULL[Line.STRING]
+    assert (interval,) == domains.FULL[Domain.STRING]
 
 
 @pytest.mark.parametrize("text", ["%a" * 200 + "%b", "%" * 1_000 + "b", "%a_" * 100 + "b"])

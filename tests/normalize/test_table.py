@@ -24,7 +24,7 @@ from tests.property.strategies import (
 from tocsin.language import parse
 from tocsin.language.expression import Expression
 from tocsin.normalize import NormalForm, normalize
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
 from tocsin.normalize.table import (
     ABSENT,
@@ -55,7 +55,7 @@ def check(table: ConjunctionTable) -> None:
     assert np.all(np.diff(table.subscription) >= 0)
     for starts, n in (
         (table.condition_start, table.n_conditions),
-        (table.piece_start, len(table.line)),
+        (table.piece_start, len(table.domain)),
     ):
         assert starts[0] == 0
         assert starts[-1] == n
@@ -68,22 +68,22 @@ def check(table: ConjunctionTable) -> None:
         run = table.attribute[table.condition_start[c] : table.condition_start[c + 1]]
         assert len(np.unique(run)) == len(run), "one condition per attribute"
     cuts = zip(
-        table.line.tolist(),
+        table.domain.tolist(),
         table.low_key.tolist(),
-        table.low_tail.tolist(),
+        table.low_offset.tolist(),
         table.high_key.tolist(),
-        table.high_tail.tolist(),
+        table.high_offset.tolist(),
         strict=True,
     )
-    for line, low_key, low_tail, high_key, high_tail in cuts:
-        assert LOW_CUT <= (low_key, low_tail) < (high_key, high_tail) <= HIGH_CUT
-        if line == Line.STRING:
-            assert (low_key, low_tail) == LOW_CUT or 0 <= low_key < len(strings)
-            assert (high_key, high_tail) == HIGH_CUT or 0 <= high_key < len(strings)
+    for domain, low_key, low_offset, high_key, high_offset in cuts:
+        assert LOW_CUT <= (low_key, low_offset) < (high_key, high_offset) <= HIGH_CUT
+        if domain == Domain.STRING:
+            assert (low_key, low_offset) == LOW_CUT or 0 <= low_key < len(strings)
+            assert (high_key, high_offset) == HIGH_CUT or 0 <= high_key < len(strings)
     is_full = (table.flags & PRESENT) > 0
     assert not np.any(np.diff(table.piece_start)[is_full]), "what is always so has no pieces"
     assert np.all(np.diff(table.pattern_condition) >= 0)
-    for array in (table.subscription, table.low_key, table.high_key, table.attribute, table.line):
+    for array in (table.subscription, table.low_key, table.high_key, table.attribute, table.domain):
         assert array.flags.c_contiguous
 
 

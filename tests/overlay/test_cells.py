@@ -38,9 +38,9 @@ from tocsin.broker.overlay.messages import (
 from tocsin.broker.overlay.rounding import Rounding
 from tocsin.broker.overlay.router import Router
 from tocsin.errors import ArgumentError, ProtocolError
-from tocsin.normalize import domains as lines
-from tocsin.normalize.condition import on_line
-from tocsin.normalize.domains import Line
+from tocsin.normalize import domains
+from tocsin.normalize.condition import on_domain
+from tocsin.normalize.domains import Domain
 from tocsin_lab.simulator import Simulator
 
 ODD = [0, 0.5, -0.0, 5e-324, -5e-324, 1e-300, 2**53 + 1, 2**63 - 1, -(2**63), 1e300, -1.5e308]
@@ -55,34 +55,38 @@ MOMENTS = st.integers(-(2**63), 2**63 - 1)
 
 
 @st.composite
-def intervals(draw: st.DrawFn, line: Line) -> lines.Intervals:
-    values = draw(st.lists(NUMBERS if line is Line.NUMBER else MOMENTS, min_size=2, max_size=6))
-    cuts = [draw(st.sampled_from([lines.cut_before, lines.cut_after]))(line, v) for v in values]
+def intervals(draw: st.DrawFn, domain: Domain) -> domains.Intervals:
+    values = draw(st.lists(NUMBERS if domain is Domain.NUMBER else MOMENTS, min_size=2, max_size=6))
+    cuts = [
+        draw(st.sampled_from([domains.cut_before, domains.cut_after]))(domain, v) for v in values
+    ]
     if draw(st.booleans()):
-        cuts.append(lines.LOW[line])
+        cuts.append(domains.LOW[domain])
     if draw(st.booleans()):
-        cuts.append(lines.HIGH[line])
+        cuts.append(domains.HIGH[domain])
     cuts = sorted(set(cuts))
-    return lines.unite(tuple(zip(cuts[::2], cuts[1::2], strict=False)), ())
+    return domains.unite(tuple(zip(cuts[::2], cuts[1::2], strict=False)), ())
 
 
 @given(
-    line=st.sampled_from([Line.NUMBER, Line.TIMESTAMP]), levels=st.integers(1, 30), data=st.data()
+    domain=st.sampled_from([Domain.NUMBER, Domain.TIMESTAMP]),
+    levels=st.integers(1, 30),
+    data=st.data(),
 )
 @settings(max_examples=300)
 def test_rounded_ranges_hold_all_that_they_held_and_survive_the_link(
-    line: Line, levels: int, data: st.DataObject
+    domain: Domain, levels: int, data: st.DataObject
 ) -> None:
-    keys = NUMBERS.filter(math.isfinite) if line is Line.NUMBER else MOMENTS
-    low, high = sorted((lines.to_key(data.draw(keys)), lines.to_key(data.draw(keys))))
-    grid = choose(line, low, high, levels)
+    keys = NUMBERS.filter(math.isfinite) if domain is Domain.NUMBER else MOMENTS
+    low, high = sorted((domains.to_key(data.draw(keys)), domains.to_key(data.draw(keys))))
+    grid = choose(domain, low, high, levels)
     if grid is None:
         return
     assert grid.fits(low, high)
     (grid,) = grids_of_plain(json.loads(json.dumps(grids_to_plain({"x": grid})))).values()
-    held = on_line(line, data.draw(intervals(line)))
+    held = on_domain(domain, data.draw(intervals(domain)))
     outer = rounded(held, grid)
-    assert lines.contains(outer.lines[line], held.lines[line])
+    assert domains.contains(outer.intervals[domain], held.intervals[domain])
     assert rounded(outer, grid) == outer
     coded = code(outer, grid)
     if coded is not None:
@@ -93,11 +97,11 @@ def test_rounded_ranges_hold_all_that_they_held_and_survive_the_link(
 
 def test_cells_are_as_fine_as_was_asked() -> None:
     for low, high in ((0, 100), (99.5, 100), (-1e-9, 1e-9), (1_700_000_000, 1_700_000_060)):
-        grid = choose(Line.NUMBER, low, high, 8)
+        grid = choose(Domain.NUMBER, low, high, 8)
         assert grid is not None
         assert (high - low) / 512 <= 2.0**grid.exponent <= (high - low) / 256
-    assert choose(Line.NUMBER, 2**62, 2**62 + 1, 8) is None  # no float is so fine there
-    assert choose(Line.NUMBER, -1.5e308, 1.5e308, 8) is None
+    assert choose(Domain.NUMBER, 2**62, 2**62 + 1, 8) is None  # no float is so fine there
+    assert choose(Domain.NUMBER, -1.5e308, 1.5e308, 8) is None
 
 
 def values() -> list[Any]:
@@ -218,7 +222,7 @@ def test_a_bound_far_from_many_others_is_rounded_no_more_than_its_distance_asks(
     rounding.slots(slots)
     slots = slots | {20: form(where, a=1e6, b=2e6).conjunctions[0]}
     slots |= {21: form(where, a=7.3, b=8.6).conjunctions[0]}
-    ((low, high),) = rounding.slots(slots)[20]["x"].lines[Line.NUMBER]
+    ((low, high),) = rounding.slots(slots)[20]["x"].intervals[Domain.NUMBER]
     assert 9e5 < low[0] < high[0] < 2.1e6
     coarse = rounding.slots(slots)[21]["x"]
     assert coarse.holds(100)
@@ -286,11 +290,11 @@ def test_codes_of_moments_that_never_are_are_refused() -> None:
 
 
 def test_codes_without_cells_are_refused() -> None:
-    coded = code(on_line(Line.NUMBER, (((2, 0), (5, 0)),)), Grid(0, 0, 0, 4))
+    coded = code(on_domain(Domain.NUMBER, (((2, 0), (5, 0)),)), Grid(0, 0, 0, 4))
     heard = Speech()
     of_plain(GRID, heard)
     assert of_plain(["SUB", "T", [[0, {"x": coded}]], 0], heard) == Sub(
-        "T", {0: {"x": on_line(Line.NUMBER, (((2, 0), (5, 0)),))}}
+        "T", {0: {"x": on_domain(Domain.NUMBER, (((2, 0), (5, 0)),))}}
     )
     for topic, name in (("U", "x"), ("T", "y")):
         with pytest.raises(ProtocolError, match="has no cells"):

@@ -11,10 +11,9 @@ from typing import Any
 
 from tocsin.language import parse
 from tocsin.model import EventType, Kind, kind_of
-from tocsin.normalize import NormalForm, bind, normalize
-from tocsin.normalize import domains as lines
+from tocsin.normalize import NormalForm, bind, domains, normalize
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.domains import HIGH, LINE_OF_KIND, LOW
+from tocsin.normalize.domains import DOMAIN_OF_KIND, HIGH, LOW
 from tocsin.subjects.model import (
     AtLeast,
     Filter,
@@ -31,22 +30,22 @@ def overlaps(condition: Condition, value: object, declared: Kind | None, missing
     if value is None and missing == "absent":
         return condition.absent
     if value is None or value == Range():
-        return condition.other or any(condition.lines)
+        return condition.other or any(condition.intervals)
     if not isinstance(value, Range):
         return condition.holds(value)
     if value.low is not None and value.low == value.high:
         return condition.holds(value.low)
     kind = kind_of(value.low if value.low is not None else value.high)
     assert kind is not None
-    line = LINE_OF_KIND[kind]
-    low, high = LOW[line], HIGH[line]
+    domain = DOMAIN_OF_KIND[kind]
+    low, high = LOW[domain], HIGH[domain]
     if value.low is not None:
-        low = (lines.cut_after if value.low_open else lines.cut_before)(line, value.low)
+        low = (domains.cut_after if value.low_open else domains.cut_before)(domain, value.low)
     if value.high is not None:
-        high = (lines.cut_before if value.high_open else lines.cut_after)(line, value.high)
+        high = (domains.cut_before if value.high_open else domains.cut_after)(domain, value.high)
     if declared is Kind.INTEGER:
-        low, high = lines.tighten(low), lines.tighten(high)
-    return bool(lines.intersect(condition.lines[line], ((low, high),)))
+        low, high = domains.tighten(low), domains.tighten(high)
+    return bool(domains.intersect(condition.intervals[domain], ((low, high),)))
 
 
 def enough(filter_: Filter, hit: Mapping[str, bool]) -> bool:

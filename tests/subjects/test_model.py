@@ -25,7 +25,7 @@ from tocsin.subjects.model import (
     value_to_json,
 )
 from tocsin.subjects.positions import (
-    FIRST_LINE,
+    FIRST_DOMAIN,
     Labels,
     LabelsExhausted,
     cut_of,
@@ -85,14 +85,14 @@ def test_filters_that_hold_for_nothing_or_name_nothing_are_refused(given: object
 def test_places_are_ordered_as_the_cuts_of_numbers_are() -> None:
     numbers = [-math.inf, -(2**63), -2.5, -1, 0, 1e-300, 1, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1]
     cuts = [key_of_number(number) for number in numbers]
-    found = [position(FIRST_LINE, key, tail + side) for key, tail in cuts for side in (0, 1)]
+    found = [position(FIRST_DOMAIN, key, offset + side) for key, offset in cuts for side in (0, 1)]
     assert found == sorted(found)
     assert len(set(found)) == len(found)
-    for (key, tail), at in zip(cuts, found[::2], strict=True):
-        assert cut_of(*at) == (FIRST_LINE, key, tail)
+    for (key, offset), at in zip(cuts, found[::2], strict=True):
+        assert cut_of(*at) == (FIRST_DOMAIN, key, offset)
     whole = np.array([n for n in numbers if isinstance(n, int)])
-    upper, lower = positions(FIRST_LINE, *integer_keys(whole))
-    expected = [position(FIRST_LINE, *key_of_number(int(n))) for n in whole]
+    upper, lower = positions(FIRST_DOMAIN, *integer_keys(whole))
+    expected = [position(FIRST_DOMAIN, *key_of_number(int(n))) for n in whole]
     assert list(zip(upper.tolist(), lower.tolist(), strict=True)) == expected
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.subjects.reference import Reference, Region, matches
 
-from tocsin.normalize.domains import HIGH, LOW, Line
+from tocsin.normalize.domains import HIGH, LOW, Domain
 
-LOWEST, HIGHEST = LOW[Line.NUMBER], HIGH[Line.NUMBER]
+LOWEST, HIGHEST = LOW[Domain.NUMBER], HIGH[Domain.NUMBER]
 
 
 def a_region(r: Random) -> Region:

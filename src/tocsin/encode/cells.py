@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from tocsin.encode import cell_kernels as kernels
 from tocsin.encode.columns import Column, Part
-from tocsin.encode.domain_cells import LineCells
+from tocsin.encode.domain_cells import DomainCells
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.plain import Plain
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize import domains as lines
-from tocsin.normalize.condition import line_of
-from tocsin.normalize.domains import Line
+from tocsin.normalize import domains
+from tocsin.normalize.condition import domain_of
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 ABSENT_CELL = 0
@@ -77,32 +77,38 @@ class CellSpace:
 
     def __init__(self, table: ConjunctionTable) -> None:
         found = _find_cuts(table)
-        self._set(table.attributes, table.vocabulary, found.lines)
+        self._set(table.attributes, table.vocabulary, found.domains)
         self.range_start, self.range_low, self.range_high = _condition_ranges(
             table, found, self.n_cells
         )
 
     def _set(
-        self, attributes: tuple[str, ...], vocabulary: pa.Array, lines: list[dict[Line, LineCells]]
+        self,
+        attributes: tuple[str, ...],
+        vocabulary: pa.Array,
+        domains: list[dict[Domain, DomainCells]],
     ) -> None:
         self.attributes = attributes
         self.vocabulary = vocabulary
-        self.lines = lines
+        self.domains = domains
         self.n_cells = np.array(
-            [FIRST_CELL + sum(cells.n_cells for cells in by_line.values()) for by_line in lines],
+            [
+                FIRST_CELL + sum(cells.n_cells for cells in by_domain.values())
+                for by_domain in domains
+            ],
             np.int32,
         )
 
     @classmethod
-    def from_lines(
+    def from_domains(
         cls,
         attributes: tuple[str, ...],
         vocabulary: pa.Array,
-        lines: list[dict[Line, LineCells]],
+        domains: list[dict[Domain, DomainCells]],
     ) -> CellSpace:
         """Make a space of given cuts, by attribute and line; it knows no conditions."""
         space = cls.__new__(cls)
-        space._set(attributes, vocabulary, lines)
+        space._set(attributes, vocabulary, domains)
         space.forget_conditions()
         return space
 
@@ -119,7 +125,7 @@ class CellSpace:
             cells = np.empty((len(self.attributes), len(events)), np.int32)
         looked_up = []
         for at, name in enumerate(self.attributes):
-            plain, space = events.plain(name), self.lines[at].get(Line.NUMBER)
+            plain, space = events.plain(name), self.domains[at].get(Domain.NUMBER)
             if plain is None or space is None or not plain.is_whole or plain.n_here < len(events):
                 self._encode_column(at, events.column(name), cells[at])
             elif space.table_place is None:
@@ -138,7 +144,7 @@ class CellSpace:
         start = np.zeros(len(columns) + 1, np.int64)
         n_found = 0
         for at, plain in enumerate(columns):
-            space = self.lines[at].get(Line.NUMBER)
+            space = self.domains[at].get(Domain.NUMBER)
             if plain is None or space is None:
                 row = np.empty(len(events), np.int32)
                 self._encode_column(at, events.column(self.attributes[at]), row)
@@ -158,14 +164,14 @@ class CellSpace:
 
     def _encode_part(self, at: int, part: Part, cells: NDArray[np.int32]) -> None:
         """Write the cells of the values that count."""
-        space = self.lines[at].get(part.line)
+        space = self.domains[at].get(part.domain)
         here = ALL_HERE if part.here is None else part.here
         if space is None:
             cells[slice(None) if part.here is None else part.here] = OTHER_CELL
-        elif part.line is Line.STRING:
+        elif part.domain is Domain.STRING:
             found = self._encode_strings(space, part.values)
             np.copyto(cells, found, where=True if part.here is None else part.here)
-        elif part.line is not Line.NUMBER:
+        elif part.domain is not Domain.NUMBER:
             found = (np.searchsorted(space.keys, part.values, side="right") + space.base).astype(
                 np.int32
             )
@@ -173,14 +179,14 @@ class CellSpace:
         else:
             encode_numbers(space, part.values, here, cells)
 
-    def _encode_strings(self, space: LineCells, strings: pa.Array) -> NDArray[np.int32]:
+    def _encode_strings(self, space: DomainCells, strings: pa.Array) -> NDArray[np.int32]:
         encoded = strings.dictionary_encode()
         starts, data = _string_buffers(encoded.dictionary)
         found = np.empty(len(encoded.dictionary) + 1, np.int32)
         found[-1] = OTHER_CELL
         bound_starts, bound_data = self._vocabulary_buffers
         kernels.search_strings(
-            starts, data, bound_starts, bound_data, space.keys, space.tails, space.base, found
+            starts, data, bound_starts, bound_data, space.keys, space.offsets, space.base, found
         )
         indices: NDArray[np.int32] = encoded.indices.fill_null(-1).to_numpy()
         return found[indices]
@@ -216,22 +222,22 @@ class CellSpace:
         """Return the cell of one Python value."""
         if value is None:
             return ABSENT_CELL
-        line = line_of(value)
-        space = None if line is None else self.lines[at].get(line)
-        if space is None or line is None:
+        domain = domain_of(value)
+        space = None if domain is None else self.domains[at].get(domain)
+        if space is None or domain is None:
             return OTHER_CELL
-        if line is Line.STRING:
+        if domain is Domain.STRING:
             return self._string_cell(space, str(value))
-        key = lines.to_key(value)
-        return space.base + bisect_right(space.bounds_for(line, key), key)
+        key = domains.to_key(value)
+        return space.base + bisect_right(space.bounds_for(domain, key), key)
 
-    def _string_cell(self, space: LineCells, value: str) -> int:
+    def _string_cell(self, space: DomainCells, value: str) -> int:
         low, high = 0, len(space.keys)
         strings = self.vocabulary
         while low < high:
             middle = (low + high) // 2
             bound = strings[int(space.keys[middle])].as_py()
-            passed = value > bound if space.tails[middle] else value >= bound
+            passed = value > bound if space.offsets[middle] else value >= bound
             low, high = (middle + 1, high) if passed else (low, middle)
         return space.base + low
 
@@ -242,35 +248,35 @@ class CellSpace:
         if np.any(attribute < 0):
             return None
         low_key, high_key = table.low_key, table.high_key
-        is_string = table.line == Line.STRING
+        is_string = table.domain == Domain.STRING
         if is_string.any():
             ranks = pc.index_in(table.vocabulary, value_set=self.vocabulary).fill_null(-1)
             rank_of = ranks.to_numpy(zero_copy_only=False).astype(np.int64)
             low_key = _reranked(low_key, is_string & (low_key != INT64_MIN), rank_of)
             high_key = _reranked(high_key, is_string & (high_key != INT64_MAX), rank_of)
         owner = np.repeat(attribute[table.attribute], np.diff(table.piece_start))
-        group = owner.astype(np.int64) * 4 + table.line
+        group = owner.astype(np.int64) * 4 + table.domain
         cells = np.empty((2, len(group)), np.int32)
         ends = (INT64_MIN, 0), (INT64_MAX, 1)
-        bounds = (low_key, table.low_tail), (high_key, table.high_tail)
+        bounds = (low_key, table.low_offset), (high_key, table.high_offset)
         for at in range(2):
             if not kernels.find_bounds(
                 group, *bounds[at], ends[at], *self._flat_cuts, at == 1, cells[at]
             ):
                 return None
-        found = _Cuts(self.lines, *cells)
+        found = _Cuts(self.domains, *cells)
         ranges = _condition_ranges(table, found, self.n_cells[attribute])
         return Ranges(attribute[table.attribute], *ranges)
 
     @cached_property
     def _flat_cuts(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Keys and tails of all cuts; where those of each attribute and line start; their bases."""
-        groups = [by_line.get(line) for by_line in self.lines for line in Line]
+        groups = [by_domain.get(domain) for by_domain in self.domains for domain in Domain]
         found = [cells for cells in groups if cells is not None]
         counts = [0 if cells is None else len(cells.keys) for cells in groups]
         return (
             np.concatenate([np.empty(0, np.int64), *(cells.keys for cells in found)]),
-            np.concatenate([np.empty(0, np.int16), *(cells.tails for cells in found)]),
+            np.concatenate([np.empty(0, np.int16), *(cells.offsets for cells in found)]),
             np.cumsum([0, *counts]).astype(np.int64),
             np.array([-1 if cells is None else cells.base for cells in groups], np.int32),
         )
@@ -279,9 +285,9 @@ class CellSpace:
     def nbytes(self) -> int:
         """Bytes held by the cuts and ranges."""
         cuts = sum(
-            cells.keys.nbytes + cells.tails.nbytes
-            for by_line in self.lines
-            for cells in by_line.values()
+            cells.keys.nbytes + cells.offsets.nbytes
+            for by_domain in self.domains
+            for cells in by_domain.values()
         )
         ranges = self.range_start.nbytes + self.range_low.nbytes + self.range_high.nbytes
         return int(cuts + ranges + self.vocabulary.nbytes)
@@ -330,7 +336,7 @@ def _reranked(
 
 
 def encode_numbers(
-    space: LineCells, given: NDArray[Any], here: NDArray[np.bool_], cells: NDArray[np.int32]
+    space: DomainCells, given: NDArray[Any], here: NDArray[np.bool_], cells: NDArray[np.int32]
 ) -> None:
     """Write the cells of numbers; where `here` is empty, all of them count."""
     values = given.view()
@@ -346,7 +352,7 @@ def encode_numbers(
 
 
 def search_present(
-    space: LineCells, plain: Plain, n: int, rows: NDArray[np.int32], cells: NDArray[np.int32]
+    space: DomainCells, plain: Plain, n: int, rows: NDArray[np.int32], cells: NDArray[np.int32]
 ) -> int:
     """Write rows and cells of the numbers there are, from the n-th on; return where it ends."""
     is_float = plain.values.dtype == np.float64
@@ -370,30 +376,30 @@ def _string_buffers(strings: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.ui
 class _Cuts:
     """Where the cuts of each attribute and line are, and the place of each piece's bounds."""
 
-    lines: list[dict[Line, LineCells]]
+    domains: list[dict[Domain, DomainCells]]
     low_cell: NDArray[np.int32]
     high_cell: NDArray[np.int32]
 
 
 def _find_cuts(table: ConjunctionTable) -> _Cuts:
     """Sort the cuts that the pieces use, by attribute and line, and rank the pieces' bounds."""
-    n_pieces = len(table.line)
+    n_pieces = len(table.domain)
     per_condition = np.diff(table.piece_start)
-    group = np.repeat(table.attribute.astype(np.int64) * 4, per_condition) + table.line
+    group = np.repeat(table.attribute.astype(np.int64) * 4, per_condition) + table.domain
     n_groups = 4 * len(table.attributes)
     counts = np.bincount(group, minlength=n_groups)
     order = np.argsort(group, kind="stable")
     starts = np.concatenate([[0], np.cumsum(counts)])
     low_cell = np.empty(n_pieces, np.int32)
     high_cell = np.empty(n_pieces, np.int32)
-    found: list[dict[Line, LineCells]] = [{} for _ in table.attributes]
+    found: list[dict[Domain, DomainCells]] = [{} for _ in table.attributes]
     bases = np.full(len(table.attributes), FIRST_CELL)
     for at in np.flatnonzero(counts):
         members = order[starts[at] : starts[at + 1]]
-        keys, tails, low, high = _rank_cuts(table, members)
-        attribute, line = divmod(int(at), 4)
+        keys, offsets, low, high = _rank_cuts(table, members)
+        attribute, domain = divmod(int(at), 4)
         base = int(bases[attribute])
-        found[attribute][Line(line)] = LineCells(base, keys, tails)
+        found[attribute][Domain(domain)] = DomainCells(base, keys, offsets)
         low_cell[members] = low + base
         high_cell[members] = high + base
         bases[attribute] += len(keys) + 1
@@ -405,20 +411,20 @@ def _rank_cuts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct inner cuts of some pieces in order, and the ranks of their bounds."""
     keys = np.concatenate([table.low_key[members], table.high_key[members]])
-    tails = np.concatenate([table.low_tail[members], table.high_tail[members]])
-    order = np.lexsort((tails, keys)) if tails.any() else np.argsort(keys, kind="stable")
-    keys, tails = keys[order], tails[order]
+    offsets = np.concatenate([table.low_offset[members], table.high_offset[members]])
+    order = np.lexsort((offsets, keys)) if offsets.any() else np.argsort(keys, kind="stable")
+    keys, offsets = keys[order], offsets[order]
     is_new = np.empty(len(keys), np.bool_)
     is_new[:1] = True
-    is_new[1:] = (keys[1:] != keys[:-1]) | (tails[1:] != tails[:-1])
-    at_low = (keys == INT64_MIN) & (tails == 0)
-    at_high = (keys == INT64_MAX) & (tails == 1)
+    is_new[1:] = (keys[1:] != keys[:-1]) | (offsets[1:] != offsets[:-1])
+    at_low = (keys == INT64_MIN) & (offsets == 0)
+    at_high = (keys == INT64_MAX) & (offsets == 1)
     inner = is_new & ~at_low & ~at_high
     sorted_rank = np.cumsum(inner)
     sorted_rank[at_high] = np.count_nonzero(inner) + 1
     rank = np.empty(len(keys), np.int64)
     rank[order] = sorted_rank
-    return keys[inner], tails[inner], rank[: len(members)], rank[len(members) :]
+    return keys[inner], offsets[inner], rank[: len(members)], rank[len(members) :]
 
 
 def _condition_ranges(

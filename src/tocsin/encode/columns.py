@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import decimal_numbers
 from tocsin.model import Kind
-from tocsin.normalize.domains import LINE_OF_KIND, Line
+from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
 
 
 class Part(NamedTuple):
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     event; `here` marks the entries that count, or is None when all do.
     """
 
-    line: Line
+    domain: Domain
     values: Any
     here: NDArray[np.bool_] | None
 
@@ -44,12 +44,12 @@ NO_COLUMN = Column((), None)
 def to_column(array: pa.Array, kind: Kind) -> Column:
     """Return an array as a column; a NaN is a value of no line."""
     here = None if array.null_count == 0 else _is_valid(array)
-    line = LINE_OF_KIND[kind]
+    domain = DOMAIN_OF_KIND[kind]
     if kind is Kind.STRING:
-        return Column((Part(line, array, here),), None)
+        return Column((Part(domain, array, here),), None)
     if kind is Kind.BOOLEAN:
         values = pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.int64)
-        return Column((Part(line, values, here),), None)
+        return Column((Part(domain, values, here),), None)
     if kind is Kind.TIMESTAMP:
         array = array.view(pa.int64())
     values = _plain(array)
@@ -57,8 +57,8 @@ def to_column(array: pa.Array, kind: Kind) -> Column:
         nan = np.isnan(values)
         if nan.any():
             other = nan if here is None else nan & here
-            return Column((Part(line, values, ~nan if here is None else here & ~nan),), other)
-    return Column((Part(line, values, here),), None)
+            return Column((Part(domain, values, ~nan if here is None else here & ~nan),), other)
+    return Column((Part(domain, values, here),), None)
 
 
 def decimal_column(array: pa.Array) -> Column:
@@ -66,10 +66,10 @@ def decimal_column(array: pa.Array) -> Column:
     numbers = decimal_numbers(array)
     here = None if array.null_count == 0 else _is_valid(array)
     if not numbers.is_large.any():
-        return Column((Part(Line.NUMBER, numbers.floats, here),), None)
+        return Column((Part(Domain.NUMBER, numbers.floats, here),), None)
     small = ~numbers.is_large if here is None else here & ~numbers.is_large
-    floats = Part(Line.NUMBER, numbers.floats, small)
-    return Column((floats, Part(Line.NUMBER, numbers.integers, numbers.is_large)), None)
+    floats = Part(Domain.NUMBER, numbers.floats, small)
+    return Column((floats, Part(Domain.NUMBER, numbers.integers, numbers.is_large)), None)
 
 
 def _may_have_nan(values: NDArray[np.float64]) -> bool:

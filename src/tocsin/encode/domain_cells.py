@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tocsin.encode import cell_kernels as kernels
 from tocsin.jit import LANES
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import floats_of
 
 _MAX_TABLE = 1 << 16
@@ -49,7 +49,7 @@ def mark(bounds: NDArray[Any]) -> Marks:
 
 
 @dataclass(frozen=True)
-class LineCells:
+class DomainCells:
     """The cells of one attribute on one line: cell `base + i` starts at the i-th cut before it.
 
     `keys` and `tails` are the cuts in order. `integers` and `floats` are the least integer and the
@@ -58,7 +58,7 @@ class LineCells:
 
     base: int
     keys: NDArray[np.int64]
-    tails: NDArray[np.int16]
+    offsets: NDArray[np.int16]
 
     @property
     def n_cells(self) -> int:
@@ -71,7 +71,7 @@ class LineCells:
         values = floats_of(self.keys)
         up = np.ceil(values)
         below = np.clip(up, -(2.0**63), np.nextafter(2.0**63, 0)).astype(np.int64)
-        step = np.where(up == values, (self.tails >> 1) + (self.tails & 1), 0).astype(np.int64)
+        step = np.where(up == values, (self.offsets >> 1) + (self.offsets & 1), 0).astype(np.int64)
         is_beyond = (up >= 2.0**63) | (below > INT64_MAX - step)
         least = np.where(up < -(2.0**63), INT64_MIN, below + np.where(is_beyond, 0, step))
         return least[: len(least) - np.count_nonzero(is_beyond)]
@@ -81,7 +81,7 @@ class LineCells:
         """The least float at or after each cut on the number line."""
         values = floats_of(self.keys)
         with np.errstate(over="ignore"):  # after the greatest float comes infinity
-            return np.where(self.tails > 0, np.nextafter(values, np.inf), values)
+            return np.where(self.offsets > 0, np.nextafter(values, np.inf), values)
 
     @cached_property
     def integer_table(self) -> tuple[int, NDArray[np.int32]] | None:
@@ -104,9 +104,9 @@ class LineCells:
         least, table = self.integer_table
         return least, int(table.ctypes.data), len(table)
 
-    def bounds_for(self, line: Line, key: object) -> list[Any]:
+    def bounds_for(self, domain: Domain, key: object) -> list[Any]:
         """Return the bounds that a key is compared with, as Python numbers."""
-        if line is not Line.NUMBER:
+        if domain is not Domain.NUMBER:
             return self._key_list
         return self._float_list if isinstance(key, float) else self._integer_list
 

@@ -41,7 +41,7 @@ from tocsin.model import (
     to_microseconds,
     to_plain,
 )
-from tocsin.normalize.domains import LINE_OF_KIND, Line
+from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
 
 MOST_EVENTS = 2**31 - 1
 """The events of a batch are numbered in 31 bits."""
@@ -399,7 +399,7 @@ class _MappingSource:
         return self._alike[attribute]
 
     def _column_of_many(self, attribute: str, declared: Kind | None) -> Column:
-        values: dict[Line, list[tuple[int, Any, Kind]]] = {}
+        values: dict[Domain, list[tuple[int, Any, Kind]]] = {}
         others: list[int] = []
         for row, event in enumerate(self.mappings):
             value = lookup(event, attribute)
@@ -412,10 +412,10 @@ class _MappingSource:
             if kind is None or (kind is Kind.FLOAT and math.isnan(value)):  # type: ignore[arg-type]
                 others.append(row)
             else:
-                values.setdefault(LINE_OF_KIND[kind], []).append((row, value, kind))
+                values.setdefault(DOMAIN_OF_KIND[kind], []).append((row, value, kind))
         parts: list[Part] = []
-        for line, found in values.items():
-            parts.extend(self._parts(line, found))
+        for domain, found in values.items():
+            parts.extend(self._parts(domain, found))
         return Column(tuple(parts), self._mask(others) if others else None)
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
@@ -428,12 +428,12 @@ class _MappingSource:
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return None
 
-    def _parts(self, line: Line, found: list[tuple[int, Any, Kind]]) -> Iterator[Part]:
-        if line is Line.STRING:
+    def _parts(self, domain: Domain, found: list[tuple[int, Any, Kind]]) -> Iterator[Part]:
+        if domain is Domain.STRING:
             strings: list[str | None] = [None] * self.n
             for row, value, _ in found:
                 strings[row] = str(value)
-            yield Part(line, pa.array(strings, STRING), self._mask([f[0] for f in found]))
+            yield Part(domain, pa.array(strings, STRING), self._mask([f[0] for f in found]))
             return
         for is_float in (False, True):
             rows = [f for f in found if (f[2] is Kind.FLOAT) is is_float]
@@ -441,7 +441,7 @@ class _MappingSource:
                 values = np.zeros(self.n, np.float64 if is_float else np.int64)
                 for row, value, kind in rows:
                     values[row] = to_microseconds(value) if kind is Kind.TIMESTAMP else value
-                yield Part(line, values, self._mask([f[0] for f in rows]))
+                yield Part(domain, values, self._mask([f[0] for f in rows]))
 
     def _mask(self, rows: list[int]) -> NDArray[np.bool_]:
         mask = np.zeros(self.n, np.bool_)

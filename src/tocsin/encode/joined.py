@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import FIRST_CELL, CellSpace
-from tocsin.encode.domain_cells import LineCells
-from tocsin.normalize.domains import Line
+from tocsin.encode.domain_cells import DomainCells
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.table import sort_vocabulary
 
 
@@ -49,9 +49,9 @@ def used_bounds(
     used = np.zeros(first[-1], np.bool_)
     used[first[attribute]] = True
     base = np.repeat(first[attribute], np.diff(range_start))
-    is_on_line = low >= FIRST_CELL
-    used[(base + low)[is_on_line]] = True
-    used[(base + high)[is_on_line]] = True
+    is_in_domain = low >= FIRST_CELL
+    used[(base + low)[is_in_domain]] = True
+    used[(base + high)[is_in_domain]] = True
     return used
 
 
@@ -67,19 +67,19 @@ def join_spaces(
     vocabulary = sort_vocabulary(pa.chunked_array([source.strings() for source in sources]))
     for source in sources:
         source.ranks = _ranks(source.space.vocabulary, vocabulary)
-    lines: list[dict[Line, LineCells]] = []
+    domains: list[dict[Domain, DomainCells]] = []
     for name in names:
-        found: dict[Line, LineCells] = {}
+        found: dict[Domain, DomainCells] = {}
         base = FIRST_CELL
-        for line in Line:
-            held = [s.cuts(s.at[name], line) for s in sources if name in s.at]
+        for domain in Domain:
+            held = [s.cuts(s.at[name], domain) for s in sources if name in s.at]
             parts = [cuts for cuts in held if cuts is not None]
             if parts:
-                keys, tails = _unite(parts)
-                found[line] = LineCells(base, keys, tails)
+                keys, offsets = _unite(parts)
+                found[domain] = DomainCells(base, keys, offsets)
                 base += len(keys) + 1
-        lines.append(found)
-    joined = CellSpace.from_lines(names, vocabulary, lines)
+        domains.append(found)
+    joined = CellSpace.from_domains(names, vocabulary, domains)
     number = {name: at for at, name in enumerate(names)}
     return joined, [_moved(source, joined, number) for source in sources]
 
@@ -111,25 +111,25 @@ class _Source:
         self.is_whole = used is None
         self.ranks = np.empty(0, np.int64)
 
-    def chosen(self, at: int, line: Line) -> NDArray[np.bool_] | None:
+    def chosen(self, at: int, domain: Domain) -> NDArray[np.bool_] | None:
         """Mark the cuts of a line that are used; None where the line is not."""
-        cells = self.space.lines[at].get(line)
+        cells = self.space.domains[at].get(domain)
         if cells is None:
             return None
         start = self.first[at] + cells.base
         bounds = self.used[start : start + cells.n_cells + 1]
         return bounds[1:-1] if bounds.any() else None
 
-    def cuts(self, at: int, line: Line) -> _Cuts | None:
+    def cuts(self, at: int, domain: Domain) -> _Cuts | None:
         """Return the cuts of a line that are used, strings by their new ranks."""
-        chosen = self.chosen(at, line)
+        chosen = self.chosen(at, domain)
         if chosen is None:
             return None
-        cells = self.space.lines[at][line]
-        keys, tails = cells.keys, cells.tails
+        cells = self.space.domains[at][domain]
+        keys, offsets = cells.keys, cells.offsets
         if not self.is_whole:
-            keys, tails = keys[chosen], tails[chosen]
-        return (self.ranks[keys] if line is Line.STRING else keys), tails
+            keys, offsets = keys[chosen], offsets[chosen]
+        return (self.ranks[keys] if domain is Domain.STRING else keys), offsets
 
     def strings(self) -> pa.Array:
         """Return the strings that the used cuts are at."""
@@ -137,9 +137,9 @@ class _Source:
             return self.space.vocabulary
         is_used = np.zeros(len(self.space.vocabulary), np.bool_)
         for at in self.at.values():
-            chosen = self.chosen(at, Line.STRING)
+            chosen = self.chosen(at, Domain.STRING)
             if chosen is not None:
-                is_used[self.space.lines[at][Line.STRING].keys[chosen]] = True
+                is_used[self.space.domains[at][Domain.STRING].keys[chosen]] = True
         return self.space.vocabulary.filter(pa.array(is_used))
 
 
@@ -148,12 +148,12 @@ def _unite(parts: Sequence[_Cuts]) -> _Cuts:
     if len(parts) == 1:
         return parts[0]
     keys = np.concatenate([part[0] for part in parts])
-    tails = np.concatenate([part[1] for part in parts])
-    order = np.lexsort((tails, keys)) if tails.any() else np.argsort(keys, kind="stable")
-    keys, tails = keys[order], tails[order]
+    offsets = np.concatenate([part[1] for part in parts])
+    order = np.lexsort((offsets, keys)) if offsets.any() else np.argsort(keys, kind="stable")
+    keys, offsets = keys[order], offsets[order]
     is_new = np.ones(len(keys), np.bool_)
-    is_new[1:] = (keys[1:] != keys[:-1]) | (tails[1:] != tails[:-1])
-    return keys[is_new], tails[is_new]
+    is_new[1:] = (keys[1:] != keys[:-1]) | (offsets[1:] != offsets[:-1])
+    return keys[is_new], offsets[is_new]
 
 
 def _moved(source: _Source, joined: CellSpace, number: dict[str, int]) -> Moved:
@@ -161,31 +161,31 @@ def _moved(source: _Source, joined: CellSpace, number: dict[str, int]) -> Moved:
     low, high = np.zeros(first[-1], np.int32), np.zeros(first[-1], np.int32)
     attribute = np.array([number.get(name, -1) for name in space.attributes], np.int32)
     for at in source.at.values():
-        new = joined.lines[attribute[at]]
+        new = joined.domains[attribute[at]]
         lows, highs = low[first[at] : first[at + 1]], high[first[at] : first[at + 1]]
         lows[: FIRST_CELL + 1] = highs[: FIRST_CELL + 1] = np.arange(FIRST_CELL + 1)
-        for line, cells in space.lines[at].items():
-            chosen, cuts = source.chosen(at, line), source.cuts(at, line)
+        for domain, cells in space.domains[at].items():
+            chosen, cuts = source.chosen(at, domain), source.cuts(at, domain)
             if chosen is None or cuts is None:
                 continue
             inner = cells.base + 1 + np.flatnonzero(chosen)
-            lows[cells.base] = new[line].base
-            lows[inner] = highs[inner] = _places(*cuts, new[line]) + 1 + new[line].base
-            highs[cells.base + cells.n_cells] = new[line].base + new[line].n_cells
+            lows[cells.base] = new[domain].base
+            lows[inner] = highs[inner] = _places(*cuts, new[domain]) + 1 + new[domain].base
+            highs[cells.base + cells.n_cells] = new[domain].base + new[domain].n_cells
     end = np.append(joined.n_cells, 0)[attribute]
     return Moved(attribute, first[:-1], low, high, end.astype(np.int32))
 
 
 def _places(
-    keys: NDArray[np.int64], tails: NDArray[np.int16], among: LineCells
+    keys: NDArray[np.int64], offsets: NDArray[np.int16], among: DomainCells
 ) -> NDArray[np.int64]:
     """Return the place of each cut among others that hold it."""
     places = np.searchsorted(among.keys, keys)
-    if not among.tails.any():
+    if not among.offsets.any():
         return places
     step = np.zeros(len(keys), np.int64)  # cuts of one key follow each other by their tails
     while True:
-        is_behind = among.tails[places + step] < tails
+        is_behind = among.offsets[places + step] < offsets
         if not is_behind.any():
             return np.asarray(places + step)
         step += is_behind

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import FIRST_CELL, CellSpace
-from tocsin.encode.domain_cells import LineCells
-from tocsin.normalize.domains import Line
+from tocsin.encode.domain_cells import DomainCells
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import floats_of
 
 _OUTSIDE = 0.02
@@ -60,20 +60,20 @@ def _even(asked: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 def _by_width(space: CellSpace, a: int) -> NDArray[np.float64]:
     shares = np.zeros(space.n_cells[a])
-    for line, cells in space.lines[a].items():
-        shares[cells.base : cells.base + cells.n_cells] = _widths(line, cells)
+    for domain, cells in space.domains[a].items():
+        shares[cells.base : cells.base + cells.n_cells] = _widths(domain, cells)
     total = shares.sum()
     return shares / total if total else shares + 1.0 / len(shares)
 
 
-def _widths(line: Line, cells: LineCells) -> NDArray[np.float64]:
+def _widths(domain: Domain, cells: DomainCells) -> NDArray[np.float64]:
     """Return the widths of a line's cells, those at the ends as a small part of all."""
     if len(cells.keys) < 2:
         return np.full(cells.n_cells, 1.0)
-    if line is Line.NUMBER:
+    if domain is Domain.NUMBER:
         bounds = np.clip(floats_of(cells.keys), -1e300, 1e300)
         inner = np.diff(bounds)
-    elif line is Line.TIMESTAMP:
+    elif domain is Domain.TIMESTAMP:
         inner = np.diff(cells.keys.astype(np.float64))
     else:
         inner = np.ones(len(cells.keys) - 1)

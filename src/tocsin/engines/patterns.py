@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.engines.ragged import RaggedIds
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.patterns import Pattern
 from tocsin.normalize.table import ConjunctionTable
 
@@ -127,6 +127,6 @@ class _Answers:
 
 def _strings(events: EventBatch, attribute: str) -> list[str | None]:
     for part in events.column(attribute).parts:
-        if part.line is Line.STRING:
+        if part.domain is Domain.STRING:
             return part.values.to_pylist()  # type: ignore[no-any-return]
     return [None] * len(events)

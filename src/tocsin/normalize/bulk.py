@@ -281,7 +281,7 @@ def _interleave(columns: list[Literals], n: int, n_before: int) -> Literals:
         return mixed
 
     return Literals(
-        mix([c.line for c in columns], np.int8),
+        mix([c.domain for c in columns], np.int8),
         mix([c.key for c in columns], np.int64),
-        mix([c.tail for c in columns], np.int16),
+        mix([c.offset for c in columns], np.int16),
     )

@@ -26,9 +26,9 @@ from tocsin.language.expression import (
     Predicate,
 )
 from tocsin.model import Kind, kind_of
-from tocsin.normalize import domains as lines
+from tocsin.normalize import domains
 from tocsin.normalize.budget import Budget
-from tocsin.normalize.domains import FULL, HIGH, LINE_OF_KIND, LOW, Intervals, Line
+from tocsin.normalize.domains import DOMAIN_OF_KIND, FULL, HIGH, LOW, Domain, Intervals
 from tocsin.normalize.patterns import (
     MAX_PATTERN,
     Pattern,
@@ -42,7 +42,7 @@ from tocsin.normalize.patterns import (
 class Condition:
     """A set of values of one attribute."""
 
-    lines: tuple[Intervals, ...] = ((), (), (), ())
+    intervals: tuple[Intervals, ...] = ((), (), (), ())
     absent: bool = False
     other: bool = False
     patterns: frozenset[tuple[Pattern, bool]] = frozenset()
@@ -50,7 +50,7 @@ class Condition:
     @property
     def is_empty(self) -> bool:
         """Whether no value is in it."""
-        return not (self.absent or self.other or any(self.lines))
+        return not (self.absent or self.other or any(self.intervals))
 
     @property
     def is_full(self) -> bool:
@@ -60,52 +60,52 @@ class Condition:
     @property
     def is_point(self) -> bool:
         """Whether exactly one number or one string is in it."""
-        numbers, strings, booleans, timestamps = self.lines
+        numbers, strings, booleans, timestamps = self.intervals
         if self.absent or self.other or booleans or timestamps or self.patterns:
             return False
         if len(numbers) + len(strings) != 1:
             return False
-        return lines.point_value((numbers or strings)[0]) is not None
+        return domains.point_value((numbers or strings)[0]) is not None
 
     def holds(self, value: object) -> bool:
         """Whether a Python value is in the set."""
         if value is None:
             return self.absent
-        line = line_of(value)
-        if line is None:
+        domain = domain_of(value)
+        if domain is None:
             return self.other
-        if not lines.holds(self.lines[line], lines.to_key(value)):
+        if not domains.holds(self.intervals[domain], domains.to_key(value)):
             return False
         return all(p.matches(str(value)) is not negated for p, negated in self.patterns)
 
 
-PRESENT = Condition(lines=FULL, other=True)
+PRESENT = Condition(intervals=FULL, other=True)
 ABSENT = Condition(absent=True)
 NOTHING = Condition()
-EVERYTHING = Condition(lines=FULL, absent=True, other=True)
+EVERYTHING = Condition(intervals=FULL, absent=True, other=True)
 
 
-def line_of(value: object) -> Line | None:
+def domain_of(value: object) -> Domain | None:
     """Return the line that a Python value lies on, or None."""
     kind = kind_of(value)
     if kind is None or (kind is Kind.FLOAT and math.isnan(value)):  # type: ignore[arg-type]
         return None
-    return LINE_OF_KIND[kind]
+    return DOMAIN_OF_KIND[kind]
 
 
-def on_line(line: Line, intervals: Intervals) -> Condition:
+def on_domain(domain: Domain, intervals: Intervals) -> Condition:
     """Return the condition that holds on some intervals of one line."""
-    by_line: list[Intervals] = [(), (), (), ()]
-    by_line[line] = intervals
-    return Condition(lines=tuple(by_line))
+    by_domain: list[Intervals] = [(), (), (), ()]
+    by_domain[domain] = intervals
+    return Condition(intervals=tuple(by_domain))
 
 
 def canonical(condition: Condition, declared: Kind | None) -> Condition:
     """Use what is declared of the attribute to bring a condition into its one form."""
     if declared is Kind.INTEGER:
-        numbers = lines.tighten_intervals(condition.lines[Line.NUMBER])
+        numbers = domains.tighten_intervals(condition.intervals[Domain.NUMBER])
         condition = Condition(
-            (numbers, *condition.lines[1:]),
+            (numbers, *condition.intervals[1:]),
             condition.absent,
             condition.other,
             condition.patterns,
@@ -116,16 +116,16 @@ def canonical(condition: Condition, declared: Kind | None) -> Condition:
         return condition
     if declared is Kind.FLOAT or declared is None:
         return condition
-    line = LINE_OF_KIND[declared]
-    if condition.lines[line] == FULL[line]:  # any present value is on this line
+    domain = DOMAIN_OF_KIND[declared]
+    if condition.intervals[domain] == FULL[domain]:  # any present value is on this line
         return Condition(FULL, condition.absent, other=True)
     return condition
 
 
 def _decide_points(condition: Condition, budget: Budget | None = None) -> Condition:
     """Where only single strings are left, try the patterns on them once and for all."""
-    strings = condition.lines[Line.STRING]
-    points = [lines.point_value(interval) for interval in strings]
+    strings = condition.intervals[Domain.STRING]
+    points = [domains.point_value(interval) for interval in strings]
     if any(point is None for point in points):
         return condition
     kept = tuple(
@@ -150,11 +150,11 @@ def intersect(a: Condition, b: Condition, budget: Budget | None = None) -> Condi
     """Return the values in both; steps are taken from a budget, where one is given."""
     if budget is not None:
         budget.spend(condition_steps(a) + condition_steps(b))
-    by_line = tuple(map(lines.intersect, a.lines, b.lines))
+    by_domain = tuple(map(domains.intersect, a.intervals, b.intervals))
     patterns = a.patterns | b.patterns
     if patterns and any((p, not negated) in patterns for p, negated in patterns):
-        by_line = ((), (), (), ())
-    both = Condition(by_line, a.absent and b.absent, a.other and b.other, patterns)
+        by_domain = ((), (), (), ())
+    both = Condition(by_domain, a.absent and b.absent, a.other and b.other, patterns)
     return _decide_points(both, budget) if patterns else both
 
 
@@ -162,8 +162,8 @@ def unite(a: Condition, b: Condition) -> Condition | None:
     """Return the values in either, or None when that is no condition (patterns)."""
     if a.patterns or b.patterns:
         return None
-    by_line = tuple(map(lines.unite, a.lines, b.lines))
-    return Condition(by_line, a.absent or b.absent, a.other or b.other)
+    by_domain = tuple(map(domains.unite, a.intervals, b.intervals))
+    return Condition(by_domain, a.absent or b.absent, a.other or b.other)
 
 
 def condition_covers(a: Condition, b: Condition, budget: Budget | None = None) -> bool:
@@ -172,11 +172,11 @@ def condition_covers(a: Condition, b: Condition, budget: Budget | None = None) -
         budget.spend(condition_steps(a) + condition_steps(b))
     if (b.absent and not a.absent) or (b.other and not a.other):
         return False
-    if not all(map(lines.contains, a.lines, b.lines)):
+    if not all(map(domains.contains, a.intervals, b.intervals)):
         return False
     if a.patterns <= b.patterns:
         return True
-    values = [lines.point_value(interval) for interval in b.lines[Line.STRING]]
+    values = [domains.point_value(interval) for interval in b.intervals[Domain.STRING]]
     if any(value is None for value in values):
         return False
     return all(_fits_patterns(a, value, budget) for value in values)
@@ -184,7 +184,7 @@ def condition_covers(a: Condition, b: Condition, budget: Budget | None = None) -
 
 def condition_steps(condition: Condition) -> int:
     """Return about how many steps it takes to look at a condition once."""
-    numbers, strings, booleans, timestamps = condition.lines
+    numbers, strings, booleans, timestamps = condition.intervals
     n_pieces = len(numbers) + len(strings) + len(booleans) + len(timestamps)
     return 4 + 2 * n_pieces + 2 * len(condition.patterns)
 
@@ -245,10 +245,10 @@ def _comparison(op: str, operand: Operand) -> Condition:
     literal = _bound(operand)
     if literal is None or literal.kind is None:
         return NOTHING
-    line = LINE_OF_KIND[literal.kind]
-    before = lines.cut_before(line, literal.value)
-    after = lines.cut_after(line, literal.value)
-    low, high = LOW[line], HIGH[line]
+    domain = DOMAIN_OF_KIND[literal.kind]
+    before = domains.cut_before(domain, literal.value)
+    after = domains.cut_after(domain, literal.value)
+    low, high = LOW[domain], HIGH[domain]
     if op == "=":
         pieces = [(before, after)]
     elif op == "<>":
@@ -261,29 +261,29 @@ def _comparison(op: str, operand: Operand) -> Condition:
         pieces = [(after, high)]
     else:
         pieces = [(before, high)]
-    return on_line(line, tuple(piece for piece in pieces if piece[0] < piece[1]))
+    return on_domain(domain, tuple(piece for piece in pieces if piece[0] < piece[1]))
 
 
 def _membership(operands: tuple[Operand, ...], negated: bool) -> Condition:
     """IN is a disjunction of equalities, NOT IN a conjunction of inequalities."""
-    points: list[list[lines.Interval]] = [[], [], [], []]
+    points: list[list[domains.Interval]] = [[], [], [], []]
     comparable = 0
     for operand in operands:
         literal = _bound(operand)
         if literal is None or literal.kind is None:
             continue
         comparable += 1
-        line = LINE_OF_KIND[literal.kind]
-        points[line].append(
-            (lines.cut_before(line, literal.value), lines.cut_after(line, literal.value))
+        domain = DOMAIN_OF_KIND[literal.kind]
+        points[domain].append(
+            (domains.cut_before(domain, literal.value), domains.cut_after(domain, literal.value))
         )
     if not negated:
-        return Condition(tuple(lines.unite(tuple(p), ()) for p in points))
-    used = [line for line in Line if points[line]]
+        return Condition(tuple(domains.unite(tuple(p), ()) for p in points))
+    used = [domain for domain in Domain if points[domain]]
     if comparable < len(operands) or len(used) != 1:
         return NOTHING  # unknown for every value, or no value differs from all of them
-    (line,) = used
-    return on_line(line, lines.complement(line, lines.unite(tuple(points[line]), ())))
+    (domain,) = used
+    return on_domain(domain, domains.complement(domain, domains.unite(tuple(points[domain]), ())))
 
 
 def _like(predicate: Like, negated: bool, is_bounded: bool) -> Condition:
@@ -294,8 +294,10 @@ def _like(predicate: Like, negated: bool, is_bounded: bool) -> Condition:
     interval = interval_of(pattern)
     if interval is not None:
         inside: Intervals = (interval,)
-        return on_line(Line.STRING, lines.complement(Line.STRING, inside) if negated else inside)
-    span = FULL[Line.STRING] if negated else (prefix_interval(pattern),)
+        return on_domain(
+            Domain.STRING, domains.complement(Domain.STRING, inside) if negated else inside
+        )
+    span = FULL[Domain.STRING] if negated else (prefix_interval(pattern),)
     return Condition(((), span, (), ()), patterns=frozenset(((pattern, negated),)))
 
 
@@ -322,7 +324,7 @@ def check_kind(predicate: Predicate, declared: Kind) -> None:
     elif not isinstance(predicate, IsNull):
         found = [Kind.BOOLEAN]
     for kind in found:
-        if kind is not None and LINE_OF_KIND[kind] is not LINE_OF_KIND[declared]:
+        if kind is not None and DOMAIN_OF_KIND[kind] is not DOMAIN_OF_KIND[declared]:
             raise KindClashError(name, declared.value, kind.value)
 
 

@@ -19,9 +19,9 @@ from typing import Any
 from tocsin.language.expression import Literal
 from tocsin.language.printer import print_attribute, print_operand, print_string
 from tocsin.model import EventType, Kind, from_microseconds, to_microseconds
-from tocsin.normalize import domains as lines
+from tocsin.normalize import domains
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.domains import FULL, HIGH, LOW, Interval, Intervals, Line
+from tocsin.normalize.domains import FULL, HIGH, LOW, Domain, Interval, Intervals
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.normalize.patterns import MANY, Pattern, interval_of, prefix_interval
 
@@ -31,11 +31,11 @@ ALWAYS = "always: every event matches"
 MAX_RUN = 3
 """How many neighbouring integers are written one by one where there are several such runs."""
 
-_LINE_NAMES = {
-    Line.NUMBER: "a number",
-    Line.STRING: "a string",
-    Line.BOOLEAN: "a boolean",
-    Line.TIMESTAMP: "a timestamp",
+_DOMAIN_NAMES = {
+    Domain.NUMBER: "a number",
+    Domain.STRING: "a string",
+    Domain.BOOLEAN: "a boolean",
+    Domain.TIMESTAMP: "a timestamp",
 }
 
 
@@ -96,45 +96,45 @@ def _alternatives(name: str, condition: Condition, declared: Kind | None) -> lis
     if condition.other:
         found.append(f"{subject} present")
     else:
-        for line in Line:
-            intervals = condition.lines[line]
-            if line is Line.STRING and condition.patterns:
+        for domain in Domain:
+            intervals = condition.intervals[domain]
+            if domain is Domain.STRING and condition.patterns:
                 found.append(_patterned(subject, condition))
             elif intervals:
-                found.extend(_on_line(subject, line, intervals, declared is Kind.INTEGER))
+                found.extend(_on_domain(subject, domain, intervals, declared is Kind.INTEGER))
     if condition.absent:
         found.append(f"{subject} absent")
     return found
 
 
-def _on_line(subject: str, line: Line, intervals: Intervals, integer: bool) -> list[str]:
-    if intervals == FULL[line]:
-        return [f"{subject} is {_LINE_NAMES[line]}"]
-    rest = lines.complement(line, intervals)
-    write = _writer(line)
-    excluded = points_of(line, rest, integer)
+def _on_domain(subject: str, domain: Domain, intervals: Intervals, integer: bool) -> list[str]:
+    if intervals == FULL[domain]:
+        return [f"{subject} is {_DOMAIN_NAMES[domain]}"]
+    rest = domains.complement(domain, intervals)
+    write = _writer(domain)
+    excluded = points_of(domain, rest, integer)
     if excluded is not None and len(intervals) > 1:
         return [f"{subject} not in {{{', '.join(map(write, excluded))}}}"]
-    if line is Line.STRING and len(rest) == 1 and (prefix := _prefix_of(rest[0])):
+    if domain is Domain.STRING and len(rest) == 1 and (prefix := _prefix_of(rest[0])):
         return [f"{subject} not {_like(prefix)}"]
-    points = points_of(line, intervals, integer) if len(intervals) > 1 else None
+    points = points_of(domain, intervals, integer) if len(intervals) > 1 else None
     if points is not None:
         return [f"{subject} in {{{', '.join(map(write, points))}}}"]
     phrases = []
     for interval in intervals:
-        point = point_of(line, interval, integer)
+        point = point_of(domain, interval, integer)
         single = point is not None
         phrases.append(
-            f"{subject} = {write(point)}" if single else _span(subject, line, interval, integer)
+            f"{subject} = {write(point)}" if single else _span(subject, domain, interval, integer)
         )
     return phrases
 
 
-def _span(subject: str, line: Line, interval: Interval, integer: bool) -> str:
-    write = _writer(line)
-    if line is Line.STRING and (prefix := _prefix_of(interval)):
+def _span(subject: str, domain: Domain, interval: Interval, integer: bool) -> str:
+    write = _writer(domain)
+    if domain is Domain.STRING and (prefix := _prefix_of(interval)):
         return f"{subject} {_like(prefix)}"
-    low, high = bounds_of(line, interval, integer)
+    low, high = bounds_of(domain, interval, integer)
     if low.value is None:
         return f"{subject} {'<=' if high.closed else '<'} {write(high.value)}"
     if high.value is None:
@@ -145,15 +145,15 @@ def _span(subject: str, line: Line, interval: Interval, integer: bool) -> str:
 
 def _patterned(subject: str, condition: Condition) -> str:
     """Return the phrase for strings that must fit patterns, and lie in intervals besides."""
-    strings = condition.lines[Line.STRING]
-    implied: Intervals = FULL[Line.STRING]
+    strings = condition.intervals[Domain.STRING]
+    implied: Intervals = FULL[Domain.STRING]
     for pattern, negated in condition.patterns:
         if not negated:
-            implied = lines.intersect(implied, (prefix_interval(pattern),))
+            implied = domains.intersect(implied, (prefix_interval(pattern),))
     ordered = sorted(condition.patterns, key=lambda p: (p[1], p[0].text))
     phrases = [f"{subject} {'not ' * negated}{_like(pattern)}" for pattern, negated in ordered]
     if strings != implied:
-        within = _on_line(subject, Line.STRING, strings, False)
+        within = _on_domain(subject, Domain.STRING, strings, False)
         phrases.append(" or ".join(within) if len(within) == 1 else f"({' or '.join(within)})")
     return " and ".join(phrases)
 
@@ -172,12 +172,12 @@ def _prefix_of(interval: Interval) -> Pattern | None:
     return pattern if interval_of(pattern) == interval else None
 
 
-def _writer(line: Line) -> Callable[[Any], str]:
-    if line is Line.TIMESTAMP:
+def _writer(domain: Domain) -> Callable[[Any], str]:
+    if domain is Domain.TIMESTAMP:
         return _write_timestamp
-    kind = Kind.STRING if line is Line.STRING else Kind.FLOAT
+    kind = Kind.STRING if domain is Domain.STRING else Kind.FLOAT
     return lambda value: print_operand(
-        Literal(bool(value) if line is Line.BOOLEAN else value, kind)
+        Literal(bool(value) if domain is Domain.BOOLEAN else value, kind)
     )
 
 
@@ -188,50 +188,50 @@ def _write_timestamp(microseconds: int) -> str:
         return f"{microseconds} µs after 1970"
 
 
-def point_of(line: Line, interval: Interval, integer: bool = False) -> Any:
+def point_of(domain: Domain, interval: Interval, integer: bool = False) -> Any:
     """Return the key of an interval that holds exactly one value, else None."""
-    if line is Line.BOOLEAN:
-        if interval == FULL[line][0]:
+    if domain is Domain.BOOLEAN:
+        if interval == FULL[domain][0]:
             return None
-        return 0 if interval[0] == LOW[line] else 1
-    if line is Line.TIMESTAMP or (line is Line.NUMBER and integer):
-        low, high = bounds_of(line, interval, True)
+        return 0 if interval[0] == LOW[domain] else 1
+    if domain is Domain.TIMESTAMP or (domain is Domain.NUMBER and integer):
+        low, high = bounds_of(domain, interval, True)
         if low.closed and high.closed and low.value is not None and low.value == high.value:
             return low.value
         (low_key, _), (high_key, _) = interval
         return low_key if high_key - low_key == 1 else None
-    return lines.point_value(interval)
+    return domains.point_value(interval)
 
 
-def points_of(line: Line, intervals: Intervals, integer: bool = False) -> list[Any] | None:
+def points_of(domain: Domain, intervals: Intervals, integer: bool = False) -> list[Any] | None:
     """Return the keys of intervals that hold few values each, else None."""
     found: list[Any] = []
     for interval in intervals:
-        point = point_of(line, interval, integer)
+        point = point_of(domain, interval, integer)
         if point is not None:
             found.append(point)
             continue
         (low, _), (high, _) = interval
-        if not (integer and line is Line.NUMBER) or high - low > MAX_RUN:
+        if not (integer and domain is Domain.NUMBER) or high - low > MAX_RUN:
             return None
         found.extend(range(low, high))
     return found
 
 
-def bounds_of(line: Line, interval: Interval, integer: bool = False) -> tuple[Bound, Bound]:
+def bounds_of(domain: Domain, interval: Interval, integer: bool = False) -> tuple[Bound, Bound]:
     """Return the two ends of an interval, with the keys of `lines` as values."""
     low, high = interval
-    if line is Line.TIMESTAMP:
+    if domain is Domain.TIMESTAMP:
         return _timestamp_bound(low, lower=True), _timestamp_bound(high, lower=False)
-    lower = Bound(None, False) if low == LOW[line] else Bound(low[0], low[1] == 0)
-    upper = Bound(None, False) if high == HIGH[line] else Bound(high[0], high[1] == 1)
-    if integer and line is Line.NUMBER and upper.value is not None:
+    lower = Bound(None, False) if low == LOW[domain] else Bound(low[0], low[1] == 0)
+    upper = Bound(None, False) if high == HIGH[domain] else Bound(high[0], high[1] == 1)
+    if integer and domain is Domain.NUMBER and upper.value is not None:
         # Cuts of an integer attribute all lie before a value.
         upper = Bound(upper.value - 1, True)
     return lower, upper
 
 
-def _timestamp_bound(cut: lines.Cut, *, lower: bool) -> Bound:
+def _timestamp_bound(cut: domains.Cut, *, lower: bool) -> Bound:
     """Return a bound just before a microsecond, written from whichever side is rounder."""
     key, _ = cut
     if math.isinf(key):
@@ -265,15 +265,18 @@ def to_json(form: NormalForm, event_type: EventType | None = None) -> dict[str, 
 def _condition_to_json(condition: Condition, declared: Kind | None) -> dict[str, Any]:
     integer = declared is Kind.INTEGER
     found: dict[str, Any] = {}
-    for line, title in ((Line.NUMBER, "numbers"), (Line.STRING, "strings")):
-        if condition.lines[line]:
-            found[title] = [_interval_to_json(line, i, integer) for i in condition.lines[line]]
-    if condition.lines[Line.BOOLEAN]:
+    for domain, title in ((Domain.NUMBER, "numbers"), (Domain.STRING, "strings")):
+        if condition.intervals[domain]:
+            found[title] = [
+                _interval_to_json(domain, i, integer) for i in condition.intervals[domain]
+            ]
+    if condition.intervals[Domain.BOOLEAN]:
         held = [value for value in (False, True) if condition.holds(value)]
         found["booleans"] = held
-    if condition.lines[Line.TIMESTAMP]:
+    if condition.intervals[Domain.TIMESTAMP]:
         found["timestamps"] = [
-            _interval_to_json(Line.TIMESTAMP, i, False) for i in condition.lines[Line.TIMESTAMP]
+            _interval_to_json(Domain.TIMESTAMP, i, False)
+            for i in condition.intervals[Domain.TIMESTAMP]
         ]
     if condition.patterns:
         found["patterns"] = [
@@ -287,18 +290,18 @@ def _condition_to_json(condition: Condition, declared: Kind | None) -> dict[str,
     return found
 
 
-def _interval_to_json(line: Line, interval: Interval, integer: bool) -> dict[str, Any]:
-    low, high = bounds_of(line, interval, integer)
+def _interval_to_json(domain: Domain, interval: Interval, integer: bool) -> dict[str, Any]:
+    low, high = bounds_of(domain, interval, integer)
     return {
-        "low": _key_to_json(line, low.value),
+        "low": _key_to_json(domain, low.value),
         "low_closed": low.closed,
-        "high": _key_to_json(line, high.value),
+        "high": _key_to_json(domain, high.value),
         "high_closed": high.closed,
     }
 
 
-def _key_to_json(line: Line, key: Any) -> Any:
-    if line is Line.TIMESTAMP and key is not None:
+def _key_to_json(domain: Domain, key: Any) -> Any:
+    if domain is Domain.TIMESTAMP and key is not None:
         try:
             return from_microseconds(key).isoformat()
         except OverflowError:

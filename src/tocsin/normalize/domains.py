@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, to_microseconds
 
 
-class Line(IntEnum):
+class Domain(IntEnum):
     """The four lines; the numbers are used in arrays."""
 
     NUMBER = 0
@@ -35,12 +35,12 @@ class Line(IntEnum):
     TIMESTAMP = 3
 
 
-LINE_OF_KIND = {
-    Kind.INTEGER: Line.NUMBER,
-    Kind.FLOAT: Line.NUMBER,
-    Kind.STRING: Line.STRING,
-    Kind.BOOLEAN: Line.BOOLEAN,
-    Kind.TIMESTAMP: Line.TIMESTAMP,
+DOMAIN_OF_KIND = {
+    Kind.INTEGER: Domain.NUMBER,
+    Kind.FLOAT: Domain.NUMBER,
+    Kind.STRING: Domain.STRING,
+    Kind.BOOLEAN: Domain.BOOLEAN,
+    Kind.TIMESTAMP: Domain.TIMESTAMP,
 }
 
 
@@ -78,7 +78,7 @@ _LOW: Cut = (-math.inf, 0)
 _HIGH: Cut = (math.inf, 1)
 LOW: tuple[Cut, ...] = (_LOW, ("", 0), _LOW, _LOW)
 HIGH: tuple[Cut, ...] = (_HIGH, (TOP, 0), _HIGH, _HIGH)
-FULL: tuple[Intervals, ...] = tuple(((LOW[line], HIGH[line]),) for line in Line)
+FULL: tuple[Intervals, ...] = tuple(((LOW[domain], HIGH[domain]),) for domain in Domain)
 
 
 _FEW = 8
@@ -98,26 +98,26 @@ def to_key(value: object) -> Any:
     return value
 
 
-def cut_before(line: Line, value: object) -> Cut:
+def cut_before(domain: Domain, value: object) -> Cut:
     """Return the cut just before a value."""
     key = to_key(value)
-    if line is Line.NUMBER:
+    if domain is Domain.NUMBER:
         return (key, 0)
-    if line is Line.STRING:
+    if domain is Domain.STRING:
         return (key[:-1], 1) if key.endswith("\0") else (key, 0)
-    return _discrete_cut(line, key)
+    return _discrete_cut(domain, key)
 
 
-def cut_after(line: Line, value: object) -> Cut:
+def cut_after(domain: Domain, value: object) -> Cut:
     """Return the cut just after a value."""
     key = to_key(value)
-    if line is Line.NUMBER or line is Line.STRING:
+    if domain is Domain.NUMBER or domain is Domain.STRING:
         return (key, 1)
-    return _discrete_cut(line, key + 1)
+    return _discrete_cut(domain, key + 1)
 
 
-def _discrete_cut(line: Line, key: int) -> Cut:
-    least, greatest = (0, 1) if line is Line.BOOLEAN else (INT64_MIN, INT64_MAX)
+def _discrete_cut(domain: Domain, key: int) -> Cut:
+    least, greatest = (0, 1) if domain is Domain.BOOLEAN else (INT64_MIN, INT64_MAX)
     if key <= least:
         return _LOW
     return _HIGH if key > greatest else (key, 0)
@@ -182,16 +182,16 @@ def unite(a: Intervals, b: Intervals) -> Intervals:
     return tuple(found)
 
 
-def complement(line: Line, intervals: Intervals) -> Intervals:
+def complement(domain: Domain, intervals: Intervals) -> Intervals:
     """Return the rest of the line."""
     found: list[Interval] = []
-    reached = LOW[line]
+    reached = LOW[domain]
     for low, high in intervals:
         if reached < low:
             found.append((reached, low))
         reached = high
-    if reached < HIGH[line]:
-        found.append((reached, HIGH[line]))
+    if reached < HIGH[domain]:
+        found.append((reached, HIGH[domain]))
     return tuple(found)
 
 

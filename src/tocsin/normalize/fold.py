@@ -19,7 +19,7 @@ from tocsin.language.expression import Expression
 from tocsin.model import EventType, Kind
 from tocsin.normalize import fold_kernels as kernels
 from tocsin.normalize.budget import Budget
-from tocsin.normalize.domains import LINE_OF_KIND
+from tocsin.normalize.domains import DOMAIN_OF_KIND
 from tocsin.normalize.literals import LikeTable, LiteralColumn, make_likes, string_follows
 from tocsin.normalize.normal import NormalForm, normalize
 from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
@@ -189,7 +189,7 @@ class PredicateBatch:
         kinds = [event_type.kind_of(name) if event_type else None for name in self._names]
         return kernels.Declared(
             np.array([-1 if k is None else _KINDS.index(k) for k in kinds], np.int8),
-            np.array([-1 if k is None else LINE_OF_KIND[k] for k in kinds], np.int8),
+            np.array([-1 if k is None else DOMAIN_OF_KIND[k] for k in kinds], np.int8),
         )
 
     def _to_table(
@@ -212,11 +212,11 @@ class PredicateBatch:
             attribute=_trim(out.attribute, n_conditions),
             flags=_trim(out.flags, n_conditions),
             piece_start=_with_zero(out.piece_end, n_conditions),
-            line=_trim(out.line, n_pieces),
+            domain=_trim(out.domain, n_pieces),
             low_key=_trim(out.low_key, n_pieces),
-            low_tail=_trim(out.low_tail, n_pieces),
+            low_offset=_trim(out.low_offset, n_pieces),
             high_key=_trim(out.high_key, n_pieces),
-            high_tail=_trim(out.high_tail, n_pieces),
+            high_offset=_trim(out.high_offset, n_pieces),
             pattern_condition=_trim(out.pattern_condition, n_patterns),
             pattern_id=_trim(out.pattern_id, n_patterns),
             pattern_negated=_trim(out.pattern_negated, n_patterns),
@@ -252,11 +252,11 @@ def _make_room(
         attribute=np.empty(n_rows, np.int32),
         flags=np.empty(n_rows, np.uint8),
         piece_end=np.empty(n_rows + 1, np.int64)[1:],
-        line=np.empty(n_pieces, np.uint8),
+        domain=np.empty(n_pieces, np.uint8),
         low_key=np.empty(n_pieces, np.int64),
-        low_tail=np.empty(n_pieces, np.int16),
+        low_offset=np.empty(n_pieces, np.int16),
         high_key=np.empty(n_pieces, np.int64),
-        high_tail=np.empty(n_pieces, np.int16),
+        high_offset=np.empty(n_pieces, np.int16),
         pattern_condition=np.empty(n_likes, np.int64),
         pattern_id=np.empty(n_likes, np.int32),
         pattern_negated=np.empty(n_likes, np.uint8),
@@ -287,7 +287,7 @@ def _drop_covered(table: ConjunctionTable) -> ConjunctionTable:
         return table
     pattern = np.full(table.n_conditions, -1, np.int64)
     pattern[table.pattern_condition] = 2 * table.pattern_id + table.pattern_negated
-    cuts = np.stack([table.low_key, table.low_tail, table.high_key, table.high_tail], axis=1)
+    cuts = np.stack([table.low_key, table.low_offset, table.high_key, table.high_offset], axis=1)
     keep = np.ones(table.n_conjunctions, np.bool_)
     kernels.mark_uncovered(
         table.subscription,
@@ -295,7 +295,7 @@ def _drop_covered(table: ConjunctionTable) -> ConjunctionTable:
         table.attribute,
         table.flags,
         table.piece_start,
-        table.line,
+        table.domain,
         np.ascontiguousarray(cuts),
         pattern,
         MAX_PAIRWISE,

@@ -31,7 +31,7 @@ KEPT, NEVER, LEFT_OVER, NOT_SIMPLE = 0, 1, 2, 3
 """What became of a conjunction: written, contradictory, or left to the one-by-one path; of an
 attribute also: for the general fold."""
 
-NO_LINE = -1
+NO_DOMAIN = -1
 _NUMBER, _STRING, _BOOLEAN, _TIMESTAMP = 0, 1, 2, 3
 _INTEGER_KIND, _FLOAT_KIND = 0, 1
 _ABSENT, _PRESENT = 1, 2
@@ -54,9 +54,9 @@ class PredicateRows(NamedTuple):
 class Literals(NamedTuple):
     """Literals on their lines: the flat cut just before each. NULL and NaN have line -1."""
 
-    line: NDArray[np.int8]
+    domain: NDArray[np.int8]
     key: Integers
-    tail: NDArray[np.int16]
+    offset: NDArray[np.int16]
 
 
 class Likes(NamedTuple):
@@ -66,9 +66,9 @@ class Likes(NamedTuple):
     """
 
     low_key: Integers
-    low_tail: NDArray[np.int16]
+    low_offset: NDArray[np.int16]
     high_key: Integers
-    high_tail: NDArray[np.int16]
+    high_offset: NDArray[np.int16]
     pattern: NDArray[np.int32]
 
 
@@ -76,7 +76,7 @@ class Declared(NamedTuple):
     """Per attribute the declared kind (in the order of `model.Kind`) and line, or -1."""
 
     kind: NDArray[np.int8]
-    line: NDArray[np.int8]
+    domain: NDArray[np.int8]
 
 
 class Conditions(NamedTuple):
@@ -86,49 +86,49 @@ class Conditions(NamedTuple):
     attribute: NDArray[np.int32]
     flags: Bytes
     piece_end: Integers
-    line: Bytes
+    domain: Bytes
     low_key: Integers
-    low_tail: NDArray[np.int16]
+    low_offset: NDArray[np.int16]
     high_key: Integers
-    high_tail: NDArray[np.int16]
+    high_offset: NDArray[np.int16]
     pattern_condition: Integers
     pattern_id: NDArray[np.int32]
     pattern_negated: Bytes
 
 
 @inner
-def _less(a_key: Scalar, a_tail: Scalar, b_key: Scalar, b_tail: Scalar) -> Scalar:
-    return a_key < b_key or (a_key == b_key and a_tail < b_tail)
+def _less(a_key: Scalar, a_offset: Scalar, b_key: Scalar, b_offset: Scalar) -> Scalar:
+    return a_key < b_key or (a_key == b_key and a_offset < b_offset)
 
 
 @inner
-def _before(line: Scalar, key: Scalar, tail: Scalar, follows: Scalar) -> tuple[Scalar, Scalar]:
+def _before(domain: Scalar, key: Scalar, offset: Scalar, follows: Scalar) -> tuple[Scalar, Scalar]:
     """The canonical cut just before a literal; `follows` is its string's mark."""
-    if line == _NUMBER:
+    if domain == _NUMBER:
         if key == _MINUS_INFINITY_KEY:
             return _INT64_MIN, np.int64(0)
-        return key, tail
-    if line == _STRING:
+        return key, offset
+    if domain == _STRING:
         if follows == 1:  # the one before it plus NUL: nothing lies between
             return key - 1, np.int64(1)
         if follows == 2:  # the empty string
             return _INT64_MIN, np.int64(0)
         return key, np.int64(0)
-    if line == _BOOLEAN and key == 0:
+    if domain == _BOOLEAN and key == 0:
         return _INT64_MIN, np.int64(0)
     return key, np.int64(0)
 
 
 @inner
-def _after(line: Scalar, key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
+def _after(domain: Scalar, key: Scalar, offset: Scalar) -> tuple[Scalar, Scalar]:
     """The canonical cut just after a literal."""
-    if line == _NUMBER:
+    if domain == _NUMBER:
         if key == _PLUS_INFINITY_KEY:
             return _INT64_MAX, np.int64(1)
-        return key, tail + 1
-    if line == _STRING:
+        return key, offset + 1
+    if domain == _STRING:
         return key, np.int64(1)
-    if key == _INT64_MAX or (line == _BOOLEAN and key == 1):
+    if key == _INT64_MAX or (domain == _BOOLEAN and key == 1):
         return _INT64_MAX, np.int64(1)
     return key + 1, np.int64(0)
 
@@ -137,26 +137,26 @@ def _after(line: Scalar, key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
 def _put(
     pieces: Integers,
     n: Scalar,
-    line: Scalar,
+    domain: Scalar,
     low_key: Scalar,
-    low_tail: Scalar,
+    low_offset: Scalar,
     high_key: Scalar,
-    high_tail: Scalar,
+    high_offset: Scalar,
 ) -> Scalar:
     """Append an interval unless it is empty."""
-    if _less(low_key, low_tail, high_key, high_tail):
-        pieces[n, 0] = line
+    if _less(low_key, low_offset, high_key, high_offset):
+        pieces[n, 0] = domain
         pieces[n, 1] = low_key
-        pieces[n, 2] = low_tail
+        pieces[n, 2] = low_offset
         pieces[n, 3] = high_key
-        pieces[n, 4] = high_tail
+        pieces[n, 4] = high_offset
         return n + 1
     return n
 
 
 @inner
-def _mark(string_follows: Bytes, line: Scalar, key: Scalar) -> Scalar:
-    return string_follows[key] if line == _STRING else np.uint8(0)
+def _mark(string_follows: Bytes, domain: Scalar, key: Scalar) -> Scalar:
+    return string_follows[key] if domain == _STRING else np.uint8(0)
 
 
 @inner
@@ -164,24 +164,24 @@ def _put_comparison(
     pieces: Integers,
     n: Scalar,
     op: Scalar,
-    line: Scalar,
+    domain: Scalar,
     key: Scalar,
-    tail: Scalar,
+    offset: Scalar,
     follows: Scalar,
 ) -> Scalar:
     """Append what `attribute op literal` allows."""
-    b_key, b_tail = _before(line, key, tail, follows)
-    a_key, a_tail = _after(line, key, tail)
+    b_key, b_offset = _before(domain, key, offset, follows)
+    a_key, a_offset = _after(domain, key, offset)
     if op == EQ:
-        return _put(pieces, n, line, b_key, b_tail, a_key, a_tail)
+        return _put(pieces, n, domain, b_key, b_offset, a_key, a_offset)
     if op == LT or op == NE:
-        n = _put(pieces, n, line, _INT64_MIN, 0, b_key, b_tail)
+        n = _put(pieces, n, domain, _INT64_MIN, 0, b_key, b_offset)
     if op == LE:
-        n = _put(pieces, n, line, _INT64_MIN, 0, a_key, a_tail)
+        n = _put(pieces, n, domain, _INT64_MIN, 0, a_key, a_offset)
     if op == GT or op == NE:
-        n = _put(pieces, n, line, a_key, a_tail, _INT64_MAX, 1)
+        n = _put(pieces, n, domain, a_key, a_offset, _INT64_MAX, 1)
     if op == GE:
-        n = _put(pieces, n, line, b_key, b_tail, _INT64_MAX, 1)
+        n = _put(pieces, n, domain, b_key, b_offset, _INT64_MAX, 1)
     return n
 
 
@@ -239,14 +239,14 @@ def _intersect(a: Integers, n_a: Scalar, b: Integers, n_b: Scalar, out: Integers
             else:
                 j += 1
             continue
-        low_key, low_tail = a[i, 1], a[i, 2]
-        if _less(low_key, low_tail, b[j, 1], b[j, 2]):
-            low_key, low_tail = b[j, 1], b[j, 2]
-        high_key, high_tail = a[i, 3], a[i, 4]
-        a_ends_first = _less(high_key, high_tail, b[j, 3], b[j, 4])
+        low_key, low_offset = a[i, 1], a[i, 2]
+        if _less(low_key, low_offset, b[j, 1], b[j, 2]):
+            low_key, low_offset = b[j, 1], b[j, 2]
+        high_key, high_offset = a[i, 3], a[i, 4]
+        a_ends_first = _less(high_key, high_offset, b[j, 3], b[j, 4])
         if not a_ends_first:
-            high_key, high_tail = b[j, 3], b[j, 4]
-        n = _put(out, n, a[i, 0], low_key, low_tail, high_key, high_tail)
+            high_key, high_offset = b[j, 3], b[j, 4]
+        n = _put(out, n, a[i, 0], low_key, low_offset, high_key, high_offset)
         if a_ends_first:
             i += 1
         else:
@@ -267,27 +267,27 @@ def _put_membership(
     """Write what IN or NOT IN allows."""
     n = 0
     for at in range(start, start + count):
-        line = np.int64(literals.line[at])
-        if line < 0 or (negated and n > 0 and line != points[0, 0]):
+        domain = np.int64(literals.domain[at])
+        if domain < 0 or (negated and n > 0 and domain != points[0, 0]):
             if negated:
                 return 0  # unknown for all values, or no value differs from all literals
             continue
-        key, tail = literals.key[at], np.int64(literals.tail[at])
-        follows = _mark(string_follows, line, key)
-        n = _put_comparison(points, n, EQ, line, key, tail, follows)
+        key, offset = literals.key[at], np.int64(literals.offset[at])
+        follows = _mark(string_follows, domain, key)
+        n = _put_comparison(points, n, EQ, domain, key, offset, follows)
     n = _sort_and_unite(points, n)
     if not negated:
         for i in range(n):
             for column in range(5):
                 pieces[i, column] = points[i, column]
         return n
-    line = points[0, 0]
+    domain = points[0, 0]
     m = 0
-    low_key, low_tail = _INT64_MIN, np.int64(0)
+    low_key, low_offset = _INT64_MIN, np.int64(0)
     for i in range(n):
-        m = _put(pieces, m, line, low_key, low_tail, points[i, 1], points[i, 2])
-        low_key, low_tail = points[i, 3], points[i, 4]
-    return _put(pieces, m, line, low_key, low_tail, _INT64_MAX, 1)
+        m = _put(pieces, m, domain, low_key, low_offset, points[i, 1], points[i, 2])
+        low_key, low_offset = points[i, 3], points[i, 4]
+    return _put(pieces, m, domain, low_key, low_offset, _INT64_MAX, 1)
 
 
 @inner
@@ -309,35 +309,41 @@ def _put_predicate(
         )
     if op == LIKE or op == NOT_LIKE:
         return _put_like(pieces, op, at, likes)
-    line: Scalar = np.int64(_BOOLEAN)
+    domain: Scalar = np.int64(_BOOLEAN)
     key: Scalar = np.int64(op == IS_TRUE)
-    tail: Scalar = np.int64(0)
+    offset: Scalar = np.int64(0)
     first: Scalar = np.int64(EQ)
     last: Scalar = np.int64(EQ)
     if op < IS_TRUE:
-        line, key, tail = np.int64(literals.line[at]), literals.key[at], np.int64(literals.tail[at])
+        domain, key, offset = (
+            np.int64(literals.domain[at]),
+            literals.key[at],
+            np.int64(literals.offset[at]),
+        )
         first, last = op, op
     if op == BETWEEN:
-        if literals.line[at] != literals.line[at + 1]:
+        if literals.domain[at] != literals.domain[at + 1]:
             return 0
         first, last = GE, LE
     elif op == NOT_BETWEEN:
         first, last = LT, GT
     n = 0
-    if line >= 0:
-        n = _put_comparison(pieces, n, first, line, key, tail, _mark(string_follows, line, key))
+    if domain >= 0:
+        n = _put_comparison(
+            pieces, n, first, domain, key, offset, _mark(string_follows, domain, key)
+        )
     if first == last or (op == BETWEEN and n == 0):
         return n
-    line, key, tail = (
-        np.int64(literals.line[at + 1]),
+    domain, key, offset = (
+        np.int64(literals.domain[at + 1]),
         literals.key[at + 1],
-        np.int64(literals.tail[at + 1]),
+        np.int64(literals.offset[at + 1]),
     )
     if op == BETWEEN:
-        high_key, high_tail = _after(line, key, tail)
-        return _put(pieces, 0, line, pieces[0, 1], pieces[0, 2], high_key, high_tail)
-    if line >= 0:
-        n = _put_comparison(pieces, n, last, line, key, tail, np.uint8(0))
+        high_key, high_offset = _after(domain, key, offset)
+        return _put(pieces, 0, domain, pieces[0, 1], pieces[0, 2], high_key, high_offset)
+    if domain >= 0:
+        n = _put_comparison(pieces, n, last, domain, key, offset, np.uint8(0))
     return _sort_and_unite(pieces, n)
 
 
@@ -345,21 +351,21 @@ def _put_predicate(
 def _put_like(pieces: Integers, op: Scalar, at: Scalar, likes: Likes) -> Scalar:
     if likes.pattern[at] < -1:
         return 0
-    low_key, low_tail = likes.low_key[at], np.int64(likes.low_tail[at])
-    high_key, high_tail = likes.high_key[at], np.int64(likes.high_tail[at])
+    low_key, low_offset = likes.low_key[at], np.int64(likes.low_offset[at])
+    high_key, high_offset = likes.high_key[at], np.int64(likes.high_offset[at])
     if op == LIKE:
-        return _put(pieces, 0, _STRING, low_key, low_tail, high_key, high_tail)
+        return _put(pieces, 0, _STRING, low_key, low_offset, high_key, high_offset)
     if likes.pattern[at] >= 0:
         return _put(pieces, 0, _STRING, _INT64_MIN, 0, _INT64_MAX, 1)
-    n = _put(pieces, 0, _STRING, _INT64_MIN, 0, low_key, low_tail)
-    return _put(pieces, n, _STRING, high_key, high_tail, _INT64_MAX, 1)
+    n = _put(pieces, 0, _STRING, _INT64_MIN, 0, low_key, low_offset)
+    return _put(pieces, n, _STRING, high_key, high_offset, _INT64_MAX, 1)
 
 
 @inner
-def _integer_cut(key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
+def _integer_cut(key: Scalar, offset: Scalar) -> tuple[Scalar, Scalar]:
     """Move a cut on the number line up to the next integer, as a canonical cut."""
-    if key == _INT64_MIN or (key == _INT64_MAX and tail == 1):
-        return key, tail
+    if key == _INT64_MIN or (key == _INT64_MAX and offset == 1):
+        return key, offset
     value = np.int64(key if key >= 0 else key ^ _INT64_MAX).view(np.float64)
     if value >= 9223372036854775808.0:
         return _INT64_MAX, np.int64(1)
@@ -368,7 +374,7 @@ def _integer_cut(key: Scalar, tail: Scalar) -> tuple[Scalar, Scalar]:
     up = np.ceil(value)
     integer = np.int64(up)
     if up == value:
-        step = (tail >> 1) + (tail & 1)
+        step = (offset >> 1) + (offset & 1)
         if integer > _INT64_MAX - step:
             return _INT64_MAX, np.int64(1)
         integer += step
@@ -386,24 +392,24 @@ def _tighten(pieces: Integers, n: Scalar) -> Scalar:
     """Tighten the number pieces of an attribute declared integer."""
     kept = 0
     for i in range(n):
-        low_key, low_tail, high_key, high_tail = (
+        low_key, low_offset, high_key, high_offset = (
             pieces[i, 1],
             pieces[i, 2],
             pieces[i, 3],
             pieces[i, 4],
         )
         if pieces[i, 0] == _NUMBER:
-            low_key, low_tail = _integer_cut(low_key, low_tail)
-            high_key, high_tail = _integer_cut(high_key, high_tail)
-        kept = _put(pieces, kept, pieces[i, 0], low_key, low_tail, high_key, high_tail)
+            low_key, low_offset = _integer_cut(low_key, low_offset)
+            high_key, high_offset = _integer_cut(high_key, high_offset)
+        kept = _put(pieces, kept, pieces[i, 0], low_key, low_offset, high_key, high_offset)
     return _sort_and_unite(pieces, kept)
 
 
 @inner
-def _is_whole_line(pieces: Integers, n: Scalar, line: Scalar) -> Scalar:
+def _is_whole_domain(pieces: Integers, n: Scalar, domain: Scalar) -> Scalar:
     return (
         n == 1
-        and pieces[0, 0] == line
+        and pieces[0, 0] == domain
         and pieces[0, 1] == _INT64_MIN
         and pieces[0, 2] == 0
         and pieces[0, 3] == _INT64_MAX
@@ -413,18 +419,18 @@ def _is_whole_line(pieces: Integers, n: Scalar, line: Scalar) -> Scalar:
 
 @inner
 def _clashes(
-    rows: PredicateRows, row: Scalar, literals: Literals, likes: Likes, declared_line: Scalar
+    rows: PredicateRows, row: Scalar, literals: Literals, likes: Likes, declared_domain: Scalar
 ) -> Scalar:
     """Whether a predicate's literals do not fit the declared line of its attribute."""
     op = rows.op[row]
     if op == IS_NULL or op == NOT_NULL:
         return False
     if op == IS_TRUE or op == IS_FALSE:
-        return declared_line != _BOOLEAN
+        return declared_domain != _BOOLEAN
     if op == LIKE or op == NOT_LIKE:
-        return declared_line != _STRING or likes.pattern[rows.literal_start[row]] == -2
+        return declared_domain != _STRING or likes.pattern[rows.literal_start[row]] == -2
     for at in range(rows.literal_start[row], rows.literal_start[row] + rows.n_literals[row]):
-        if literals.line[at] >= 0 and literals.line[at] != declared_line:
+        if literals.domain[at] >= 0 and literals.domain[at] != declared_domain:
             return True
     return False
 
@@ -481,12 +487,12 @@ def _fold_attribute(
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """Fold the predicates of one attribute: return verdict, n, flags and the pattern's row."""
     attribute = rows.attribute[order[i]]
-    line, kind = declared.line[attribute], declared.kind[attribute]
+    domain, kind = declared.domain[attribute], declared.kind[attribute]
     n, flags, general = np.int64(0), np.int64(_ABSENT | _PRESENT), np.int64(-1)
     nothing = np.int64(0)
     for k in range(i, j):
         row = order[k]
-        if line >= 0 and _clashes(rows, row, literals, likes, line):
+        if domain >= 0 and _clashes(rows, row, literals, likes, domain):
             return np.int64(LEFT_OVER), nothing, nothing, general
         if rows.op[row] == LIKE or rows.op[row] == NOT_LIKE:
             pattern = likes.pattern[rows.literal_start[row]]
@@ -499,8 +505,8 @@ def _fold_attribute(
         return np.int64(LEFT_OVER), nothing, nothing, general
     if kind == _INTEGER_KIND and flags == 0:
         n = _tighten(scratch.current, n)
-    if line >= 0 and general < 0 and kind != _FLOAT_KIND:
-        if _is_whole_line(scratch.current, n, line):
+    if domain >= 0 and general < 0 and kind != _FLOAT_KIND:
+        if _is_whole_domain(scratch.current, n, domain):
             flags, n = flags | _PRESENT, nothing
     return np.int64(NEVER if flags == 0 and n == 0 else KEPT), n, flags, general
 
@@ -518,36 +524,36 @@ def _write_condition(
     out.attribute[condition] = attribute
     out.flags[condition] = flags
     for p in range(n):
-        out.line[piece + p] = current[p, 0]
+        out.domain[piece + p] = current[p, 0]
         out.low_key[piece + p] = current[p, 1]
-        out.low_tail[piece + p] = current[p, 2]
+        out.low_offset[piece + p] = current[p, 2]
         out.high_key[piece + p] = current[p, 3]
-        out.high_tail[piece + p] = current[p, 4]
+        out.high_offset[piece + p] = current[p, 4]
     out.piece_end[condition] = piece + n
 
 
 @inlined
 def _interval(
     op: Scalar,
-    line: Scalar,
+    domain: Scalar,
     key: Scalar,
-    tail: Scalar,
+    offset: Scalar,
     follows: Scalar,
     key2: Scalar,
     tail2: Scalar,
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """The interval that a comparison or BETWEEN is: lower and upper cut (crossed: empty)."""
-    low_key, low_tail = _INT64_MIN, np.int64(0)
-    high_key, high_tail = _INT64_MAX, np.int64(1)
+    low_key, low_offset = _INT64_MIN, np.int64(0)
+    high_key, high_offset = _INT64_MAX, np.int64(1)
     if op == EQ or op == GE or op == BETWEEN:
-        low_key, low_tail = _before(line, key, tail, follows)
+        low_key, low_offset = _before(domain, key, offset, follows)
     elif op == GT:
-        low_key, low_tail = _after(line, key, tail)
+        low_key, low_offset = _after(domain, key, offset)
     if op == LT:
-        high_key, high_tail = _before(line, key, tail, follows)
+        high_key, high_offset = _before(domain, key, offset, follows)
     elif op != GE and op != GT:
-        high_key, high_tail = _after(line, key2, tail2)
-    return low_key, low_tail, high_key, high_tail
+        high_key, high_offset = _after(domain, key2, tail2)
+    return low_key, low_offset, high_key, high_offset
 
 
 @kernel
@@ -573,11 +579,15 @@ def fold(
     """
     row_start, attributes, ops = rows.row_start, rows.attribute, rows.op
     literal_start = rows.literal_start
-    lines, keys, tails = literals.line, literals.key, literals.tail
-    declared_lines, declared_kinds = declared.line, declared.kind
+    domains, keys, offsets = literals.domain, literals.key, literals.offset
+    declared_domains, declared_kinds = declared.domain, declared.kind
     out_attribute, out_flags, out_piece_end = out.attribute, out.flags, out.piece_end
-    out_line, out_low_key, out_low_tail = out.line, out.low_key, out.low_tail
-    out_high_key, out_high_tail, out_condition_end = out.high_key, out.high_tail, out.condition_end
+    out_domain, out_low_key, out_low_offset = out.domain, out.low_key, out.low_offset
+    out_high_key, out_high_offset, out_condition_end = (
+        out.high_key,
+        out.high_offset,
+        out.condition_end,
+    )
     n_written, n_conditions, n_pieces, n_patterns = 0, 0, 0, 0
     for c in range(len(row_start) - 1):
         first = row_start[c]
@@ -593,10 +603,10 @@ def fold(
         i: Scalar = np.int64(0)
         while i < count and verdict != LEFT_OVER:  # a contradiction does not excuse a clash
             attribute = attributes[order[i]]
-            declared_line = declared_lines[attribute]
-            found, line = np.int64(KEPT), np.int64(-1)
-            low_key, low_tail = _INT64_MIN, np.int64(0)
-            high_key, high_tail = _INT64_MAX, np.int64(1)
+            declared_domain = declared_domains[attribute]
+            found, domain = np.int64(KEPT), np.int64(-1)
+            low_key, low_offset = _INT64_MIN, np.int64(0)
+            high_key, high_offset = _INT64_MAX, np.int64(1)
             j = i
             while j < count and attributes[order[j]] == attribute:
                 row = order[j]
@@ -609,40 +619,41 @@ def fold(
                     continue
                 at = literal_start[row]
                 to = at + 1 if op == BETWEEN else at
-                here, there = np.int64(lines[at]), np.int64(lines[to])
-                if declared_line >= 0 and (
-                    (here >= 0 and here != declared_line) or (there >= 0 and there != declared_line)
+                here, there = np.int64(domains[at]), np.int64(domains[to])
+                if declared_domain >= 0 and (
+                    (here >= 0 and here != declared_domain)
+                    or (there >= 0 and there != declared_domain)
                 ):
                     found = np.int64(LEFT_OVER)
                     continue
-                if here < 0 or there != here or (line >= 0 and here != line):
+                if here < 0 or there != here or (domain >= 0 and here != domain):
                     found = np.int64(NEVER)
                     continue
-                line, key = here, keys[at]
-                follows = string_follows[key] if line == _STRING else np.uint8(0)
-                a_key, a_tail, b_key, b_tail = _interval(
-                    op, line, key, np.int64(tails[at]), follows, keys[to], np.int64(tails[to])
+                domain, key = here, keys[at]
+                follows = string_follows[key] if domain == _STRING else np.uint8(0)
+                a_key, a_offset, b_key, b_offset = _interval(
+                    op, domain, key, np.int64(offsets[at]), follows, keys[to], np.int64(offsets[to])
                 )
-                if _less(low_key, low_tail, a_key, a_tail):
-                    low_key, low_tail = a_key, a_tail
-                if _less(b_key, b_tail, high_key, high_tail):
-                    high_key, high_tail = b_key, b_tail
-            if declared_kinds[attribute] == _INTEGER_KIND and line == _NUMBER:
-                low_key, low_tail = _integer_cut(low_key, low_tail)
-                high_key, high_tail = _integer_cut(high_key, high_tail)
+                if _less(low_key, low_offset, a_key, a_offset):
+                    low_key, low_offset = a_key, a_offset
+                if _less(b_key, b_offset, high_key, high_offset):
+                    high_key, high_offset = b_key, b_offset
+            if declared_kinds[attribute] == _INTEGER_KIND and domain == _NUMBER:
+                low_key, low_offset = _integer_cut(low_key, low_offset)
+                high_key, high_offset = _integer_cut(high_key, high_offset)
             if found == KEPT:
-                if not _less(low_key, low_tail, high_key, high_tail):
+                if not _less(low_key, low_offset, high_key, high_offset):
                     found = np.int64(NEVER)
                 elif low_key == _INT64_MIN and high_key == _INT64_MAX:
                     found = np.int64(NOT_SIMPLE)  # the whole line: perhaps every present value
                 elif verdict == KEPT:
                     out_attribute[condition] = attribute
                     out_flags[condition] = 0
-                    out_line[piece] = line
+                    out_domain[piece] = domain
                     out_low_key[piece] = low_key
-                    out_low_tail[piece] = low_tail
+                    out_low_offset[piece] = low_offset
                     out_high_key[piece] = high_key
-                    out_high_tail[piece] = high_tail
+                    out_high_offset[piece] = high_offset
                     piece += 1
                     out_piece_end[condition] = piece
                     condition += 1
@@ -674,7 +685,7 @@ def _condition_covers(
     b: Scalar,
     t_flags: Bytes,
     t_start: Integers,
-    t_line: Bytes,
+    t_domain: Bytes,
     t_cuts: Integers,
     t_pattern: Integers,
 ) -> Scalar:
@@ -688,14 +699,14 @@ def _condition_covers(
     i, end = t_start[a], t_start[a + 1]
     for j in range(t_start[b], t_start[b + 1]):
         while i < end and (
-            t_line[i] < t_line[j]
+            t_domain[i] < t_domain[j]
             or (
-                t_line[i] == t_line[j]
+                t_domain[i] == t_domain[j]
                 and _less(t_cuts[i, 2], t_cuts[i, 3], t_cuts[j, 2], t_cuts[j, 3])
             )
         ):
             i += 1
-        if i == end or t_line[i] != t_line[j]:
+        if i == end or t_domain[i] != t_domain[j]:
             return False
         if _less(t_cuts[j, 0], t_cuts[j, 1], t_cuts[i, 0], t_cuts[i, 1]):
             return False
@@ -710,7 +721,7 @@ def _conjunction_covers(
     t_attribute: NDArray[np.int32],
     t_flags: Bytes,
     t_start: Integers,
-    t_line: Bytes,
+    t_domain: Bytes,
     t_cuts: Integers,
     t_pattern: Integers,
 ) -> Scalar:
@@ -720,7 +731,7 @@ def _conjunction_covers(
             j += 1
         if j == end or t_attribute[j] != t_attribute[i]:
             return False
-        if not _condition_covers(i, j, t_flags, t_start, t_line, t_cuts, t_pattern):
+        if not _condition_covers(i, j, t_flags, t_start, t_domain, t_cuts, t_pattern):
             return False
     return True
 
@@ -732,7 +743,7 @@ def mark_uncovered(
     t_attribute: NDArray[np.int32],
     t_flags: Bytes,
     t_start: Integers,
-    t_line: Bytes,
+    t_domain: Bytes,
     t_cuts: Integers,
     t_pattern: Integers,
     most: Scalar,
@@ -751,7 +762,7 @@ def mark_uncovered(
                     if a == b or not keep[a]:
                         continue
                     if _conjunction_covers(
-                        a, b, c_start, t_attribute, t_flags, t_start, t_line, t_cuts, t_pattern
+                        a, b, c_start, t_attribute, t_flags, t_start, t_domain, t_cuts, t_pattern
                     ):
                         keep[b] = False
                         break

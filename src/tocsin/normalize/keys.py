@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize.domains import HIGH, LOW, Cut, Line
+from tocsin.normalize.domains import HIGH, LOW, Cut, Domain
 
 LOW_CUT = (INT64_MIN, 0)
 HIGH_CUT = (INT64_MAX, 1)
@@ -50,7 +50,7 @@ def floats_of(keys: NDArray[np.int64]) -> NDArray[np.float64]:
 def integer_keys(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
     """Return the keys of integers on the number line, and the tails just before them."""
     floats = values.astype(np.float64)
-    tails = np.zeros(len(values), np.int16)
+    offsets = np.zeros(len(values), np.int16)
     large = np.flatnonzero((values > _EXACT) | (values < -_EXACT))
     if len(large):
         exact = values[large]
@@ -58,8 +58,8 @@ def integer_keys(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
         above = below.astype(np.int64) > exact
         below[above] = np.nextafter(below[above], -np.inf)
         floats[large] = below
-        tails[large] = 2 * (exact - below.astype(np.int64))
-    return float_keys(floats), tails
+        offsets[large] = 2 * (exact - below.astype(np.int64))
+    return float_keys(floats), offsets
 
 
 def key_of_number(value: int | float) -> tuple[int, int]:
@@ -73,42 +73,42 @@ def key_of_number(value: int | float) -> tuple[int, int]:
     return (bits if bits >= 0 else bits ^ INT64_MAX), 0
 
 
-def number_of_key(key: int, tail: int) -> int | float:
+def number_of_key(key: int, offset: int) -> int | float:
     """Return the number just before which, or just after which, a cut lies."""
     bits = key if key >= 0 else key ^ INT64_MAX
     (value,) = struct.unpack("<d", struct.pack("<q", bits))
     number = float(value)
     if number.is_integer() and INT64_MIN <= number <= INT64_MAX:
-        return int(number) + (tail >> 1)
+        return int(number) + (offset >> 1)
     return number
 
 
-def flatten_cut(line: Line, cut: Cut, rank_of: Callable[[str], int]) -> tuple[int, int]:
+def flatten_cut(domain: Domain, cut: Cut, rank_of: Callable[[str], int]) -> tuple[int, int]:
     """Turn a Python cut into its flat pair."""
-    if cut == LOW[line]:
+    if cut == LOW[domain]:
         return LOW_CUT
-    if cut == HIGH[line]:
+    if cut == HIGH[domain]:
         return HIGH_CUT
     value, side = cut
-    if line is Line.NUMBER:
-        key, tail = key_of_number(value)
-        return key, tail + side
-    if line is Line.STRING:
+    if domain is Domain.NUMBER:
+        key, offset = key_of_number(value)
+        return key, offset + side
+    if domain is Domain.STRING:
         return rank_of(value), side
     return int(value), side
 
 
-def unflatten_cut(line: Line, key: int, tail: int, string_of: Callable[[int], str]) -> Cut:
+def unflatten_cut(domain: Domain, key: int, offset: int, string_of: Callable[[int], str]) -> Cut:
     """Turn a flat pair into its Python cut."""
-    if (key, tail) == LOW_CUT:
-        return LOW[line]
-    if (key, tail) == HIGH_CUT:
-        return HIGH[line]
+    if (key, offset) == LOW_CUT:
+        return LOW[domain]
+    if (key, offset) == HIGH_CUT:
+        return HIGH[domain]
     value: Any
-    if line is Line.NUMBER:
-        value = number_of_key(key, tail)
-    elif line is Line.STRING:
+    if domain is Domain.NUMBER:
+        value = number_of_key(key, offset)
+    elif domain is Domain.STRING:
         value = string_of(key)
     else:
         value = key
-    return value, tail & 1
+    return value, offset & 1

@@ -47,8 +47,8 @@ from tocsin.language.text_kernels import (
     copy_strings,
 )
 from tocsin.model import Kind, to_microseconds
-from tocsin.normalize.domains import LINE_OF_KIND, Cut, Line
-from tocsin.normalize.fold_kernels import NO_LINE, Likes, Literals
+from tocsin.normalize.domains import DOMAIN_OF_KIND, Cut, Domain
+from tocsin.normalize.fold_kernels import NO_DOMAIN, Likes, Literals
 from tocsin.normalize.keys import flatten_cut, float_keys, integer_keys
 from tocsin.normalize.patterns import Pattern, interval_of, parse_pattern, prefix_interval
 
@@ -63,20 +63,20 @@ class LiteralColumn:
     """Literals that arrive in parts; starts with NULL, FALSE and TRUE."""
 
     def __init__(self) -> None:
-        self._lines = [np.array([NO_LINE, Line.BOOLEAN, Line.BOOLEAN], np.int8)]
+        self._domains = [np.array([NO_DOMAIN, Domain.BOOLEAN, Domain.BOOLEAN], np.int8)]
         self._keys = [np.array([0, 0, 1], np.int64)]
-        self._tails = [np.zeros(3, np.int16)]
+        self._offsets = [np.zeros(3, np.int16)]
         self._strings: list[pa.Array] = []
         self._n_strings = 0
         self.n = 3
 
     def add(self, part: Literals) -> int:
         """Append literals; return the number of the first."""
-        self._lines.append(part.line)
+        self._domains.append(part.domain)
         self._keys.append(part.key)
-        self._tails.append(part.tail)
-        self.n += len(part.line)
-        return self.n - len(part.line)
+        self._offsets.append(part.offset)
+        self.n += len(part.domain)
+        return self.n - len(part.domain)
 
     def take_over(self, part: Literals) -> int:
         """Take literals in as the only ones, with no copy; their first places are for constants.
@@ -85,9 +85,13 @@ class LiteralColumn:
         """
         n = self.n
         assert len(self._keys) == 1, "nothing but the constants is there yet"
-        part.line[:n], part.key[:n], part.tail[:n] = self._lines[0], self._keys[0], self._tails[0]
-        self._lines, self._keys, self._tails = [part.line], [part.key], [part.tail]
-        self.n = len(part.line)
+        part.domain[:n], part.key[:n], part.offset[:n] = (
+            self._domains[0],
+            self._keys[0],
+            self._offsets[0],
+        )
+        self._domains, self._keys, self._offsets = [part.domain], [part.key], [part.offset]
+        self.n = len(part.domain)
         return n
 
     def add_strings(self, strings: pa.Array) -> NDArray[np.int64]:
@@ -98,22 +102,22 @@ class LiteralColumn:
 
     def strings_at(self, literal: NDArray[np.int64]) -> pa.Array:
         """Return the strings of some literals, null where a literal is no string."""
-        line, key = np.concatenate(self._lines)[literal], np.concatenate(self._keys)[literal]
-        number = pa.array(key, mask=line != Line.STRING)
+        domain, key = np.concatenate(self._domains)[literal], np.concatenate(self._keys)[literal]
+        number = pa.array(key, mask=domain != Domain.STRING)
         return to_array(pa.chunked_array(self._strings, STRING_TYPE)).take(number)
 
     def finish(self, more: Sequence[str] = ()) -> tuple[Literals, pa.Array]:
         """Rank the strings, and some more: return the literals and the vocabulary."""
-        line, key, tail = _joined(self._lines), _joined(self._keys), _joined(self._tails)
+        domain, key, offset = _joined(self._domains), _joined(self._keys), _joined(self._offsets)
         arrived = pa.chunked_array([*self._strings, pa.array(more, STRING_TYPE)], STRING_TYPE)
         encoded = _with_predecessors(to_array(arrived).dictionary_encode())
         order = pc.sort_indices(encoded.dictionary)
         rank = np.empty(len(order), np.int64)
         rank[order.to_numpy()] = np.arange(len(order))
-        is_string = line == Line.STRING
+        is_string = domain == Domain.STRING
         key[is_string] = rank[encoded.indices.to_numpy()[key[is_string]]]
         vocabulary = encoded.dictionary.take(order)
-        return Literals(line, key, tail), vocabulary
+        return Literals(domain, key, offset), vocabulary
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -153,14 +157,14 @@ def read_literals(
     n = len(found)
     classes = found[:, LITERAL_CLASS]
     bits = found[:, LITERAL_BITS]
-    line = np.full(n, Line.NUMBER, np.int8)
+    domain = np.full(n, Domain.NUMBER, np.int8)
     key = np.zeros(n, np.int64)
-    tail = np.zeros(n, np.int16)
+    offset = np.zeros(n, np.int16)
     bad = np.zeros(n, np.bool_)
     counts = np.bincount(classes, minlength=NULL + 1)
     if counts[INTEGER]:
         at = classes == INTEGER
-        key[at], tail[at] = integer_keys(bits[at])
+        key[at], offset[at] = integer_keys(bits[at])
     if counts[FLOAT]:
         at = classes == FLOAT
         key[at] = float_keys(bits[at].view(np.float64))
@@ -173,18 +177,18 @@ def read_literals(
         at = (classes == STRING) | (classes == QUOTED_STRING)
         starts, ends = found[at, LITERAL_START] + 1, found[at, LITERAL_END] - 1
         strings = _copy(data, starts, ends, classes[at] == QUOTED_STRING)
-        line[at] = Line.STRING
+        domain[at] = Domain.STRING
         key[at] = column.add_strings(strings)
     if counts[TIMESTAMP]:
         at = classes == TIMESTAMP
         starts, ends = found[at, LITERAL_START] + 1, found[at, LITERAL_END] - 1
-        line[at] = Line.TIMESTAMP
+        domain[at] = Domain.TIMESTAMP
         key[at], bad[at] = _read_timestamps(_copy(data, starts, ends, np.zeros(len(starts), bool)))
     if counts[TRUE] + counts[FALSE]:
-        line[(classes == TRUE) | (classes == FALSE)] = Line.BOOLEAN
+        domain[(classes == TRUE) | (classes == FALSE)] = Domain.BOOLEAN
         key[classes == TRUE] = 1
-    line[classes == NULL] = NO_LINE
-    return Literals(line, key, tail), bad
+    domain[classes == NULL] = NO_DOMAIN
+    return Literals(domain, key, offset), bad
 
 
 def _copy(
@@ -223,7 +227,9 @@ def column_literals(values: pa.Array | pa.ChunkedArray, column: LiteralColumn) -
     if pa.types.is_dictionary(values.type):
         return _dictionary_literals(to_array(values), column)
     n = len(values)
-    literals = Literals(np.full(n, NO_LINE, np.int8), np.zeros(n, np.int64), np.zeros(n, np.int16))
+    literals = Literals(
+        np.full(n, NO_DOMAIN, np.int8), np.zeros(n, np.int64), np.zeros(n, np.int16)
+    )
     if values.null_count == n:
         return literals
     array = canonical_values("", values)
@@ -231,21 +237,21 @@ def column_literals(values: pa.Array | pa.ChunkedArray, column: LiteralColumn) -
     assert kind is not None
     here = array.is_valid().to_numpy(zero_copy_only=False)
     present = array.drop_null()
-    literals.line[here] = LINE_OF_KIND[kind]
+    literals.domain[here] = DOMAIN_OF_KIND[kind]
     if kind is Kind.STRING:
         literals.key[here] = column.add_strings(present)
     elif pa.types.is_decimal(present.type):
         numbers = decimal_numbers(present)
-        keys, tails = float_keys(numbers.floats), np.zeros(len(present), np.int16)
+        keys, offsets = float_keys(numbers.floats), np.zeros(len(present), np.int16)
         large = numbers.is_large
-        keys[large], tails[large] = integer_keys(numbers.integers[large])
-        literals.key[here], literals.tail[here] = keys, tails
+        keys[large], offsets[large] = integer_keys(numbers.integers[large])
+        literals.key[here], literals.offset[here] = keys, offsets
     elif kind is Kind.FLOAT:
         floats = present.to_numpy()
         literals.key[here] = float_keys(floats)
-        literals.line[np.flatnonzero(here)[np.isnan(floats)]] = NO_LINE
+        literals.domain[np.flatnonzero(here)[np.isnan(floats)]] = NO_DOMAIN
     elif kind is Kind.INTEGER:
-        literals.key[here], literals.tail[here] = integer_keys(present.to_numpy())
+        literals.key[here], literals.offset[here] = integer_keys(present.to_numpy())
     elif kind is Kind.BOOLEAN:
         literals.key[here] = present.to_numpy(zero_copy_only=False)
     else:
@@ -280,9 +286,9 @@ def _dictionary_literals(values: pa.DictionaryArray, column: LiteralColumn) -> L
     inner = column_literals(values.dictionary, column)
     indices = pc.fill_null(values.indices.cast(pa.int64()), -1).to_numpy()
     return Literals(
-        np.append(inner.line, np.int8(NO_LINE))[indices],
+        np.append(inner.domain, np.int8(NO_DOMAIN))[indices],
         np.append(inner.key, 0)[indices],
-        np.append(inner.tail, np.int16(0))[indices],
+        np.append(inner.offset, np.int16(0))[indices],
     )
 
 
@@ -308,8 +314,8 @@ class LikeTable(NamedTuple):
             if pair is None:
                 rows.append((0, 0, 0, 0))
             else:
-                low = flatten_cut(Line.STRING, pair[0], rank_of)
-                rows.append((*low, *flatten_cut(Line.STRING, pair[1], rank_of)))
+                low = flatten_cut(Domain.STRING, pair[0], rank_of)
+                rows.append((*low, *flatten_cut(Domain.STRING, pair[1], rank_of)))
         array = np.array(rows, np.int64).reshape(-1, 4)
         return Likes(
             np.ascontiguousarray(array[:, 0]),

@@ -309,7 +309,7 @@ class _Normalizer:
         known = self.numbers.get(id(condition))
         if known is None:
             self.budget.spend(condition_steps(condition))
-            text = repr(condition.lines)
+            text = repr(condition.intervals)
             key = (text, condition.absent, condition.other, condition.patterns)
             number = self.number_of.setdefault(key, _RANDOM.getrandbits(63))
             # The condition is held, so that its identity is not given to another one.

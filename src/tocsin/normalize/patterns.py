@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tocsin.errors import ConditionCostError, ParameterError
-from tocsin.normalize.domains import HIGH, Cut, Interval, Line
+from tocsin.normalize.domains import HIGH, Cut, Domain, Interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -220,7 +220,7 @@ def interval_of(pattern: Pattern) -> Interval | None:
         if parts[1:] == (MANY,):
             return (_before(first), prefix_end(first))
     elif parts == (MANY,):
-        return (("", 0), HIGH[Line.STRING])
+        return (("", 0), HIGH[Domain.STRING])
     return None
 
 
@@ -228,7 +228,7 @@ def prefix_interval(pattern: Pattern) -> Interval:
     """Return the interval of the strings that start as the pattern does."""
     first = pattern.parts[0] if pattern.parts else ""
     if isinstance(first, int):
-        return (("", 0), HIGH[Line.STRING])
+        return (("", 0), HIGH[Domain.STRING])
     return (_before(first), prefix_end(first))
 
 
@@ -244,7 +244,7 @@ def prefix_end(prefix: str) -> Cut:
             following = 0xE000 if last == 0xD7FF else last + 1
             return (prefix[:-1] + chr(following), 0)
         prefix = prefix[:-1]
-    return HIGH[Line.STRING]
+    return HIGH[Domain.STRING]
 
 
 def _split_at_many(parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:

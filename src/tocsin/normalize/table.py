@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.domains import FULL, Interval, Line
+from tocsin.normalize.domains import FULL, Domain, Interval
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, flatten_cut, unflatten_cut
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.normalize.patterns import Pattern
@@ -44,11 +44,11 @@ class ConjunctionTable:
     attribute: NDArray[np.int32]
     flags: NDArray[np.uint8]
     piece_start: NDArray[np.int64]
-    line: NDArray[np.uint8]
+    domain: NDArray[np.uint8]
     low_key: NDArray[np.int64]
-    low_tail: NDArray[np.int16]
+    low_offset: NDArray[np.int16]
     high_key: NDArray[np.int64]
-    high_tail: NDArray[np.int16]
+    high_offset: NDArray[np.int16]
     pattern_condition: NDArray[np.int64]
     pattern_id: NDArray[np.int32]
     pattern_negated: NDArray[np.uint8]
@@ -91,22 +91,22 @@ class ConjunctionTable:
         absent = bool(flags & ABSENT)
         if flags & PRESENT:
             return Condition(FULL, absent, other=True)
-        by_line: list[list[Interval]] = [[], [], [], []]
+        by_domain: list[list[Interval]] = [[], [], [], []]
         for p in range(self.piece_start[at], self.piece_start[at + 1]):
-            line = Line(int(self.line[p]))
+            domain = Domain(int(self.domain[p]))
             low = unflatten_cut(
-                line, int(self.low_key[p]), int(self.low_tail[p]), self.strings.__getitem__
+                domain, int(self.low_key[p]), int(self.low_offset[p]), self.strings.__getitem__
             )
             high = unflatten_cut(
-                line, int(self.high_key[p]), int(self.high_tail[p]), self.strings.__getitem__
+                domain, int(self.high_key[p]), int(self.high_offset[p]), self.strings.__getitem__
             )
-            by_line[line].append((low, high))
+            by_domain[domain].append((low, high))
         first, last = np.searchsorted(self.pattern_condition, [at, at + 1])
         patterns = frozenset(
             (self.patterns[self.pattern_id[i]], bool(self.pattern_negated[i]))
             for i in range(first, last)
         )
-        return Condition(tuple(map(tuple, by_line)), absent, False, patterns)
+        return Condition(tuple(map(tuple, by_domain)), absent, False, patterns)
 
 
 def from_forms(forms: Sequence[NormalForm]) -> ConjunctionTable:
@@ -120,7 +120,7 @@ def from_forms(forms: Sequence[NormalForm]) -> ConjunctionTable:
                 names.setdefault(name, len(names))
                 if id(condition) not in seen:  # the conjunctions of a form share conditions
                     seen.add(id(condition))
-                    for low, high in condition.lines[Line.STRING]:
+                    for low, high in condition.intervals[Domain.STRING]:
                         strings.update(key for key, _ in (low, high) if isinstance(key, str))
     return _Layout(names, sorted(strings)).lay_out(forms)
 
@@ -167,11 +167,11 @@ class _Layout:
             attribute=np.array(self.attribute, np.int32),
             flags=np.array(self.flags, np.uint8),
             piece_start=np.array(self.piece_start, np.int64),
-            line=pieces[:, 0].astype(np.uint8),
+            domain=pieces[:, 0].astype(np.uint8),
             low_key=np.ascontiguousarray(pieces[:, 1]),
-            low_tail=pieces[:, 2].astype(np.int16),
+            low_offset=pieces[:, 2].astype(np.int16),
             high_key=np.ascontiguousarray(pieces[:, 3]),
-            high_tail=pieces[:, 4].astype(np.int16),
+            high_offset=pieces[:, 4].astype(np.int16),
             pattern_condition=np.ascontiguousarray(rows[:, 0]),
             pattern_id=rows[:, 1].astype(np.int32),
             pattern_negated=rows[:, 2].astype(np.uint8),
@@ -191,12 +191,12 @@ class _Layout:
     def flatten(self, condition: Condition) -> _Flat:
         pieces = [
             (
-                int(line),
-                *flatten_cut(line, low, self.rank_of),
-                *flatten_cut(line, high, self.rank_of),
+                int(domain),
+                *flatten_cut(domain, low, self.rank_of),
+                *flatten_cut(domain, high, self.rank_of),
             )
-            for line in (Line if not condition.other else ())
-            for low, high in condition.lines[line]
+            for domain in (Domain if not condition.other else ())
+            for low, high in condition.intervals[domain]
         ]
         patterns = [
             (self.patterns.setdefault(pattern, len(self.patterns)), negated)
@@ -222,7 +222,7 @@ def stack(
     vocabulary = sort_vocabulary(pa.chunked_array([t.vocabulary for t in tables]))
     parts = [_Renumbered(table, names, patterns, vocabulary) for table in tables]
     c_before = _offsets(table.n_conditions for table in tables)[:-1]
-    p_before = _offsets(len(table.line) for table in tables)[:-1]
+    p_before = _offsets(len(table.domain) for table in tables)[:-1]
 
     def joined(name: str) -> Any:
         return np.concatenate([getattr(table, name) for table in tables])
@@ -244,11 +244,11 @@ def stack(
         attribute=np.concatenate([part.attribute for part in parts]),
         flags=joined("flags"),
         piece_start=starts("piece_start", p_before),
-        line=joined("line"),
+        domain=joined("domain"),
         low_key=np.concatenate([part.low_key for part in parts]),
-        low_tail=joined("low_tail"),
+        low_offset=joined("low_offset"),
         high_key=np.concatenate([part.high_key for part in parts]),
-        high_tail=joined("high_tail"),
+        high_offset=joined("high_offset"),
         pattern_condition=np.concatenate(moved("pattern_condition", c_before)),
         pattern_id=np.concatenate([part.pattern_id for part in parts]),
         pattern_negated=joined("pattern_negated"),
@@ -275,7 +275,7 @@ class _Renumbered:
             self.low_key, self.high_key = table.low_key, table.high_key
             return
         rank_of = pc.index_in(table.vocabulary, value_set=vocabulary).to_numpy()
-        is_string = table.line == Line.STRING
+        is_string = table.domain == Domain.STRING
         self.low_key = _renumber(table.low_key, is_string & ~_is(table, "low", LOW_CUT), rank_of)
         self.high_key = _renumber(
             table.high_key, is_string & ~_is(table, "high", HIGH_CUT), rank_of
@@ -283,7 +283,7 @@ class _Renumbered:
 
 
 def _is(table: ConjunctionTable, end: str, cut: tuple[int, int]) -> NDArray[np.bool_]:
-    found = (getattr(table, f"{end}_key") == cut[0]) & (getattr(table, f"{end}_tail") == cut[1])
+    found = (getattr(table, f"{end}_key") == cut[0]) & (getattr(table, f"{end}_offset") == cut[1])
     return np.asarray(found)
 
 
@@ -323,11 +323,11 @@ def take(table: ConjunctionTable, chosen: NDArray[np.int64]) -> ConjunctionTable
         attribute=table.attribute[conditions],
         flags=table.flags[conditions],
         piece_start=piece_start,
-        line=table.line[pieces],
+        domain=table.domain[pieces],
         low_key=table.low_key[pieces],
-        low_tail=table.low_tail[pieces],
+        low_offset=table.low_offset[pieces],
         high_key=table.high_key[pieces],
-        high_tail=table.high_tail[pieces],
+        high_offset=table.high_offset[pieces],
         pattern_condition=moved[kept],
         pattern_id=table.pattern_id[kept],
         pattern_negated=table.pattern_negated[kept],

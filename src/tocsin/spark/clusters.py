@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tocsin.encode.cells import FIRST_CELL, CellSpace
 from tocsin.encode.events import EventBatch
 from tocsin.encode.shares import guessed_shares, measured_shares
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import LOW_CUT
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
@@ -47,9 +47,9 @@ class Split:
     """A cut of one attribute, as a key and a tail (see `normalize.keys`); a string as itself."""
 
     attribute: str
-    line: int
+    domain: int
     key: int | str
-    tail: int
+    offset: int
     below: Tree
     above: Tree
 
@@ -144,14 +144,14 @@ class _Learner:
 
     def _cut(self, a: int, cell: int) -> tuple[int, int | str, int]:
         """Return the line of a cell and the cut at which it begins."""
-        for line, cells in self.space.lines[a].items():
+        for domain, cells in self.space.domains[a].items():
             at = cell - cells.base
             if at == 0:
-                return int(line), *LOW_CUT
+                return int(domain), *LOW_CUT
             if 0 < at < cells.n_cells:
                 key = int(cells.keys[at - 1])
-                text = self.space.vocabulary[key].as_py() if line is Line.STRING else None
-                return int(line), key if text is None else text, int(cells.tails[at - 1])
+                text = self.space.vocabulary[key].as_py() if domain is Domain.STRING else None
+                return int(domain), key if text is None else text, int(cells.offsets[at - 1])
         raise AssertionError(f"cell {cell} is on no line")
 
 
@@ -185,10 +185,11 @@ def _is_below(split: Split, table: ConjunctionTable, n: int) -> NDArray[np.bool_
         first = table.piece_start[mine]
         has_piece = table.piece_start[mine + 1] > first
         first = np.where(has_piece, first, 0)
-        key, tail, line = table.low_key[first], table.low_tail[first], table.line[first]
-        cut_key, cut_tail = _in_terms_of(table, split)
-        is_lower = (line < split.line) | (
-            (line == split.line) & ((key < cut_key) | ((key == cut_key) & (tail < cut_tail)))
+        key, offset, domain = table.low_key[first], table.low_offset[first], table.domain[first]
+        cut_key, cut_offset = _in_terms_of(table, split)
+        is_lower = (domain < split.domain) | (
+            (domain == split.domain)
+            & ((key < cut_key) | ((key == cut_key) & (offset < cut_offset)))
         )
         is_free = (table.flags[mine] & (ABSENT | PRESENT)) != 0
         before[owner] = is_free | (has_piece & is_lower)
@@ -200,11 +201,11 @@ def _is_below(split: Split, table: ConjunctionTable, n: int) -> NDArray[np.bool_
 def _in_terms_of(table: ConjunctionTable, split: Split) -> tuple[int, int]:
     """Return a split's cut as a key and a tail of a table."""
     if not isinstance(split.key, str):
-        return split.key, split.tail
+        return split.key, split.offset
     strings = table.strings
     rank = bisect_left(strings, split.key)
     is_there = rank < len(strings) and strings[rank] == split.key
-    return rank, split.tail if is_there else 0
+    return rank, split.offset if is_there else 0
 
 
 def describe(tree: Tree) -> list[str]:
@@ -215,7 +216,7 @@ def describe(tree: Tree) -> list[str]:
     below, above = describe(tree.below), describe(tree.above)
     return [
         f"{tree.attribute} below {tree.key!r}:",
-        *(f"  {line}" for line in below),
+        *(f"  {domain}" for domain in below),
         f"{tree.attribute} from {tree.key!r} on:",
-        *(f"  {line}" for line in above),
+        *(f"  {domain}" for domain in above),
     ]

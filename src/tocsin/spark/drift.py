@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tocsin.encode.cells import ABSENT_CELL, OTHER_CELL, CellSpace
 from tocsin.matcher import Matcher
 from tocsin.model import Kind, SubscriptionId
-from tocsin.normalize.domains import LINE_OF_KIND
+from tocsin.normalize.domains import DOMAIN_OF_KIND
 from tocsin.spark import columns, subscription_source
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _is_suspect(schema: StructType, space: CellSpace, at: int) -> bool:
     """Return whether the column of an attribute may disagree with its predicates' domains."""
     location = columns.find(schema, space.attributes[at])
     kind = None if location is None else location.kind
-    return kind is None or set(space.lines[at]) != {LINE_OF_KIND[kind]}
+    return kind is None or set(space.domains[at]) != {DOMAIN_OF_KIND[kind]}
 
 
 def _unsatisfiable(
@@ -130,7 +130,7 @@ def _cells_of_column(schema: StructType, space: CellSpace, at: int) -> tuple[int
     if location is None:
         return 0, 0
     kind: Kind | None = location.kind
-    cells = None if kind is None else space.lines[at].get(LINE_OF_KIND[kind])
+    cells = None if kind is None else space.domains[at].get(DOMAIN_OF_KIND[kind])
     if cells is None:
         return OTHER_CELL, OTHER_CELL + 1
     return cells.base, cells.base + cells.n_cells

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.subjects.arrays import AccessLists, BoundLists, Boxes
-from tocsin.subjects.positions import FIRST_LINE, FULL, Words
+from tocsin.subjects.positions import FIRST_DOMAIN, FULL, Words
 
 _LOW = np.uint64(0xFFFF)
 _BLOCKS = (4, 8, 12)
@@ -111,7 +111,7 @@ def _costs(words: Words, order: NDArray[np.int64], start: NDArray[np.int64]) -> 
         lows = words[here, 0]
         width = np.searchsorted(lows, words[here, 1]) - np.searchsorted(lows, lows)
         cost[here] = (width + 1) / (len(here) + 1)
-    is_value = words[:, 0] >> np.uint64(61) >= FIRST_LINE  # absent is frequent
+    is_value = words[:, 0] >> np.uint64(61) >= FIRST_DOMAIN  # absent is frequent
     return np.where(is_value, cost, 2.0)
 
 

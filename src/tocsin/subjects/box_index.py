@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
 from tocsin.normalize.table import ABSENT as ABSENT_FLAG
 from tocsin.normalize.table import PRESENT as PRESENT_FLAG
@@ -26,7 +26,7 @@ from tocsin.subjects.dimensions import SPACE, Dimensions, truth
 from tocsin.subjects.filters import ONE, FilterTerms
 from tocsin.subjects.positions import (
     ABSENT,
-    FIRST_LINE,
+    FIRST_DOMAIN,
     PRESENT,
     Cell,
     Words,
@@ -57,10 +57,10 @@ def boxes_of(
     dim_of = dims[table.attribute] if len(dims) else np.empty(0, np.int64)
     n_pieces = np.diff(table.piece_start)
     owner = np.repeat(np.arange(table.n_conditions), n_pieces)
-    zone = table.line.astype(np.int64) + FIRST_LINE
+    zone = table.domain.astype(np.int64) + FIRST_DOMAIN
     keys = _label_keys(table, dimensions, dim_of[owner])
-    low = positions(zone, keys[0], table.low_tail)
-    high = positions(zone, keys[1], table.high_tail)
+    low = positions(zone, keys[0], table.low_offset)
+    high = positions(zone, keys[1], table.high_offset)
     conjunction = np.repeat(np.arange(table.n_conjunctions), np.diff(table.condition_start))
     ends = low[1] << np.uint64(16) | high[1]
     parts = [_Pieces(conjunction[owner], dim_of[owner], low[0], high[0], ends)]
@@ -78,7 +78,7 @@ def boxes_of(
     needs_value = np.zeros(table.n_conjunctions, np.bool_)
     needs_value[conjunction[table.flags & ABSENT_FLAG == 0]] = True
     everywhere = np.flatnonzero(~needs_value)
-    parts.append(_same(everywhere, np.full(len(everywhere), SPACE), point(FIRST_LINE, space)))
+    parts.append(_same(everywhere, np.full(len(everywhere), SPACE), point(FIRST_DOMAIN, space)))
     pieces, counts = _ordered(parts, table.n_conjunctions)
     regions = np.full(table.n_conjunctions, region, np.uint8)
     return NewBoxes(pieces, counts, table.subscription, regions)
@@ -112,15 +112,15 @@ def _label_keys(
 ) -> list[NDArray[np.int64]]:
     """Return lower and upper keys, with labels instead of the ranks of strings."""
     keys = [table.low_key, table.high_key]
-    is_string = table.line == Line.STRING
+    is_string = table.domain == Domain.STRING
     if not is_string.any():
         return keys
     keys = [key.copy() for key in keys]
     cut = [
-        is_string & ~((key == end[0]) & (tail == end[1]))
-        for key, tail, end in (
-            (table.low_key, table.low_tail, LOW_CUT),
-            (table.high_key, table.high_tail, HIGH_CUT),
+        is_string & ~((key == end[0]) & (offset == end[1]))
+        for key, offset, end in (
+            (table.low_key, table.low_offset, LOW_CUT),
+            (table.high_key, table.high_offset, HIGH_CUT),
         )
     ]
     for dim in np.unique(dims[is_string]).tolist():

@@ -23,8 +23,8 @@ from tocsin.encode.columns import Column
 from tocsin.encode.events import check_value
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import INT64_MAX, EventType, Kind, from_microseconds, kind_of, to_microseconds
-from tocsin.normalize import domains as lines
-from tocsin.normalize.domains import HIGH, LINE_OF_KIND, LOW, Line
+from tocsin.normalize import domains
+from tocsin.normalize.domains import DOMAIN_OF_KIND, HIGH, LOW, Domain
 from tocsin.normalize.keys import (
     flatten_cut,
     float_keys,
@@ -36,7 +36,7 @@ from tocsin.normalize.patterns import Pattern
 from tocsin.subjects.model import Range
 from tocsin.subjects.positions import (
     ABSENT,
-    FIRST_LINE,
+    FIRST_DOMAIN,
     OTHER,
     OTHER_ZONE,
     PRESENT,
@@ -54,8 +54,8 @@ from tocsin.subjects.positions import (
 
 SPACE = 0
 """The dimension of spaces."""
-_BOOLEAN = FIRST_LINE + Line.BOOLEAN
-_TIMESTAMP = FIRST_LINE + Line.TIMESTAMP
+_BOOLEAN = FIRST_DOMAIN + Domain.BOOLEAN
+_TIMESTAMP = FIRST_DOMAIN + Domain.TIMESTAMP
 _FALSE, _TRUE = point(_BOOLEAN, 0), point(_BOOLEAN, 1)
 _EITHER = (_FALSE[0], _TRUE[1], (_FALSE[2] & ~0xFFFF) | (_TRUE[2] & 0xFFFF))
 
@@ -276,7 +276,7 @@ class Dimensions:
         return OTHER
 
     def _number_cell(self, value: int | float) -> Cell:
-        words = point(FIRST_LINE, *key_of_number(value))
+        words = point(FIRST_DOMAIN, *key_of_number(value))
         if type(value) in (int, float):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -288,26 +288,28 @@ class Dimensions:
         ends = [end for end in (range_.low, range_.high) if end is not None]
         if not ends:
             return PRESENT
-        domains = {LINE_OF_KIND[kind] for end in ends if (kind := kind_of(end)) is not None}
-        if len(domains) > 1:
+        used = {DOMAIN_OF_KIND[kind] for end in ends if (kind := kind_of(end)) is not None}
+        if len(used) > 1:
             raise EventError("the ends of a range are of two kinds", attribute=of.attribute)
-        line = domains.pop()
-        low, high = LOW[line], HIGH[line]
+        domain = used.pop()
+        low, high = LOW[domain], HIGH[domain]
         if range_.low is not None:
-            low = (lines.cut_after if range_.low_open else lines.cut_before)(line, range_.low)
+            low = (domains.cut_after if range_.low_open else domains.cut_before)(domain, range_.low)
         if range_.high is not None:
-            high = (lines.cut_before if range_.high_open else lines.cut_after)(line, range_.high)
+            high = (domains.cut_before if range_.high_open else domains.cut_after)(
+                domain, range_.high
+            )
         if of.declared is Kind.INTEGER:
-            low, high = lines.tighten(low), lines.tighten(high)
+            low, high = domains.tighten(low), domains.tighten(high)
         if not low < high:
             raise EventError("the range holds no value", attribute=of.attribute)
-        if line is Line.STRING:
+        if domain is Domain.STRING:
             self.add_strings(dim, [key for key, _ in (low, high) if isinstance(key, str)])
         label_of = of.labels.label_of.__getitem__
-        zone = FIRST_LINE + line
+        zone = FIRST_DOMAIN + domain
         return cell(
-            position(zone, *flatten_cut(line, low, label_of)),
-            position(zone, *flatten_cut(line, high, label_of)),
+            position(zone, *flatten_cut(domain, low, label_of)),
+            position(zone, *flatten_cut(domain, high, label_of)),
         )
 
     def _fits(self, derived: int, value: Any) -> Cell:
@@ -334,8 +336,8 @@ class Dimensions:
 
     def _string_in(self, key: Cell, text_of: Mapping[int, str]) -> Any:
         """Return the string of a cell; any range if the cell may have several strings."""
-        zone, label, tail = cut_of(key[0], key[2] >> 16)
-        if zone == STRING_ZONE and key == point(zone, label, tail) and label in text_of:
+        zone, label, offset = cut_of(key[0], key[2] >> 16)
+        if zone == STRING_ZONE and key == point(zone, label, offset) and label in text_of:
             return text_of[label]
         is_string = zone in (STRING_ZONE, OTHER_ZONE) and key != OTHER
         return Range() if is_string else _STRUCT
@@ -348,14 +350,14 @@ class Dimensions:
         cells[:] = np.array(self.missing, np.uint64)
         for part in column.parts:
             here = slice(None) if part.here is None else part.here
-            cells[here] = self._part_cells(dim, part.line, part.values)[here]
+            cells[here] = self._part_cells(dim, part.domain, part.values)[here]
         if column.other is not None:
             cells[column.other] = np.array(OTHER, np.uint64)
         return cells
 
-    def _part_cells(self, dim: int, line: Line, values: Any) -> Words:
-        zone = FIRST_LINE + line
-        if line is Line.STRING:
+    def _part_cells(self, dim: int, domain: Domain, values: Any) -> Words:
+        zone = FIRST_DOMAIN + domain
+        if domain is Domain.STRING:
             encoded = values.dictionary_encode()
             texts = encoded.dictionary.to_pylist()
             self.add_strings(dim, texts)
@@ -363,7 +365,7 @@ class Dimensions:
             labels = np.array([*(label_of[text] for text in texts), 0], np.int64)
             at = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
             return points(zone, labels[at], np.zeros(len(at), np.int64))
-        if line is not Line.NUMBER:
+        if domain is not Domain.NUMBER:
             return points(zone, values.astype(np.int64), np.zeros(len(values), np.int64))
         if values.dtype.kind == "f":
             return points(zone, float_keys(values), np.zeros(len(values), np.int64))
@@ -380,26 +382,26 @@ class Dimensions:
         if words == PRESENT:
             return Range()
         of = self.entries[dim]
-        (zone, low, low_tail) = cut_of(words[0], words[2] >> 16)
-        (_, high, high_tail) = cut_of(words[1], words[2] & 0xFFFF)
-        line = Line(zone - FIRST_LINE)
+        (zone, low, low_offset) = cut_of(words[0], words[2] >> 16)
+        (_, high, high_offset) = cut_of(words[1], words[2] & 0xFFFF)
+        domain = Domain(zone - FIRST_DOMAIN)
         text_of = dict(zip(of.labels.labels, of.labels.strings, strict=True)).__getitem__
-        low_cut = unflatten_cut(line, low, low_tail, text_of)
-        if words == point(zone, low, low_tail):
-            return self._value(of, line, low_cut[0])
-        high_cut = unflatten_cut(line, high, high_tail, text_of)
-        is_low, is_high = low_cut == LOW[line], high_cut == HIGH[line]
+        low_cut = unflatten_cut(domain, low, low_offset, text_of)
+        if words == point(zone, low, low_offset):
+            return self._value(of, domain, low_cut[0])
+        high_cut = unflatten_cut(domain, high, high_offset, text_of)
+        is_low, is_high = low_cut == LOW[domain], high_cut == HIGH[domain]
         return Range(
-            None if is_low else self._value(of, line, low_cut[0]),
-            None if is_high else self._value(of, line, high_cut[0]),
+            None if is_low else self._value(of, domain, low_cut[0]),
+            None if is_high else self._value(of, domain, high_cut[0]),
             low_cut[1] == 1 and not is_low,
             high_cut[1] == 0 and not is_high,
         )
 
-    def _value(self, dimension: Dimension, line: Line, key: Any) -> Any:
-        if line is Line.BOOLEAN:
+    def _value(self, dimension: Dimension, domain: Domain, key: Any) -> Any:
+        if domain is Domain.BOOLEAN:
             return bool(key)
-        if line is Line.TIMESTAMP:
+        if domain is Domain.TIMESTAMP:
             return from_microseconds(min(key, INT64_MAX))
         return float(key) if dimension.declared is Kind.FLOAT else key
 

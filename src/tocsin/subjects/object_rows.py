@@ -19,7 +19,7 @@ from tocsin.subjects.arrays import Boxes, RowOrder, RowUpdates
 from tocsin.subjects.bound_lists import greatest
 from tocsin.subjects.box_index import grown
 from tocsin.subjects.dimensions import SPACE, Dimensions
-from tocsin.subjects.positions import ABSENT, FIRST_LINE, NOTHING, Cell, Words, point, relabel
+from tocsin.subjects.positions import ABSENT, FIRST_DOMAIN, NOTHING, Cell, Words, point, relabel
 
 _LOW = np.uint64(0xFFFF)
 _MAX_SCANS = 4
@@ -80,7 +80,7 @@ class ObjectRows:
             if dimension.pattern is not None:
                 self.cells[live, dim] = self.dimensions.fits(dim, self.cells[live, dimension.of])
                 continue
-            of_space = np.array(point(FIRST_LINE, dimension.space), np.uint64)
+            of_space = np.array(point(FIRST_DOMAIN, dimension.space), np.uint64)
             inside = np.all(self.cells[live, SPACE] == of_space, axis=1)
             self.cells[live, dim] = np.array(ABSENT, np.uint64)
             self.cells[live[inside], dim] = np.array(self.dimensions.missing, np.uint64)
@@ -129,7 +129,7 @@ class ObjectRows:
                     row[dim] = self.dimensions.fits(
                         dim, np.array([self.dimensions.missing], np.uint64)
                     )[0]
-        row[SPACE] = np.array(point(FIRST_LINE, space), np.uint64)
+        row[SPACE] = np.array(point(FIRST_DOMAIN, space), np.uint64)
         return row
 
     def write(self, rows: NDArray[np.int32], cells: Words) -> None:

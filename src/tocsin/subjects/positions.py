@@ -23,44 +23,44 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 
 ABSENT_ZONE = 0
 OTHER_ZONE = 1
-FIRST_LINE = 2
+FIRST_DOMAIN = 2
 """The zone of numbers; the other domains follow."""
-STRING_ZONE = FIRST_LINE + Line.STRING
-_END_ZONE = FIRST_LINE + len(Line)
+STRING_ZONE = FIRST_DOMAIN + Domain.STRING
+_END_ZONE = FIRST_DOMAIN + len(Domain)
 _SHIFT = 61
 _MASK = (1 << _SHIFT) - 1
 _HALF = 1 << 63
-_TAIL_BITS = 13
+_OFFSET_BITS = 13
 
 Words: TypeAlias = NDArray[np.uint64]
 Position: TypeAlias = tuple[int, int]
 Cell: TypeAlias = tuple[int, int, int]
 
 
-def position(zone: int, key: int, tail: int) -> Position:
+def position(zone: int, key: int, offset: int) -> Position:
     """Return the position of a cut."""
     raised = key + _HALF
-    return zone << _SHIFT | raised >> 3, (raised & 7) << _TAIL_BITS | tail
+    return zone << _SHIFT | raised >> 3, (raised & 7) << _OFFSET_BITS | offset
 
 
 def positions(
-    zone: int | NDArray[np.integer], key: NDArray[np.int64], tail: NDArray[np.integer]
+    zone: int | NDArray[np.integer], key: NDArray[np.int64], offset: NDArray[np.integer]
 ) -> tuple[Words, Words]:
     """Return the positions of many cuts."""
     raised = np.ascontiguousarray(key).view(np.uint64) ^ np.uint64(_HALF)
     zones = np.asarray(zone).astype(np.uint64) << np.uint64(_SHIFT)
-    lower = (raised & np.uint64(7)) << np.uint64(_TAIL_BITS) | tail.astype(np.uint64)
+    lower = (raised & np.uint64(7)) << np.uint64(_OFFSET_BITS) | offset.astype(np.uint64)
     return zones | raised >> np.uint64(3), lower
 
 
 def cut_of(upper: int, lower: int) -> tuple[int, int, int]:
     """Return the zone, key and offset of a position."""
-    raised = (upper & _MASK) << 3 | lower >> _TAIL_BITS
-    return upper >> _SHIFT, raised - _HALF, lower & ((1 << _TAIL_BITS) - 1)
+    raised = (upper & _MASK) << 3 | lower >> _OFFSET_BITS
+    return upper >> _SHIFT, raised - _HALF, lower & ((1 << _OFFSET_BITS) - 1)
 
 
 def cell(low: Position, high: Position) -> Cell:
@@ -68,9 +68,9 @@ def cell(low: Position, high: Position) -> Cell:
     return low[0], high[0], low[1] << 16 | high[1]
 
 
-def point(zone: int, key: int, tail: int = 0) -> Cell:
+def point(zone: int, key: int, offset: int = 0) -> Cell:
     """Return the cell of one value, given the cut before it."""
-    upper, lower = position(zone, key, tail)
+    upper, lower = position(zone, key, offset)
     return upper, upper, lower << 16 | (lower + 1)
 
 
@@ -79,9 +79,9 @@ def words_of(cells: Collection[Cell]) -> Words:
     return np.fromiter(chain.from_iterable(cells), np.uint64, 3 * len(cells)).reshape(-1, 3)
 
 
-def points(zone: int, key: NDArray[np.int64], tail: NDArray[np.integer]) -> Words:
+def points(zone: int, key: NDArray[np.int64], offset: NDArray[np.integer]) -> Words:
     """Return the cells of many values, three words each."""
-    upper, lower = positions(zone, key, tail)
+    upper, lower = positions(zone, key, offset)
     cells = np.empty((len(key), 3), np.uint64)
     cells[:, 0] = cells[:, 1] = upper
     cells[:, 2] = lower << np.uint64(16) | (lower + np.uint64(1))
@@ -151,13 +151,13 @@ def relabel(
     upper: Words, lower: Words, old: NDArray[np.int64], new: NDArray[np.int64]
 ) -> tuple[Words, Words]:
     """Return positions with the labels of strings replaced; others stay as they are."""
-    raised = (upper & np.uint64(_MASK)) << np.uint64(3) | lower >> np.uint64(_TAIL_BITS)
+    raised = (upper & np.uint64(_MASK)) << np.uint64(3) | lower >> np.uint64(_OFFSET_BITS)
     keys = (raised ^ np.uint64(_HALF)).view(np.int64)
     is_label = (upper >> np.uint64(_SHIFT) == STRING_ZONE) & (keys >= 0) & (keys <= Labels._LAST)
     if not is_label.any():
         return upper, lower
     at = np.searchsorted(old, keys[is_label])
-    tails = lower[is_label] & np.uint64((1 << _TAIL_BITS) - 1)
+    offsets = lower[is_label] & np.uint64((1 << _OFFSET_BITS) - 1)
     upper, lower = upper.copy(), lower.copy()
-    upper[is_label], lower[is_label] = positions(STRING_ZONE, new[at], tails)
+    upper[is_label], lower[is_label] = positions(STRING_ZONE, new[at], offsets)
     return upper, lower

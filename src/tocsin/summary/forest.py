@@ -203,9 +203,11 @@ def _point_of(condition: Condition) -> Hashable:
     """Return the one value that a condition admits, with its line; None where there are others."""
     if condition.absent or condition.other or condition.patterns:
         return None
-    used = [(line, intervals) for line, intervals in enumerate(condition.lines) if intervals]
+    used = [
+        (domain, intervals) for domain, intervals in enumerate(condition.intervals) if intervals
+    ]
     if len(used) != 1 or len(used[0][1]) != 1:
         return None
-    line, (interval,) = used[0]
-    value = point_value(interval) if line < 2 else None
-    return None if value is None else (line, value)
+    domain, (interval,) = used[0]
+    value = point_value(interval) if domain < 2 else None
+    return None if value is None else (domain, value)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.domains import FULL, Cut, Intervals, Line
+from tocsin.normalize.domains import FULL, Cut, Domain, Intervals
 from tocsin.normalize.keys import unflatten_cut
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 from tocsin.summary.pieces import (
@@ -101,8 +101,8 @@ class LiveSummary:
             held.n_present += sign * int(np.count_nonzero(flags & PRESENT))
             held.made = None
             places = np.flatnonzero(owner == attribute)
-            for line in np.unique(table.line[places]).tolist():
-                held.count(table, Line(line), places[table.line[places] == line], sign)
+            for domain in np.unique(table.domain[places]).tolist():
+                held.count(table, Domain(domain), places[table.domain[places] == domain], sign)
             if held.n_conditions == 0:
                 del self._attributes[name]
 
@@ -114,24 +114,26 @@ class _Attribute:
     n_conditions: int = 0
     n_absent: int = 0
     n_present: int = 0
-    cuts: dict[Line, _Cuts] = field(default_factory=dict)
+    cuts: dict[Domain, _Cuts] = field(default_factory=dict)
     strings: dict[Cut, int] = field(default_factory=dict)
     made: Condition | None = None
     """The condition made last, unless something changed since."""
 
     def count(
-        self, table: ConjunctionTable, line: Line, places: NDArray[np.int64], sign: int
+        self, table: ConjunctionTable, domain: Domain, places: NDArray[np.int64], sign: int
     ) -> None:
         """Count the bounds of some pieces of a line."""
         keys = np.concatenate([table.low_key[places], table.high_key[places]])
-        tails = np.concatenate([table.low_tail[places], table.high_tail[places]])
+        offsets = np.concatenate([table.low_offset[places], table.high_offset[places]])
         steps = np.repeat(np.array([sign, -sign], np.int64), len(places))
-        keys, tails, steps = _sum_steps(keys, tails, steps)
-        if line is not Line.STRING:
-            self.cuts.setdefault(line, _Cuts()).add(keys, tails, steps)
+        keys, offsets, steps = _sum_steps(keys, offsets, steps)
+        if domain is not Domain.STRING:
+            self.cuts.setdefault(domain, _Cuts()).add(keys, offsets, steps)
             return
-        for key, tail, step in zip(keys.tolist(), tails.tolist(), steps.tolist(), strict=True):
-            cut = unflatten_cut(line, key, tail, lambda rank: str(table.vocabulary[rank].as_py()))
+        for key, offset, step in zip(keys.tolist(), offsets.tolist(), steps.tolist(), strict=True):
+            cut = unflatten_cut(
+                domain, key, offset, lambda rank: str(table.vocabulary[rank].as_py())
+            )
             left = self.strings.get(cut, 0) + step
             if left:
                 self.strings[cut] = left
@@ -145,11 +147,11 @@ class _Attribute:
             if self.n_present:
                 self.made = Condition(FULL, absent, other=True)
             else:
-                by_line: list[Intervals] = [(), (), (), ()]
-                by_line[Line.STRING] = self._string_intervals(limits)
-                for line, cuts in self.cuts.items():
-                    by_line[line] = to_intervals(line, reduce(line, cuts.union(), limits))
-                self.made = Condition(tuple(by_line), absent)
+                by_domain: list[Intervals] = [(), (), (), ()]
+                by_domain[Domain.STRING] = self._string_intervals(limits)
+                for domain, cuts in self.cuts.items():
+                    by_domain[domain] = to_intervals(domain, reduce(domain, cuts.union(), limits))
+                self.made = Condition(tuple(by_domain), absent)
         return self.made
 
     def _string_intervals(self, limits: Limits) -> Intervals:
@@ -162,7 +164,7 @@ class _Attribute:
             if depth == 0:
                 assert low is not None
                 found.append((low, cut))
-        return reduce_intervals(Line.STRING, tuple(found), limits)
+        return reduce_intervals(Domain.STRING, tuple(found), limits)
 
 
 class _Cuts:
@@ -170,22 +172,22 @@ class _Cuts:
 
     def __init__(self) -> None:
         self.keys = np.empty(0, np.int64)
-        self.tails = np.empty(0, np.int16)
+        self.offsets = np.empty(0, np.int16)
         self.steps = np.empty(0, np.int64)
         self.recent: defaultdict[tuple[int, int], int] = defaultdict(int)
 
     @property
     def nbytes(self) -> int:
-        return self.keys.nbytes + self.tails.nbytes + self.steps.nbytes
+        return self.keys.nbytes + self.offsets.nbytes + self.steps.nbytes
 
     def add(
-        self, keys: NDArray[np.int64], tails: NDArray[np.int16], steps: NDArray[np.int64]
+        self, keys: NDArray[np.int64], offsets: NDArray[np.int16], steps: NDArray[np.int64]
     ) -> None:
         if len(keys) > _FEW:
-            self.merge(keys, tails, steps)
+            self.merge(keys, offsets, steps)
             return
-        for key, tail, step in zip(keys.tolist(), tails.tolist(), steps.tolist(), strict=True):
-            self.recent[key, tail] += step
+        for key, offset, step in zip(keys.tolist(), offsets.tolist(), steps.tolist(), strict=True):
+            self.recent[key, offset] += step
         if len(self.recent) > max(_FEW, len(self.keys) // 8):
             self.settle()
 
@@ -198,11 +200,11 @@ class _Cuts:
             self.merge(cuts[:, 0], cuts[:, 1].astype(np.int16), steps)
 
     def merge(
-        self, keys: NDArray[np.int64], tails: NDArray[np.int16], steps: NDArray[np.int64]
+        self, keys: NDArray[np.int64], offsets: NDArray[np.int16], steps: NDArray[np.int64]
     ) -> None:
-        self.keys, self.tails, self.steps = _sum_steps(
+        self.keys, self.offsets, self.steps = _sum_steps(
             np.concatenate([self.keys, keys]),
-            np.concatenate([self.tails, tails]),
+            np.concatenate([self.offsets, offsets]),
             np.concatenate([self.steps, steps]),
         )
 
@@ -212,7 +214,7 @@ class _Cuts:
         depth = np.cumsum(self.steps)
         high = np.flatnonzero(depth == 0)
         low = np.append(0, high[:-1] + 1)[: len(high)]
-        return Pieces(self.keys[low], self.tails[low], self.keys[high], self.tails[high])
+        return Pieces(self.keys[low], self.offsets[low], self.keys[high], self.offsets[high])
 
 
 _FEW = 64
@@ -220,14 +222,14 @@ _FEW = 64
 
 
 def _sum_steps(
-    keys: NDArray[np.int64], tails: NDArray[np.int16], steps: NDArray[np.int64]
+    keys: NDArray[np.int64], offsets: NDArray[np.int16], steps: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int64]]:
     """Sort cuts and add up the steps of equal ones; those that come to nothing are dropped."""
-    order = np.lexsort((tails, keys))
-    keys, tails, steps = keys[order], tails[order], steps[order]
+    order = np.lexsort((offsets, keys))
+    keys, offsets, steps = keys[order], offsets[order], steps[order]
     is_new = np.ones(len(keys), np.bool_)
-    is_new[1:] = (keys[1:] != keys[:-1]) | (tails[1:] != tails[:-1])
+    is_new[1:] = (keys[1:] != keys[:-1]) | (offsets[1:] != offsets[:-1])
     first = np.flatnonzero(is_new)
     sums = np.add.reduceat(steps, first) if len(first) else steps
     kept = first[sums != 0]
-    return keys[kept], tails[kept], sums[sums != 0]
+    return keys[kept], offsets[kept], sums[sums != 0]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
-from tocsin.normalize.domains import Intervals, Line
+from tocsin.normalize.domains import Domain, Intervals
 from tocsin.normalize.keys import flatten_cut, floats_of, unflatten_cut
 
 
@@ -30,9 +30,9 @@ class Limits(NamedTuple):
     max_values: int = 1024
     """Strings, or intervals of them."""
 
-    def of(self, line: Line) -> int:
+    def of(self, domain: Domain) -> int:
         """Return how many intervals a line may have."""
-        return self.max_values if line is Line.STRING else self.max_pieces
+        return self.max_values if domain is Domain.STRING else self.max_pieces
 
 
 DEFAULT_LIMITS = Limits()
@@ -50,9 +50,9 @@ class Pieces(NamedTuple):
     """Intervals of one line as flat cuts."""
 
     low_key: NDArray[np.int64]
-    low_tail: NDArray[np.int16]
+    low_offset: NDArray[np.int16]
     high_key: NDArray[np.int64]
-    high_tail: NDArray[np.int16]
+    high_offset: NDArray[np.int16]
 
 
 def unite(pieces: Pieces) -> Pieces:
@@ -60,82 +60,82 @@ def unite(pieces: Pieces) -> Pieces:
     if len(pieces.low_key) < 2:
         return pieces
     by_low = (
-        np.lexsort((pieces.low_tail, pieces.low_key))
-        if pieces.low_tail.any()
+        np.lexsort((pieces.low_offset, pieces.low_key))
+        if pieces.low_offset.any()
         else np.argsort(pieces.low_key)
     )
-    low_key, low_tail = pieces.low_key[by_low], pieces.low_tail[by_low]
-    reach_key, reach_tail = _running_maximum(pieces.high_key[by_low], pieces.high_tail[by_low])
+    low_key, low_offset = pieces.low_key[by_low], pieces.low_offset[by_low]
+    reach_key, reach_offset = _running_maximum(pieces.high_key[by_low], pieces.high_offset[by_low])
     starts = np.ones(len(by_low), np.bool_)
     starts[1:] = (low_key[1:] > reach_key[:-1]) | (
-        (low_key[1:] == reach_key[:-1]) & (low_tail[1:] > reach_tail[:-1])
+        (low_key[1:] == reach_key[:-1]) & (low_offset[1:] > reach_offset[:-1])
     )
     first = np.flatnonzero(starts)
     last = np.append(first[1:], len(by_low)) - 1
-    return Pieces(low_key[first], low_tail[first], reach_key[last], reach_tail[last])
+    return Pieces(low_key[first], low_offset[first], reach_key[last], reach_offset[last])
 
 
 def _running_maximum(
-    keys: NDArray[np.int64], tails: NDArray[np.int16]
+    keys: NDArray[np.int64], offsets: NDArray[np.int16]
 ) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
     """Return the greatest cut so far at each place."""
     reach = np.maximum.accumulate(keys)
-    if not tails.any():
+    if not offsets.any():
         return reach, np.zeros(len(keys), np.int16)
     run = np.zeros(len(keys), np.int64)
     np.cumsum(reach[1:] != reach[:-1], out=run[1:])
-    own = np.where(keys == reach, tails.astype(np.int64), 0)
+    own = np.where(keys == reach, offsets.astype(np.int64), 0)
     return reach, (np.maximum.accumulate((run << 16) + own) & 0xFFFF).astype(np.int16)
 
 
-def reduce(line: Line, union: Pieces, limits: Limits) -> Pieces:
+def reduce(domain: Domain, union: Pieces, limits: Limits) -> Pieces:
     """Return at most as many intervals as the limits allow, which hold a union."""
-    most = limits.of(line)
+    most = limits.of(domain)
     n = len(union.low_key)
     if n <= most:
         return union
-    if line is Line.STRING or most == 1:
+    if domain is Domain.STRING or most == 1:
         first, last = np.zeros(1, np.int64), np.full(1, n - 1)
     else:
-        kept = np.sort(np.argsort(-_gaps(line, union), kind="stable")[: most - 1])
+        kept = np.sort(np.argsort(-_gaps(domain, union), kind="stable")[: most - 1])
         first, last = np.append(0, kept + 1), np.append(kept, n - 1)
     return Pieces(
-        union.low_key[first], union.low_tail[first], union.high_key[last], union.high_tail[last]
+        union.low_key[first], union.low_offset[first], union.high_key[last], union.high_offset[last]
     )
 
 
-def _gaps(line: Line, union: Pieces) -> NDArray[np.float64]:
+def _gaps(domain: Domain, union: Pieces) -> NDArray[np.float64]:
     """Return how far each interval's end is from the next one's start."""
     ends, starts = union.high_key[:-1], union.low_key[1:]
-    if line is Line.NUMBER:
+    if domain is Domain.NUMBER:
         with np.errstate(over="ignore"):
             return np.asarray(floats_of(starts) - floats_of(ends))
     return starts.astype(np.float64) - ends.astype(np.float64)
 
 
 def to_intervals(
-    line: Line, pieces: Pieces, string_of: Callable[[int], str] | None = None
+    domain: Domain, pieces: Pieces, string_of: Callable[[int], str] | None = None
 ) -> Intervals:
     """Return pieces as Python cuts; `string_of` says which string has a rank."""
     string_of = string_of or _no_string
     rows = zip(*(array.tolist() for array in pieces), strict=True)
     return tuple(
         (
-            unflatten_cut(line, low_key, low_tail, string_of),
-            unflatten_cut(line, high_key, high_tail, string_of),
+            unflatten_cut(domain, low_key, low_offset, string_of),
+            unflatten_cut(domain, high_key, high_offset, string_of),
         )
-        for low_key, low_tail, high_key, high_tail in rows
+        for low_key, low_offset, high_key, high_offset in rows
     )
 
 
-def reduce_intervals(line: Line, union: Intervals, limits: Limits) -> Intervals:
+def reduce_intervals(domain: Domain, union: Intervals, limits: Limits) -> Intervals:
     """Return at most as many intervals as the limits allow, which hold a union of Python cuts."""
-    if len(union) <= limits.of(line):
+    if len(union) <= limits.of(domain):
         return union
-    if line is Line.STRING:
+    if domain is Domain.STRING:
         return ((union[0][0], union[-1][1]),)
     cuts = [
-        (*flatten_cut(line, low, _no_rank), *flatten_cut(line, high, _no_rank))
+        (*flatten_cut(domain, low, _no_rank), *flatten_cut(domain, high, _no_rank))
         for low, high in union
     ]
     flat = np.array(cuts, np.int64)
@@ -145,7 +145,7 @@ def reduce_intervals(line: Line, union: Intervals, limits: Limits) -> Intervals:
         flat[:, 2].copy(),
         flat[:, 3].astype(np.int16),
     )
-    return to_intervals(line, reduce(line, pieces, limits))
+    return to_intervals(domain, reduce(domain, pieces, limits))
 
 
 def _no_rank(_: str) -> int:

@@ -15,15 +15,15 @@ from typing import Any, NoReturn
 
 from tocsin.errors import ArgumentError
 from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
-from tocsin.normalize import domains as lines
+from tocsin.normalize import domains
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.domains import FULL, HIGH, LOW, Cut, Interval, Intervals, Line
+from tocsin.normalize.domains import FULL, HIGH, LOW, Cut, Domain, Interval, Intervals
 
 _TITLES = {
-    Line.NUMBER: "numbers",
-    Line.STRING: "strings",
-    Line.BOOLEAN: "booleans",
-    Line.TIMESTAMP: "timestamps",
+    Domain.NUMBER: "numbers",
+    Domain.STRING: "strings",
+    Domain.BOOLEAN: "booleans",
+    Domain.TIMESTAMP: "timestamps",
 }
 _EXACT = 2**53
 
@@ -36,11 +36,11 @@ def condition_to_plain(condition: Condition) -> dict[str, Any]:
     if condition.other:
         found["other"] = True
         return found
-    for line, title in _TITLES.items():
-        if condition.lines[line]:
+    for domain, title in _TITLES.items():
+        if condition.intervals[domain]:
             found[title] = [
-                [_cut_to_plain(low, LOW[line]), _cut_to_plain(high, HIGH[line])]
-                for low, high in condition.lines[line]
+                [_cut_to_plain(low, LOW[domain]), _cut_to_plain(high, HIGH[domain])]
+                for low, high in condition.intervals[domain]
             ]
     return found
 
@@ -67,26 +67,26 @@ def condition_of_plain(name: object, given: object) -> Condition:
     absent = to_flag(given.get("absent", False), "absent")
     if to_flag(given.get("other", False), "other"):
         return Condition(FULL, absent, other=True)
-    by_line = tuple(_to_intervals(line, given.get(_TITLES[line], [])) for line in Line)
-    return Condition(by_line, absent)
+    by_domain = tuple(_to_intervals(domain, given.get(_TITLES[domain], [])) for domain in Domain)
+    return Condition(by_domain, absent)
 
 
-def _to_intervals(line: Line, given: object) -> Intervals:
+def _to_intervals(domain: Domain, given: object) -> Intervals:
     if not isinstance(given, list | tuple):
         refuse(f"{given!r} is no list of intervals")
-    return lines.unite(tuple(_to_interval(line, pair) for pair in given), ())
+    return domains.unite(tuple(_to_interval(domain, pair) for pair in given), ())
 
 
-def _to_interval(line: Line, given: object) -> Interval:
+def _to_interval(domain: Domain, given: object) -> Interval:
     if not isinstance(given, list | tuple) or len(given) != 2:
         refuse(f"{given!r} is no pair of cuts")
-    low, high = _to_cut(line, given[0], LOW[line]), _to_cut(line, given[1], HIGH[line])
+    low, high = _to_cut(domain, given[0], LOW[domain]), _to_cut(domain, given[1], HIGH[domain])
     if not low < high:
         refuse(f"{given!r} holds nothing")
     return low, high
 
 
-def _to_cut(line: Line, given: object, end: Cut) -> Cut:
+def _to_cut(domain: Domain, given: object, end: Cut) -> Cut:
     if given is None:
         return end
     if not isinstance(given, list | tuple) or len(given) != 2:
@@ -94,13 +94,13 @@ def _to_cut(line: Line, given: object, end: Cut) -> Cut:
     key, side = given
     if isinstance(side, bool) or side not in (0, 1):
         refuse(f"{side!r} is no side of a cut")
-    if line is Line.STRING:
+    if domain is Domain.STRING:
         if not isinstance(key, str) or not is_unicode(key):
             refuse(f"{key!r} is no string")
         value: Any = key
     else:
-        value = _to_number(key, line is not Line.NUMBER)
-    return lines.cut_after(line, value) if side else lines.cut_before(line, value)
+        value = _to_number(key, domain is not Domain.NUMBER)
+    return domains.cut_after(domain, value) if side else domains.cut_before(domain, value)
 
 
 def _to_number(key: object, whole: bool) -> int | float:

@@ -25,7 +25,7 @@ from tocsin.encode.events import EventBatch, read_value
 from tocsin.normalize import condition as conditions
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.describe import NEVER, describe_conjunction
-from tocsin.normalize.domains import FULL, Intervals, Line
+from tocsin.normalize.domains import FULL, Domain, Intervals
 from tocsin.normalize.normal import Conjunction, NormalForm, conjunction_covers
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable, from_forms
 from tocsin.summary import plain
@@ -103,8 +103,10 @@ class Summary:
     def _within(self, condition: Condition) -> Condition:
         if condition.other:
             return condition
-        by_line = tuple(reduce_intervals(line, condition.lines[line], self.limits) for line in Line)
-        return Condition(by_line, condition.absent)
+        by_domain = tuple(
+            reduce_intervals(domain, condition.intervals[domain], self.limits) for domain in Domain
+        )
+        return Condition(by_domain, condition.absent)
 
     def covers(self, other: Summary) -> bool:
         """Whether this admits every event that the other admits."""
@@ -183,14 +185,14 @@ def _summarise(table: ConjunctionTable, attribute: int, limits: Limits) -> Condi
     counts = table.piece_start[members + 1] - starts
     before = np.cumsum(counts) - counts
     places = np.arange(counts.sum()) + np.repeat(starts - before, counts)
-    on = table.line[places]
-    by_line: list[Intervals] = [(), (), (), ()]
-    for line in Line:
-        chosen = places[on == line]
+    on = table.domain[places]
+    by_domain: list[Intervals] = [(), (), (), ()]
+    for domain in Domain:
+        chosen = places[on == domain]
         if len(chosen):
             pieces = Pieces(*(getattr(table, name)[chosen] for name in Pieces._fields))
-            kept = reduce(line, unite(pieces), limits)
-            by_line[line] = to_intervals(
-                line, kept, lambda rank: str(table.vocabulary[rank].as_py())
+            kept = reduce(domain, unite(pieces), limits)
+            by_domain[domain] = to_intervals(
+                domain, kept, lambda rank: str(table.vocabulary[rank].as_py())
             )
-    return Condition(tuple(by_line), absent)
+    return Condition(tuple(by_domain), absent)

@@ -162,7 +162,7 @@ def test_updates_without_end_keep_the_trees_small() -> None:
         largest = max(largest, entries(engine))
     engine.check()
     assert largest < 20_000
-    assert len(engine._attributes.places.attributes[1].lines[1].cuts) < 3000
+    assert len(engine._attributes.places.attributes[1].domains[1].cuts) < 3000
     for step in range(3000, 3300):
         low = (step - 300) * 7 % 1000
         assert step in engine.match_one({"x": low + 5, "s": f"m{step - 300}"})

@@ -24,12 +24,12 @@ from typing import NamedTuple, TypeAlias
 from tocsin.broker.overlay.coding import code_range, decode_bounds, split
 from tocsin.broker.overlay.fields import MAX_ATTRIBUTES, shown, to_attribute
 from tocsin.errors import ArgumentError, ProtocolError
-from tocsin.normalize import domains as lines
-from tocsin.normalize.condition import Condition, on_line
-from tocsin.normalize.domains import HIGH, LOW, Cut, Interval, Line, point_value
+from tocsin.normalize import domains
+from tocsin.normalize.condition import Condition, on_domain
+from tocsin.normalize.domains import HIGH, LOW, Cut, Domain, Interval, point_value
 
 DEEPEST = 30
-_LINES = (Line.NUMBER, Line.TIMESTAMP)
+_DOMAINS = (Domain.NUMBER, Domain.TIMESTAMP)
 _EXPONENTS = range(-1000, 960)
 _MOST = 1 << 53
 """Up to here multiples are exact as floats."""
@@ -38,7 +38,7 @@ _MOST = 1 << 53
 class Grid(NamedTuple):
     """Cells `first`, `first + 1`, … of a line, 2^levels of them, each 2^exponent wide."""
 
-    line: int
+    domain: int
     first: int
     exponent: int
     levels: int
@@ -66,13 +66,13 @@ class Grid(NamedTuple):
 
     def interval(self, begin: int, end: int) -> Interval:
         """Return what some cells hold together."""
-        low = LOW[self.line] if begin == 0 else self._cut(begin)
-        return low, HIGH[self.line] if end == self.last else self._cut(end + 1)
+        low = LOW[self.domain] if begin == 0 else self._cut(begin)
+        return low, HIGH[self.domain] if end == self.last else self._cut(end + 1)
 
     def _cut(self, cell: int) -> Cut:
         value = math.ldexp(self.first + cell, self.exponent)
-        is_whole = self.line == Line.TIMESTAMP
-        return lines.cut_before(Line(self.line), int(value) if is_whole else value)
+        is_whole = self.domain == Domain.TIMESTAMP
+        return domains.cut_before(Domain(self.domain), int(value) if is_whole else value)
 
     def reaches(self, bound: float) -> bool:
         """Whether a bound lies within the grid."""
@@ -88,16 +88,16 @@ Grids: TypeAlias = Mapping[str, Grid]
 """The grids of attributes."""
 
 
-def choose(line: int, low: float, high: float, levels: int) -> Grid | None:
+def choose(domain: int, low: float, high: float, levels: int) -> Grid | None:
     """Return a grid with at least 2^levels cells between two bounds; None where none is exact."""
     wide = math.frexp(_spread(low, high))[1]
     exponent = wide - 1 - min(levels, DEEPEST - 2)
-    if line == Line.TIMESTAMP:
+    if domain == Domain.TIMESTAMP:
         exponent = max(exponent, 0)
     most = math.frexp(max(abs(low), abs(high)))[1]
     if exponent not in _EXPONENTS or most > 1000 or exponent < most - 49:
         return None
-    grid = Grid(line, 0, exponent, wide - exponent + 1)
+    grid = Grid(domain, 0, exponent, wide - exponent + 1)
     middle = (grid.place((low, 0)) + grid.place((high, 0))) // 2
     return grid._replace(first=middle - (1 << grid.levels - 1))
 
@@ -107,18 +107,18 @@ def _spread(low: float, high: float) -> float:
     return float(high - low) or abs(float(high)) or 1.0
 
 
-def only_line(condition: Condition) -> Line | None:
+def only_domain(condition: Condition) -> Domain | None:
     """Return the line of a condition that is nothing but intervals of it, where it has cells."""
     if condition.absent or condition.other or condition.patterns:
         return None
-    used = [line for line in Line if condition.lines[line]]
-    return used[0] if len(used) == 1 and used[0] in _LINES else None
+    used = [domain for domain in Domain if condition.intervals[domain]]
+    return used[0] if len(used) == 1 and used[0] in _DOMAINS else None
 
 
-def to_round(condition: Condition) -> Line | None:
+def to_round(condition: Condition) -> Domain | None:
     """Return the line of a condition that is nothing but ranges; single values stay exact."""
-    line = only_line(condition)
-    return None if line is None or any(map(_is_single, condition.lines[line])) else line
+    domain = only_domain(condition)
+    return None if domain is None or any(map(_is_single, condition.intervals[domain])) else domain
 
 
 def _is_single(interval: Interval) -> bool:
@@ -131,19 +131,19 @@ def _is_single(interval: Interval) -> bool:
 
 def rounded(condition: Condition, grid: Grid) -> Condition:
     """Return a condition of whole cells that holds for whatever the given one does."""
-    line = to_round(condition)
-    if line is None or line != grid.line:
+    domain = to_round(condition)
+    if domain is None or domain != grid.domain:
         return condition
-    outer = tuple(grid.interval(*grid.cells(each)) for each in condition.lines[line])
-    return on_line(line, lines.unite(outer, ()))
+    outer = tuple(grid.interval(*grid.cells(each)) for each in condition.intervals[domain])
+    return on_domain(domain, domains.unite(outer, ()))
 
 
 def code(condition: Condition, grid: Grid) -> str | None:
     """Return a condition of whole cells as bits; None where it is something else."""
-    if only_line(condition) != grid.line:
+    if only_domain(condition) != grid.domain:
         return None
     coded = b""
-    for interval in condition.lines[grid.line]:
+    for interval in condition.intervals[grid.domain]:
         begin, end = grid.cells(interval)
         if grid.interval(begin, end) != interval:
             return None
@@ -160,7 +160,7 @@ def decode(text: str, grid: Grid) -> Condition:
         raise ProtocolError(f"{shown(text)} is no coded condition: {error}") from None
     if not found or any(not low < high for low, high in found):
         raise ProtocolError(f"{shown(text)} is no coded condition: it holds nothing")
-    return on_line(Line(grid.line), lines.unite(tuple(found), ()))
+    return on_domain(Domain(grid.domain), domains.unite(tuple(found), ()))
 
 
 def _leaves(coded: bytes, grid: Grid) -> tuple[int, int]:
@@ -221,9 +221,9 @@ def _grid(given: object) -> Grid:
         )
     grid = Grid(*given)
     if (
-        grid.line not in _LINES
+        grid.domain not in _DOMAINS
         or grid.exponent not in _EXPONENTS
-        or (grid.line == Line.TIMESTAMP and grid.exponent < 0)
+        or (grid.domain == Domain.TIMESTAMP and grid.exponent < 0)
         or not 1 <= grid.levels <= DEEPEST
         or not -_MOST < grid.first < _MOST - (1 << grid.levels)
     ):

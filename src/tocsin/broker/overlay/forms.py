@@ -19,7 +19,7 @@ from tocsin.broker.overlay.cells import PLAIN, Codes
 from tocsin.broker.overlay.fields import MAX_ATTRIBUTES, MAX_SLOTS, to_attribute, to_list, to_number
 from tocsin.errors import ArgumentError, ProtocolError
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.domains import Intervals, Line
+from tocsin.normalize.domains import Domain, Intervals
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.summary.plain import condition_of_plain, condition_to_plain
 
@@ -40,7 +40,7 @@ def widened(form: NormalForm) -> NormalForm:
 
 def _without_patterns(conjunction: Conjunction) -> Conjunction:
     return {
-        name: Condition(held.lines, held.absent, held.other) if held.patterns else held
+        name: Condition(held.intervals, held.absent, held.other) if held.patterns else held
         for name, held in conjunction.items()
     }
 
@@ -115,9 +115,9 @@ def _string_difference(old: Condition, new: Condition) -> tuple[Intervals, Inter
     """Return which strings go and come; None where that is not all, or no less to say."""
     if old.absent != new.absent or old.other or new.other:
         return None
-    before, after = list(old.lines), list(new.lines)
-    had, has = before[Line.STRING], after[Line.STRING]
-    before[Line.STRING] = after[Line.STRING] = ()
+    before, after = list(old.intervals), list(new.intervals)
+    had, has = before[Domain.STRING], after[Domain.STRING]
+    before[Domain.STRING] = after[Domain.STRING] = ()
     if before != after or not had or not has:
         return None
     held, wanted = set(had), set(has)
@@ -133,12 +133,12 @@ def _apply(change: SlotChange, before: Conjunction) -> Conjunction:
     after.update(change.put)
     for name, (gone, come) in change.strings.items():
         old = after[name]
-        if not set(gone) <= set(old.lines[Line.STRING]):
+        if not set(gone) <= set(old.intervals[Domain.STRING]):
             raise ValueError(f"{name} never had these strings")
-        kept = set(old.lines[Line.STRING]).difference(gone)
-        by_line = list(old.lines)
-        by_line[Line.STRING] = tuple(sorted(kept.union(come)))
-        after[name] = Condition(tuple(by_line), old.absent)
+        kept = set(old.intervals[Domain.STRING]).difference(gone)
+        by_domain = list(old.intervals)
+        by_domain[Domain.STRING] = tuple(sorted(kept.union(come)))
+        after[name] = Condition(tuple(by_domain), old.absent)
     return after
 
 
@@ -246,7 +246,7 @@ def _slot_of_plain(given: object, codes: Codes) -> SlotChange:
 
 
 def _strings_of_plain(name: str, given: object) -> Intervals:
-    return _condition(name, {"strings": given}).lines[Line.STRING]
+    return _condition(name, {"strings": given}).intervals[Domain.STRING]
 
 
 def _condition(name: object, given: object) -> Condition:

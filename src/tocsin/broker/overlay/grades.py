@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tocsin.broker.overlay.forms import Slots
 from tocsin.errors import ArgumentError
-from tocsin.normalize.domains import Line, point_value
+from tocsin.normalize.domains import Domain, point_value
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.normalize.table import from_forms
 from tocsin.summary import CoverForest, LiveSummary, Summary
@@ -210,7 +210,7 @@ def _bucket(conjunction: Conjunction) -> int:
     """Return a number that is the same for conjunctions that ask for the same single strings."""
     points = []
     for name, condition in sorted(conjunction.items()):
-        strings = condition.lines[Line.STRING]
+        strings = condition.intervals[Domain.STRING]
         value = point_value(strings[0]) if len(strings) == 1 else None
         points.append(f"{name}={value}")
     return zlib.crc32("\0".join(points).encode(errors="surrogatepass"))

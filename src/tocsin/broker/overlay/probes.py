@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tocsin.encode.events import lookup
-from tocsin.normalize import domains as lines
-from tocsin.normalize.condition import Condition, line_of
-from tocsin.normalize.domains import Line, point_value
+from tocsin.normalize import domains
+from tocsin.normalize.condition import Condition, domain_of
+from tocsin.normalize.domains import Domain, point_value
 from tocsin.normalize.normal import Conjunction
 
 Holds: TypeAlias = Callable[[object], bool]
@@ -29,7 +29,7 @@ class Probe:
 
     def __init__(self, conjunction: Conjunction) -> None:
         # Sets of strings rule out most, so they come first.
-        ready = sorted(conjunction.items(), key=lambda item: not item[1].lines[Line.STRING])
+        ready = sorted(conjunction.items(), key=lambda item: not item[1].intervals[Domain.STRING])
         self._tests = [(name, _ready(held)) for name, held in ready]
 
     def holds(self, event: Mapping[str, object]) -> bool:
@@ -48,11 +48,11 @@ class Probe:
 
 
 def _ready(condition: Condition) -> Holds:
-    strings = condition.lines[Line.STRING]
+    strings = condition.intervals[Domain.STRING]
     points = {point_value(each) for each in strings}
     if condition.other or None in points or not strings:
-        return _by_line(condition)
-    rest = _by_line(condition)
+        return _by_domain(condition)
+    rest = _by_domain(condition)
 
     def holds(value: object) -> bool:
         return value in points if value.__class__ is str else rest(value)
@@ -60,22 +60,22 @@ def _ready(condition: Condition) -> Holds:
     return holds
 
 
-def _by_line(condition: Condition) -> Holds:
-    lows = [[low for low, _ in intervals] for intervals in condition.lines]
-    highs = [[high for _, high in intervals] for intervals in condition.lines]
+def _by_domain(condition: Condition) -> Holds:
+    lows = [[low for low, _ in intervals] for intervals in condition.intervals]
+    highs = [[high for _, high in intervals] for intervals in condition.intervals]
     absent, other = condition.absent, condition.other
 
     def holds(value: Any) -> bool:
         if value is None:
             return absent
         kind = value.__class__
-        line = Line.NUMBER if kind is int else line_of(value)
-        if line is None:
+        domain = Domain.NUMBER if kind is int else domain_of(value)
+        if domain is None:
             return other
         if other:
             return True
-        place = (value if kind is int else lines.to_key(value), 0)
-        at = bisect_right(lows[line], place) - 1
-        return at >= 0 and place < highs[line][at]
+        place = (value if kind is int else domains.to_key(value), 0)
+        at = bisect_right(lows[domain], place) - 1
+        return at >= 0 and place < highs[domain][at]
 
     return holds

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from tocsin.broker.overlay.cells import Grid, choose, rounded, to_round
 from tocsin.broker.overlay.forms import Slots
-from tocsin.normalize.domains import Intervals, Line
+from tocsin.normalize.domains import Domain, Intervals
 from tocsin.normalize.normal import Conjunction
 
 FINER = 2
@@ -78,21 +78,21 @@ class Rounding:
     def _choose(self, slots: Slots) -> bool:
         """Replace the grids that do not fit; whether there are any."""
         chosen: dict[str, Grid | None] = {}
-        for name, (line, low, high) in _spans(slots).items():
+        for name, (domain, low, high) in _spans(slots).items():
             old = self._grids.get(name)
-            if line is None:
+            if domain is None:
                 chosen[name] = None
-            elif old is not None and old.line == line and old.fits(low, high):
+            elif old is not None and old.domain == domain and old.fits(low, high):
                 chosen[name] = old
             else:
-                chosen[name] = choose(line, low, high, self._levels)
+                chosen[name] = choose(domain, low, high, self._levels)
         new = {n: grid for n, grid in chosen.items() if self._grids.get(n) != grid}
         self._grids = chosen
         self._news |= {name: grid for name, grid in new.items() if grid is not None}
         return bool(new)
 
 
-_Span = tuple[Line | None, float, float]
+_Span = tuple[Domain | None, float, float]
 
 
 def _spans(slots: Slots) -> Mapping[str, _Span]:
@@ -103,11 +103,11 @@ def _spans(slots: Slots) -> Mapping[str, _Span]:
     found: dict[str, _Span] = {}
     for conjunction in slots.values():
         for name, held in conjunction.items():
-            line = to_round(held)
-            keys = [] if line is None else _bounds(held.lines[line])
+            domain = to_round(held)
+            keys = [] if domain is None else _bounds(held.intervals[domain])
             if keys:
-                of, low, high = found.get(name, (line, keys[0], keys[0]))
-                same = of if of is line else None
+                of, low, high = found.get(name, (domain, keys[0], keys[0]))
+                same = of if of is domain else None
                 found[name] = (same, min(low, *keys), max(high, *keys))
     return found
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from tocsin.bundle import Parts
 from tocsin.encode.cells import CellSpace
-from tocsin.encode.domain_cells import LineCells
+from tocsin.encode.domain_cells import DomainCells
 from tocsin.engines.auto.arrays import Bitmaps, Coding, Columns, Keys, Slots, Stream
 from tocsin.engines.auto.buffer_pool import Rooms
 from tocsin.engines.auto.content import PatternTable
 from tocsin.engines.auto.layout import Layout
 from tocsin.engines.auto.segment import Segment
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.patterns import Pattern
 
 
@@ -27,12 +27,14 @@ def take_apart(segment: Segment) -> Parts:
     """Return all that a segment is."""
     layout, space = segment.layout, segment.space
     cells = [
-        (at, line, of) for at, by_line in enumerate(space.lines) for line, of in by_line.items()
+        (at, domain, of)
+        for at, by_domain in enumerate(space.domains)
+        for domain, of in by_domain.items()
     ]
     facts = {
         "name": segment.name,
         "attributes": list(space.attributes),
-        "lines": [[at, int(line), of.base, len(of.keys)] for at, line, of in cells],
+        "lines": [[at, int(domain), of.base, len(of.keys)] for at, domain, of in cells],
         "patterns": [list(pattern.parts) for pattern in segment.patterns.patterns],
         "prefixes": [list(prefix) for prefix in segment.prefixes],
         "grouped": layout.grouped,
@@ -41,7 +43,7 @@ def take_apart(segment: Segment) -> Parts:
         "ids": segment.ids,
         "entries": layout.entries,
         "cuts.keys": np.concatenate([np.empty(0, np.int64), *(of.keys for _, _, of in cells)]),
-        "cuts.tails": np.concatenate([np.empty(0, np.int16), *(of.tails for _, _, of in cells)]),
+        "cuts.tails": np.concatenate([np.empty(0, np.int16), *(of.offsets for _, _, of in cells)]),
     }
     for name, held in (
         ("coding", segment.coding),
@@ -61,16 +63,16 @@ def take_apart(segment: Segment) -> Parts:
 def put_together(parts: Parts, rooms: Rooms) -> Segment:
     """Return the segment that was taken apart; raises KeyError or ValueError for other parts."""
     facts, arrays = parts.facts, parts.arrays
-    lines: list[dict[Line, LineCells]] = [{} for _ in facts["attributes"]]
+    domains: list[dict[Domain, DomainCells]] = [{} for _ in facts["attributes"]]
     first = 0
-    for at, line, base, n in facts["lines"]:
+    for at, domain, base, n in facts["lines"]:
         cuts = slice(first, first + n)
-        lines[at][Line(line)] = LineCells(
+        domains[at][Domain(domain)] = DomainCells(
             base, arrays["cuts.keys"][cuts], arrays["cuts.tails"][cuts]
         )
         first += n
     vocabulary = parts.columns["vocabulary"]
-    space = CellSpace.from_lines(tuple(facts["attributes"]), vocabulary, lines)
+    space = CellSpace.from_domains(tuple(facts["attributes"]), vocabulary, domains)
     layout = Layout(
         _read(arrays, "stream", Stream),
         _read(arrays, "keys", Keys),

@@ -37,11 +37,11 @@ class Conditions(NamedTuple):
     attribute: Numbers
     flags: NDArray[np.uint8]
     piece_start: Integers
-    line: NDArray[np.uint8]
+    domain: NDArray[np.uint8]
     low_key: Integers
-    low_tail: NDArray[np.int16]
+    low_offset: NDArray[np.int16]
     high_key: Integers
-    high_tail: NDArray[np.int16]
+    high_offset: NDArray[np.int16]
 
 
 class Definitions(NamedTuple):
@@ -99,10 +99,10 @@ def _write_words(d: Definitions, at: Scalar, conditions: Conditions, i: Scalar) 
     d.words[at] = (np.int64(conditions.attribute[i]) << 8) | np.int64(conditions.flags[i])
     at += 1
     for p in range(conditions.piece_start[i], conditions.piece_start[i + 1]):
-        tails = ((np.int64(conditions.low_tail[p]) & 0xFFFF) << 16) | (
-            np.int64(conditions.high_tail[p]) & 0xFFFF
+        offsets = ((np.int64(conditions.low_offset[p]) & 0xFFFF) << 16) | (
+            np.int64(conditions.high_offset[p]) & 0xFFFF
         )
-        d.words[at] = (np.int64(conditions.line[p]) << 32) | tails
+        d.words[at] = (np.int64(conditions.domain[p]) << 32) | offsets
         d.words[at + 1] = conditions.low_key[p]
         d.words[at + 2] = conditions.high_key[p]
         at += 3

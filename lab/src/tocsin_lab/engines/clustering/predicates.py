@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import floats_of
 from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.clustering import predicate_kernels as kernels
@@ -40,17 +40,17 @@ _EXACT_INTEGERS = 2.0**62
 class Pieces(NamedTuple):
     """Pieces of predicates, strings by their numbers; see `normalize.table`."""
 
-    line: NDArray[np.uint8]
+    domain: NDArray[np.uint8]
     low_key: NDArray[np.int64]
-    low_tail: NDArray[np.int16]
+    low_offset: NDArray[np.int16]
     high_key: NDArray[np.int64]
-    high_tail: NDArray[np.int16]
+    high_offset: NDArray[np.int16]
 
     def named_ends(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Say which lower and which upper ends are strings."""
-        is_string = self.line == Line.STRING
-        low = is_string & ~((self.low_key == INT64_MIN) & (self.low_tail == 0))
-        high = is_string & ~((self.high_key == INT64_MAX) & (self.high_tail == 1))
+        is_string = self.domain == Domain.STRING
+        low = is_string & ~((self.low_key == INT64_MIN) & (self.low_offset == 0))
+        high = is_string & ~((self.high_key == INT64_MAX) & (self.high_offset == 1))
         return low, high
 
 
@@ -211,7 +211,7 @@ class PredicateBook:
         low_key, high_key = table.low_key, table.high_key
         if len(table.vocabulary):
             low_key, high_key = low_key.copy(), high_key.copy()
-            pieces = Pieces(table.line, low_key, table.low_tail, high_key, table.high_tail)
+            pieces = Pieces(table.domain, low_key, table.low_offset, high_key, table.high_offset)
             low, high = pieces.named_ends()
             used = np.unique(np.concatenate([low_key[low], high_key[high]]))
             numbers = np.zeros(len(table.vocabulary), np.int64)
@@ -222,11 +222,11 @@ class PredicateBook:
             attributes[table.attribute],
             table.flags,
             table.piece_start,
-            table.line,
+            table.domain,
             low_key,
-            table.low_tail,
+            table.low_offset,
             high_key,
-            table.high_tail,
+            table.high_offset,
         )
 
     def _attribute(self, name: str) -> int:
@@ -265,11 +265,11 @@ class PredicateBook:
         at = np.repeat(d.start[predicates] + 1, counts) + 3 * positions(counts)
         what = d.words[at]
         return Pieces(
-            line=(what >> 32).astype(np.uint8),
+            domain=(what >> 32).astype(np.uint8),
             low_key=d.words[at + 1],
-            low_tail=(what >> 16).astype(np.int16),
+            low_offset=(what >> 16).astype(np.int16),
             high_key=d.words[at + 2],
-            high_tail=what.astype(np.int16),
+            high_offset=what.astype(np.int16),
         )
 
     def _strings_of(self, predicates: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -285,14 +285,14 @@ class PredicateBook:
         header = d.words[d.start[predicates]]
         single = np.flatnonzero((d.n_pieces[predicates] == 1) & (header & 0xFF == 0))
         pieces = self._pieces(predicates[single])
-        line, low_key, low_tail, high_key, high_tail = pieces
-        is_exact = (line <= Line.STRING) & (low_tail & 1 == 0) & (low_key == high_key)
-        is_exact &= high_tail == low_tail + 1
-        is_first = (line == Line.STRING) & (low_key == INT64_MIN) & (high_tail == 1)
+        domain, low_key, low_offset, high_key, high_offset = pieces
+        is_exact = (domain <= Domain.STRING) & (low_offset & 1 == 0) & (low_key == high_key)
+        is_exact &= high_offset == low_offset + 1
+        is_first = (domain == Domain.STRING) & (low_key == INT64_MIN) & (high_offset == 1)
         is_exact |= is_first & (high_key == self._string_number.get("", INT64_MIN))
-        is_next = (line == Line.TIMESTAMP) & (low_key + 1 == high_key) & (high_tail == 0)
-        is_next |= (line == Line.BOOLEAN) & ((low_key != INT64_MIN) | (high_key != INT64_MAX))
-        is_next |= (line == Line.NUMBER) & _are_neighbours(pieces)
+        is_next = (domain == Domain.TIMESTAMP) & (low_key + 1 == high_key) & (high_offset == 0)
+        is_next |= (domain == Domain.BOOLEAN) & ((low_key != INT64_MIN) | (high_key != INT64_MAX))
+        is_next |= (domain == Domain.NUMBER) & _are_neighbours(pieces)
         attribute = (header[single] >> 8).astype(np.int32)
         found[single] = np.where(
             is_exact, 2 * attribute, np.where(is_next, 2 * attribute + 1, NO_DIMENSION)
@@ -340,13 +340,13 @@ def _empty_definitions(size: int, n_words: int) -> Definitions:
 def _are_neighbours(pieces: Pieces) -> NDArray[np.bool_]:
     """Say which pieces of the number line go from before an integer to before the next one."""
     low, high = floats_of(pieces.low_key), floats_of(pieces.high_key)
-    low_tail, high_tail = pieces.low_tail, pieces.high_tail
+    low_offset, high_offset = pieces.low_offset, pieces.high_offset
     with np.errstate(invalid="ignore"):
         fit = (np.abs(low) < _EXACT_INTEGERS) & (np.abs(high) < _EXACT_INTEGERS)
-    fit &= (low_tail & 1 == 0) & (high_tail & 1 == 0)
+    fit &= (low_offset & 1 == 0) & (high_offset & 1 == 0)
     low, high = np.where(fit, low, 0.5), np.where(fit, high, 0.5)
     fit &= (np.floor(low) == low) & (np.floor(high) == high)
-    first = low.astype(np.int64) + (low_tail >> 1)
-    last = high.astype(np.int64) + (high_tail >> 1)
+    first = low.astype(np.int64) + (low_offset >> 1)
+    last = high.astype(np.int64) + (high_offset >> 1)
     found: NDArray[np.bool_] = fit & (last - first == 1)
     return found

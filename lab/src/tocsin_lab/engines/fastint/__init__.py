@@ -224,7 +224,7 @@ class FastintEngine(IntervalEngine):
     def _move_row(self, slot: int, row: int, rows: Rows, at: int) -> None:
         """Give one row of a conjunction the bounds of another."""
         kind, held = rows.kind[at], self._held.rows[row]
-        tails = int(rows.low_tail[at]) << 16 | int(rows.high_tail[at])
+        tails = int(rows.low_offset[at]) << 16 | int(rows.high_offset[at])
         bounds = int(rows.low[at]), int(rows.high[at]), tails
         if kind in (ABSENT, PRESENT) or bounds == tuple(held[LOW:].tolist()):
             return

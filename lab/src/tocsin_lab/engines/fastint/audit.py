@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.domains import FULL, HIGH, LOW, Cut, Interval, Intervals, Line, unite
+from tocsin.normalize.domains import FULL, HIGH, LOW, Cut, Domain, Interval, Intervals, unite
 from tocsin.normalize.keys import unflatten_cut
 from tocsin_lab.engines.fastint.arrays import ALWAYS_NODE, BLOCK, N_ENTRIES, Nodes, Trees
 from tocsin_lab.engines.fastint.index import SvTrees
@@ -24,7 +24,7 @@ from tocsin_lab.engines.intervals.arrays import (
     take_rows,
     unpack,
 )
-from tocsin_lab.engines.tree.places import FIRST_LINE, Places, StringCuts
+from tocsin_lab.engines.tree.places import FIRST_DOMAIN, Places, StringCuts
 
 
 def check(index: SvTrees, held: Held, live: NDArray[np.int64]) -> None:
@@ -63,7 +63,7 @@ def _nodes_of(trees: Trees, rows: Rows, row: int) -> list[int]:
     if kind >= ABSENT:
         return [int(trees.ends_node[attribute]) + (kind == PRESENT)]
     tree = 4 * attribute + kind
-    low, high, closed = int(rows.low[row]), int(rows.high[row]), rows.high_tail[row] > 0
+    low, high, closed = int(rows.low[row]), int(rows.high[row]), rows.high_offset[row] > 0
     if kind == STRING:
         low, high, closed = int(trees.mark[low]), int(trees.mark[high]), False
     bounds = trees.bounds[trees.start[tree] : trees.start[tree + 1]]
@@ -87,26 +87,26 @@ def cover(rows: Rows, attribute: int, places: Places) -> Condition:
     absent = bool(np.any(own.kind == ABSENT))
     if np.any(own.kind == PRESENT):
         return Condition(FULL, absent, other=True)
-    by_line: list[Intervals] = [(), (), (), ()]
-    for line in Line:
-        chosen = np.flatnonzero(own.kind == line)
-        if line is Line.STRING:
-            by_line[line] = _cover_strings(own, attribute, places)
+    by_domain: list[Intervals] = [(), (), (), ()]
+    for domain in Domain:
+        chosen = np.flatnonzero(own.kind == domain)
+        if domain is Domain.STRING:
+            by_domain[domain] = _cover_strings(own, attribute, places)
         elif len(chosen):
-            first = chosen[np.lexsort((own.low_tail[chosen], own.low[chosen]))[0]]
-            last = chosen[np.lexsort((own.high_tail[chosen], own.high[chosen]))[-1]]
-            low = unflatten_cut(line, int(own.low[first]), int(own.low_tail[first]), str)
-            high = unflatten_cut(line, int(own.high[last]), int(own.high_tail[last]), str)
-            by_line[line] = ((low, high),)
-    return Condition(tuple(by_line), absent)
+            first = chosen[np.lexsort((own.low_offset[chosen], own.low[chosen]))[0]]
+            last = chosen[np.lexsort((own.high_offset[chosen], own.high[chosen]))[-1]]
+            low = unflatten_cut(domain, int(own.low[first]), int(own.low_offset[first]), str)
+            high = unflatten_cut(domain, int(own.high[last]), int(own.high_offset[last]), str)
+            by_domain[domain] = ((low, high),)
+    return Condition(tuple(by_domain), absent)
 
 
 def _cover_strings(own: Rows, attribute: int, places: Places) -> Intervals:
-    held = places.attributes[attribute].lines[Line.STRING]
+    held = places.attributes[attribute].domains[Domain.STRING]
     assert isinstance(held, StringCuts)
-    start = places.attributes[attribute].first + FIRST_LINE + Line.STRING
+    start = places.attributes[attribute].first + FIRST_DOMAIN + Domain.STRING
     cut_of: dict[int, Cut] = dict(zip(held.cuts.tolist(), held.bounds, strict=True))
-    cut_of |= {start: LOW[Line.STRING], start + 1: HIGH[Line.STRING]}
+    cut_of |= {start: LOW[Domain.STRING], start + 1: HIGH[Domain.STRING]}
     intervals: list[Interval] = []
     for kind in (STRING, POINT):
         chosen = own.kind == kind

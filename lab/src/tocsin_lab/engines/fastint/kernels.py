@@ -336,7 +336,7 @@ def match(
     head, total, blocks = nodes.head, nodes.total, nodes.blocks
     start, bounds, sizes, base = trees.start, trees.bounds, trees.size, trees.node
     mark, point_node, ends_node = trees.mark, trees.point_node, trees.ends_node
-    kinds, keys, tails = events.kind, events.key, events.tail
+    kinds, keys, tails = events.kind, events.key, events.offset
     n = offsets[done]
     for e in range(done, len(kinds)):
         if n + n_live > len(out):

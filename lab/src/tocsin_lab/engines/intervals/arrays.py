@@ -35,8 +35,8 @@ class Rows(NamedTuple):
     kind: NDArray[np.int8]
     low: NDArray[np.int64]
     high: NDArray[np.int64]
-    low_tail: NDArray[np.int16]
-    high_tail: NDArray[np.int16]
+    low_offset: NDArray[np.int16]
+    high_offset: NDArray[np.int16]
 
 
 def pack(rows: Rows) -> NDArray[np.int64]:
@@ -44,7 +44,7 @@ def pack(rows: Rows) -> NDArray[np.int64]:
     packed = np.empty((len(rows.kind), 4), np.int64)
     packed[:, WHAT] = rows.attribute.astype(np.int64) << 8 | rows.kind
     packed[:, LOW], packed[:, HIGH] = rows.low, rows.high
-    packed[:, TAILS] = rows.low_tail.astype(np.int64) << 16 | rows.high_tail
+    packed[:, TAILS] = rows.low_offset.astype(np.int64) << 16 | rows.high_offset
     return packed
 
 
@@ -74,7 +74,7 @@ class Events(NamedTuple):
 
     kind: NDArray[np.int8]
     key: NDArray[np.int64]
-    tail: NDArray[np.int16]
+    offset: NDArray[np.int16]
 
 
 class Held(NamedTuple):

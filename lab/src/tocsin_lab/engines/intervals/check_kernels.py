@@ -60,7 +60,7 @@ def keep(
     found: NDArray[np.int32],
 ) -> None:
     """Move the candidates that match together; `ends[e + 1]` is where those of event e end."""
-    kinds, keys, value_tails = events.kind, events.key, events.tail
+    kinds, keys, value_tails = events.kind, events.key, events.offset
     n, first = ends[0], ends[0]
     for e in range(len(kinds)):
         last = ends[e + 1]

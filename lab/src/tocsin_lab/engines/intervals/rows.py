@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tocsin.encode.columns import Column, Part
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize import domains as lines
-from tocsin.normalize.condition import line_of
-from tocsin.normalize.domains import Line
+from tocsin.normalize import domains
+from tocsin.normalize.condition import domain_of
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import float_keys, integer_keys, key_of_number
 from tocsin.normalize.table import ABSENT as ABSENT_FLAG
 from tocsin.normalize.table import PRESENT as PRESENT_FLAG
@@ -34,7 +34,7 @@ from tocsin_lab.engines.intervals.arrays import (
     Events,
     Rows,
 )
-from tocsin_lab.engines.tree.places import FIRST_LINE, N_FIXED, Places, StringCuts
+from tocsin_lab.engines.tree.places import FIRST_DOMAIN, N_FIXED, Places, StringCuts
 
 
 class Attributes:
@@ -63,10 +63,10 @@ class Attributes:
         np.cumsum(counts, out=start[1:])
         rows = _empty_rows(int(start[-1]))
         rows.attribute[:] = np.repeat(attribute, counts)
-        at = np.arange(len(table.line)) + np.repeat(start[:-1] - table.piece_start[:-1], n_pieces)
-        rows.kind[at] = table.line
+        at = np.arange(len(table.domain)) + np.repeat(start[:-1] - table.piece_start[:-1], n_pieces)
+        rows.kind[at] = table.domain
         rows.low[at], rows.high[at] = table.low_key, table.high_key
-        rows.low_tail[at], rows.high_tail[at] = table.low_tail, table.high_tail
+        rows.low_offset[at], rows.high_offset[at] = table.low_offset, table.high_offset
         rows.kind[(start[:-1] + n_pieces)[is_absent]] = ABSENT
         rows.kind[(start[1:] - 1)[is_present]] = PRESENT
         self._number_strings(rows, table)
@@ -80,16 +80,19 @@ class Attributes:
         attribute = rows.attribute[strings]
         for number in np.unique(attribute).tolist():
             own = strings[attribute == number]
-            low, low_tail = rows.low[own], rows.low_tail[own]
-            high, high_tail = rows.high[own], rows.high_tail[own]
-            at_low = (low == INT64_MIN) & (low_tail == 0)
-            at_high = (high == INT64_MAX) & (high_tail == 1)
-            is_point = ~at_low & ~at_high & (low == high) & (low_tail == 0) & (high_tail == 1)
-            start = self.places.attributes[number].first + FIRST_LINE + Line.STRING
+            low, low_offset = rows.low[own], rows.low_offset[own]
+            high, high_offset = rows.high[own], rows.high_offset[own]
+            at_low = (low == INT64_MIN) & (low_offset == 0)
+            at_high = (high == INT64_MAX) & (high_offset == 1)
+            is_point = ~at_low & ~at_high & (low == high) & (low_offset == 0) & (high_offset == 1)
+            start = self.places.attributes[number].first + FIRST_DOMAIN + Domain.STRING
             lows, highs = np.full(len(own), start), np.full(len(own), start + 1)
             inner = [np.flatnonzero(~at_low), np.flatnonzero(~at_high)]
             marked = np.concatenate(
-                [2 * low[inner[0]] + low_tail[inner[0]], 2 * high[inner[1]] + high_tail[inner[1]]]
+                [
+                    2 * low[inner[0]] + low_offset[inner[0]],
+                    2 * high[inner[1]] + high_offset[inner[1]],
+                ]
             )
             used, which = np.unique(marked, return_inverse=True)
             texts = table.vocabulary.take(used >> 1).to_pylist()
@@ -98,7 +101,7 @@ class Attributes:
             lows[inner[0]], highs[inner[1]] = cuts[: len(inner[0])], cuts[len(inner[0]) :]
             rows.kind[own[is_point]] = POINT
             rows.low[own], rows.high[own] = lows, highs
-            rows.low_tail[own] = rows.high_tail[own] = 0
+            rows.low_offset[own] = rows.high_offset[own] = 0
 
     def drop_cuts(self, held: NDArray[np.int64], at: NDArray[np.int64]) -> None:
         """Forget the cuts that no row at the given places uses, where most are such."""
@@ -125,19 +128,19 @@ class Attributes:
             found.kind[column.other[first : first + n], number] = PRESENT
         for part in column.parts:
             here = slice(None) if part.here is None else part.here[first : first + n]
-            keys, tails = self._keys(number, part, first, n)
-            found.kind[here, number] = part.line
+            keys, offsets = self._keys(number, part, first, n)
+            found.kind[here, number] = part.domain
             found.key[here, number] = keys[here]
-            if tails is not None:
-                found.tail[here, number] = tails[here]
+            if offsets is not None:
+                found.offset[here, number] = offsets[here]
 
     def _keys(
         self, number: int, part: Part, first: int, n: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int16] | None]:
-        if part.line is Line.STRING:
+        if part.domain is Domain.STRING:
             return self._string_keys(number, part, first, n), None
         values = part.values[first : first + n]
-        if part.line is not Line.NUMBER:
+        if part.domain is not Domain.NUMBER:
             return values, None
         if values.dtype == np.float64:
             return float_keys(values), None
@@ -145,13 +148,13 @@ class Attributes:
 
     def _string_keys(self, number: int, part: Part, first: int, n: int) -> NDArray[np.int64]:
         attribute = self.places.attributes[number]
-        held = attribute.lines[Line.STRING]
+        held = attribute.domains[Domain.STRING]
         assert isinstance(held, StringCuts)
-        start = attribute.first + FIRST_LINE + Line.STRING
+        start = attribute.first + FIRST_DOMAIN + Domain.STRING
         if not len(held.cuts):
             return np.full(n, start, np.int64)
         places = np.empty(n, np.int32)
-        held.encode(Line.STRING, part.values.slice(first, n), places)
+        held.encode(Domain.STRING, part.values.slice(first, n), places)
         return np.concatenate([np.array([start], np.int64), held.cuts])[places]
 
     def encode_one(self, event: Mapping[str, object]) -> Events:
@@ -161,17 +164,17 @@ class Attributes:
             value = read_value(event, attribute.name)
             if value is None:
                 continue
-            line = line_of(value)
-            if line is None:
+            domain = domain_of(value)
+            if domain is None:
                 found.kind[0, number] = PRESENT
                 continue
-            found.kind[0, number] = line
-            if line is Line.STRING:
+            found.kind[0, number] = domain
+            if domain is Domain.STRING:
                 found.key[0, number] = attribute.cut_of(value)
                 continue
-            key = lines.to_key(value)
-            if line is Line.NUMBER:
-                key, found.tail[0, number] = key_of_number(key)
+            key = domains.to_key(value)
+            if domain is Domain.NUMBER:
+                key, found.offset[0, number] = key_of_number(key)
             found.key[0, number] = key
         return found
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import floats_of
 from tocsin_lab.engines.intervals.arrays import ABSENT, POINT, PRESENT, Events, Rows
 from tocsin_lab.engines.tama.kernels import (
@@ -135,30 +135,30 @@ def _sort_rows(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     low, high, kind = rows.low, rows.high, rows.kind
     at_low, at_high = low == INT64_MIN, high == INT64_MAX
     sort[kind == ABSENT], sort[kind == PRESENT] = ABSENT_KEYS, PRESENT_KEYS
-    number = kind == Line.NUMBER
-    is_point = number & (low == high) & (rows.low_tail & 1 == 0)
-    is_point &= rows.high_tail == rows.low_tail + 1
-    tick = (kind == Line.TIMESTAMP) & ~at_high & (rows.high_tail == 0)
+    number = kind == Domain.NUMBER
+    is_point = number & (low == high) & (rows.low_offset & 1 == 0)
+    is_point &= rows.high_offset == rows.low_offset + 1
+    tick = (kind == Domain.TIMESTAMP) & ~at_high & (rows.high_offset == 0)
     tick &= np.where(at_high, 0, high) == np.where(tick, low, 0) + 1
-    truth = (kind == Line.BOOLEAN) & (at_low != at_high)
+    truth = (kind == Domain.BOOLEAN) & (at_low != at_high)
     values = np.where(truth & at_low, 0, low)
     single = is_point | tick | truth | (kind == POINT)
-    line = np.where(kind == POINT, int(Line.STRING), kind)
+    domain = np.where(kind == POINT, int(Domain.STRING), kind)
     sort[single] = POINT_KEYS
-    key[single] = point_keys(values, np.where(is_point, rows.low_tail, 0), line)[single]
+    key[single] = point_keys(values, np.where(is_point, rows.low_offset, 0), domain)[single]
     with np.errstate(invalid="ignore", over="ignore"):
         least, most = floats_of(low), floats_of(high)
-        unit = number & (rows.low_tail == 0) & (rows.high_tail == 0) & (most == least + 1)
+        unit = number & (rows.low_offset == 0) & (rows.high_offset == 0) & (most == least + 1)
         unit &= (np.floor(least) == least) & (np.abs(least) < _EXACT)
     sort[unit], key[unit] = UNIT_KEYS, least[unit].astype(np.int64)
     return sort, key
 
 
 def point_keys(
-    keys: NDArray[np.int64], tails: NDArray[Any], lines: NDArray[Any]
+    keys: NDArray[np.int64], offsets: NDArray[Any], domains: NDArray[Any]
 ) -> NDArray[np.int64]:
     """Return one number for a value on a line."""
-    sides = tails.astype(np.int64) * 4 + lines
+    sides = offsets.astype(np.int64) * 4 + domains
     return np.asarray(keys * np.int64(_ODD) + sides * np.int64(_ODD_2))
 
 
@@ -167,15 +167,15 @@ def _to_ranges(
 ) -> Ranges:
     at = np.flatnonzero(chosen)
     kind = rows.kind[at]
-    line = np.where(kind == POINT, int(Line.STRING), kind)
+    domain = np.where(kind == POINT, int(Domain.STRING), kind)
     low, high = rows.low[at], rows.high[at]
     least, most = np.empty(len(at)), np.empty(len(at))
-    number, string = line == Line.NUMBER, line == Line.STRING
+    number, string = domain == Domain.NUMBER, domain == Domain.STRING
     other = ~number & ~string
     with np.errstate(invalid="ignore", over="ignore"):
         most[number] = floats_of(high[number])
         most[number] = np.where(
-            rows.high_tail[at][number] > 0, most[number], np.nextafter(most[number], -np.inf)
+            rows.high_offset[at][number] > 0, most[number], np.nextafter(most[number], -np.inf)
         )
     least[number] = floats_of(low[number])
     least[string] = mark[low[string]].astype(np.float64)
@@ -184,7 +184,7 @@ def _to_ranges(
     most[other] = (np.maximum(high[other], INT64_MIN + 1) - 1).astype(np.float64)
     least[(low == INT64_MIN) & ~string] = -np.inf
     most[(high == INT64_MAX) & ~string] = np.inf
-    tree = rows.attribute[at].astype(np.int64) * 8 + line
+    tree = rows.attribute[at].astype(np.int64) * 8 + domain
     return Ranges(tree, least, most, condition[at])
 
 
@@ -198,15 +198,15 @@ class Lookup(NamedTuple):
 
 def look_up(events: Events, mark: NDArray[np.int64], sorts: NDArray[np.int64]) -> Lookup:
     """Return what events are looked up by; keys that nothing is entered under are left out."""
-    number = events.kind == Line.NUMBER
+    number = events.kind == Domain.NUMBER
     values = events.key.astype(np.float64)
     values[number] = floats_of(events.key[number])
-    string = events.kind == Line.STRING
+    string = events.kind == Domain.STRING
     if string.any():
         values[string] = mark[events.key[string]]
     points = units = events.key
     if np.any(sorts >> POINT_KEYS & 1):
-        points = point_keys(events.key, events.tail, events.kind)
+        points = point_keys(events.key, events.offset, events.kind)
     if np.any(sorts >> UNIT_KEYS & 1):
         small = number & (np.abs(values) < _EXACT)
         units = np.full(events.key.shape, _NO_UNIT, np.int64)

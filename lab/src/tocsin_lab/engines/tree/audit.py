@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import unflatten_cut
 from tocsin_lab.engines.tree import arrays
 from tocsin_lab.engines.tree.conditions import SET
@@ -40,8 +40,8 @@ def _check_cuts(forest: Forest) -> None:
     """Marks must have the order of the cuts."""
     places = forest.book.places
     for attribute in places.attributes:
-        for line, held in enumerate(attribute.lines):
-            ends = np.arange(attribute.first + 1 + line, attribute.first + 3 + line)
+        for domain, held in enumerate(attribute.domains):
+            ends = np.arange(attribute.first + 1 + domain, attribute.first + 3 + domain)
             cuts = np.concatenate([ends[:1], held.cuts, ends[1:]])
             assert np.all(np.diff(places.mark[cuts]) > 0), "marks are out of order"
 
@@ -260,11 +260,11 @@ def _words(forest: Forest, test: int) -> str:
 def _bound(forest: Forest, test: int, cut: int) -> str:
     """Say where a cut is: at a value, or at the end of a line."""
     attribute = forest.book.places.attributes[forest.book.attribute[test]]
-    for line, held in zip(Line, attribute.lines, strict=True):
+    for domain, held in zip(Domain, attribute.domains, strict=True):
         for at in np.flatnonzero(held.cuts == cut).tolist():
             if isinstance(held, StringCuts):
                 return repr(held.bounds[at][0])
-            key, tail = int(held.keys[at]), int(held.tails[at])
-            return str(unflatten_cut(line, key, tail, str)[0])
+            key, offset = int(held.keys[at]), int(held.offsets[at])
+            return str(unflatten_cut(domain, key, offset, str)[0])
     names = ("absent", "number", "string", "boolean", "timestamp", "other", "end")
     return names[cut - attribute.first]

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model import INT64_MAX, INT64_MIN
-from tocsin.normalize.domains import Line
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import floats_of
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 from tocsin_lab.engines.tree import arrays, kernels
 from tocsin_lab.engines.tree.growing import grown
 from tocsin_lab.engines.tree.places import ABSENT as ABSENT_CUT
-from tocsin_lab.engines.tree.places import END, FIRST_LINE, Places
+from tocsin_lab.engines.tree.places import END, FIRST_DOMAIN, Places
 
 VALUE, UNIT, SET = 0, 1, arrays.SET
 _EXACT = 2.0**53
@@ -77,41 +77,43 @@ class TestBook:
         lows[moved], highs[moved] = low, high
         first = np.array([a.first for a in self.places.attributes], np.int32)[attribute]
         at = starts[:-1][is_absent]
-        lows[at], highs[at] = first[is_absent] + ABSENT_CUT, first[is_absent] + FIRST_LINE
+        lows[at], highs[at] = first[is_absent] + ABSENT_CUT, first[is_absent] + FIRST_DOMAIN
         at = starts[1:][is_present] - 1
-        lows[at], highs[at] = first[is_present] + FIRST_LINE, first[is_present] + END
+        lows[at], highs[at] = first[is_present] + FIRST_DOMAIN, first[is_present] + END
         return starts, lows, highs
 
     def _cuts(
         self, table: ConjunctionTable, attribute: NDArray[np.int32]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the cuts of each piece's bounds."""
-        n = len(table.line)
-        group = np.repeat(attribute.astype(np.int64) * 4, np.diff(table.piece_start)) + table.line
+        n = len(table.domain)
+        group = np.repeat(attribute.astype(np.int64) * 4, np.diff(table.piece_start)) + table.domain
         group = np.concatenate([group, group])
         keys = np.concatenate([table.low_key, table.high_key])
-        tails = np.concatenate([table.low_tail, table.high_tail])
-        at_low = (keys == INT64_MIN) & (tails == 0)
-        at_high = (keys == INT64_MAX) & (tails == 1)
+        offsets = np.concatenate([table.low_offset, table.high_offset])
+        at_low = (keys == INT64_MIN) & (offsets == 0)
+        at_high = (keys == INT64_MAX) & (offsets == 1)
         cuts = np.empty(2 * n, np.int32)
         order = np.argsort(group, kind="stable")
         bounds = np.flatnonzero(np.diff(group[order], prepend=-1, append=-1))
         for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             members = order[first:last]
-            number, line = divmod(int(group[members[0]]), 4)
-            line_start = self.places.attributes[number].first + FIRST_LINE + line
-            cuts[members[at_low[members]]] = line_start
-            cuts[members[at_high[members]]] = line_start + 1
+            number, domain = divmod(int(group[members[0]]), 4)
+            domain_start = self.places.attributes[number].first + FIRST_DOMAIN + domain
+            cuts[members[at_low[members]]] = domain_start
+            cuts[members[at_high[members]]] = domain_start + 1
             inner = members[~(at_low[members] | at_high[members])]
             if not len(inner):
                 continue
-            if line == Line.STRING:
-                ranks, sides = keys[inner].tolist(), tails[inner].tolist()
+            if domain == Domain.STRING:
+                ranks, sides = keys[inner].tolist(), offsets[inner].tolist()
                 strings = table.strings
                 texts = [(strings[r], s) for r, s in zip(ranks, sides, strict=True)]
                 cuts[inner] = self.places.string_cuts(number, texts)
             else:
-                cuts[inner] = self.places.number_cuts(number, Line(line), keys[inner], tails[inner])
+                cuts[inner] = self.places.number_cuts(
+                    number, Domain(domain), keys[inner], offsets[inner]
+                )
         return cuts[:n], cuts[n:]
 
     def _intern(
@@ -221,22 +223,25 @@ def _sorts(table: ConjunctionTable, single: NDArray[np.int64]) -> NDArray[np.uin
     sorts[(table.flags[single] & ABSENT) > 0] = VALUE
     own = np.flatnonzero(table.flags[single] == 0)
     p = table.piece_start[single[own]]
-    line = table.line[p]
+    domain = table.domain[p]
     low, high = table.low_key[p], table.high_key[p]
-    low_tail, high_tail = table.low_tail[p], table.high_tail[p]
-    at_low, at_high = (low == INT64_MIN) & (low_tail == 0), (high == INT64_MAX) & (high_tail == 1)
+    low_offset, high_offset = table.low_offset[p], table.high_offset[p]
+    at_low, at_high = (
+        (low == INT64_MIN) & (low_offset == 0),
+        (high == INT64_MAX) & (high_offset == 1),
+    )
     inner = ~at_low & ~at_high
-    is_point = inner & (low == high) & (low_tail & 1 == 0) & (high_tail == low_tail + 1)
-    is_tick = inner & (line == Line.TIMESTAMP) & (high == np.where(inner, low, 0) + 1)
-    is_side = (line == Line.BOOLEAN) & (at_low != at_high)
+    is_point = inner & (low == high) & (low_offset & 1 == 0) & (high_offset == low_offset + 1)
+    is_tick = inner & (domain == Domain.TIMESTAMP) & (high == np.where(inner, low, 0) + 1)
+    is_side = (domain == Domain.BOOLEAN) & (at_low != at_high)
     sorts[own[is_point | is_tick | is_side]] = VALUE
     low_number, high_number = floats_of(low), floats_of(high)
     with np.errstate(invalid="ignore"):
         is_unit = (
             inner
-            & (line == Line.NUMBER)
-            & (low_tail == 0)
-            & (high_tail == 0)
+            & (domain == Domain.NUMBER)
+            & (low_offset == 0)
+            & (high_offset == 0)
             & (np.abs(low_number) < _EXACT)
             & (np.floor(low_number) == low_number)
             & (high_number == low_number + 1.0)

@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 from tocsin.encode import cell_kernels
 from tocsin.encode.cells import ALL_HERE, encode_numbers
 from tocsin.encode.columns import Column, Part
-from tocsin.encode.domain_cells import LineCells
-from tocsin.normalize import domains as lines
-from tocsin.normalize.condition import line_of
-from tocsin.normalize.domains import Line
+from tocsin.encode.domain_cells import DomainCells
+from tocsin.normalize import domains
+from tocsin.normalize.condition import domain_of
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import key_of_number
 from tocsin_lab.engines.tree.growing import grown
 
-ABSENT, FIRST_LINE, OTHER, END = 0, 1, 5, 6
+ABSENT, FIRST_DOMAIN, OTHER, END = 0, 1, 5, 6
 """The cuts that every attribute has, counted from its first: before absence, before each of the
 four lines, before other present values, after all."""
 N_FIXED = 7
@@ -49,69 +49,69 @@ class NumberCuts:
 
     def __init__(self) -> None:
         self.keys = np.empty(0, np.int64)
-        self.tails = np.empty(0, np.int16)
+        self.offsets = np.empty(0, np.int16)
         self.cuts = np.empty(0, np.int32)
 
     def find(
-        self, keys: NDArray[np.int64], tails: NDArray[np.int16]
+        self, keys: NDArray[np.int64], offsets: NDArray[np.int16]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return how many cuts are before each of some, and whether it is among them."""
         at = np.searchsorted(self.keys, keys, side="left")
         end = np.searchsorted(self.keys, keys, side="right")
         while True:
             passed = at < end
-            passed[passed] = self.tails[at[passed]] < tails[passed]
+            passed[passed] = self.offsets[at[passed]] < offsets[passed]
             if not passed.any():
                 break
             at += passed
         known = at < end
-        known[known] = self.tails[at[known]] == tails[known]
+        known[known] = self.offsets[at[known]] == offsets[known]
         return at, known
 
     def add(
         self,
         at: NDArray[np.int64],
         keys: NDArray[np.int64],
-        tails: NDArray[np.int16],
+        offsets: NDArray[np.int16],
         cuts: NDArray[np.int32],
     ) -> None:
         """Insert cuts at their places."""
         self.keys = np.insert(self.keys, at, keys)
-        self.tails = np.insert(self.tails, at, tails)
+        self.offsets = np.insert(self.offsets, at, offsets)
         self.cuts = np.insert(self.cuts, at, cuts)
         self.__dict__.pop("cells", None)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """Forget some cuts."""
-        self.keys, self.tails, self.cuts = self.keys[kept], self.tails[kept], self.cuts[kept]
+        self.keys, self.offsets, self.cuts = self.keys[kept], self.offsets[kept], self.cuts[kept]
         self.__dict__.pop("cells", None)
 
     @cached_property
-    def cells(self) -> LineCells:
+    def cells(self) -> DomainCells:
         """What values are searched in: the i-th cell starts at the i-th cut."""
-        return LineCells(0, self.keys, self.tails)
+        return DomainCells(0, self.keys, self.offsets)
 
-    def encode(self, line: Line, values: NDArray[Any], places: NDArray[np.int32]) -> None:
+    def encode(self, domain: Domain, values: NDArray[Any], places: NDArray[np.int32]) -> None:
         """Write how many cuts are at or before each value."""
-        if line is not Line.NUMBER:
+        if domain is not Domain.NUMBER:
             places[:] = np.searchsorted(self.keys, values, side="right")
         else:
             encode_numbers(self.cells, values, ALL_HERE, places)
 
-    def place(self, line: Line, value: object) -> int:
+    def place(self, domain: Domain, value: object) -> int:
         """Return how many cuts are at or before one value."""
-        key, tail = lines.to_key(value), 0
-        if line is Line.NUMBER:
-            key, tail = key_of_number(key)
+        key, offset = domains.to_key(value), 0
+        if domain is Domain.NUMBER:
+            key, offset = key_of_number(key)
         at = int(np.searchsorted(self.keys, key, side="right"))
-        while at > 0 and self.keys[at - 1] == key and self.tails[at - 1] > tail:
+        while at > 0 and self.keys[at - 1] == key and self.offsets[at - 1] > offset:
             at -= 1
         return at
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return int(self.keys.nbytes + self.tails.nbytes + self.cuts.nbytes)
+        return int(self.keys.nbytes + self.offsets.nbytes + self.cuts.nbytes)
 
 
 class StringCuts:
@@ -157,7 +157,7 @@ class StringCuts:
     def _sides(self) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
         return np.arange(len(self.bounds)), np.array([side for _, side in self.bounds], np.int16)
 
-    def encode(self, line: Line, values: pa.Array, places: NDArray[np.int32]) -> None:
+    def encode(self, domain: Domain, values: pa.Array, places: NDArray[np.int32]) -> None:
         """Write how many cuts are at or before each string; nulls count as before all."""
         encoded = values.dictionary_encode()
         found = np.zeros(len(encoded.dictionary) + 1, np.int32)
@@ -166,7 +166,7 @@ class StringCuts:
         found[-1] = 0
         places[:] = found[encoded.indices.fill_null(-1).to_numpy()]
 
-    def place(self, line: Line, value: object) -> int:
+    def place(self, domain: Domain, value: object) -> int:
         """Return how many cuts are at or before one string."""
         return bisect_right(self.bounds, (str(value), 0))
 
@@ -189,7 +189,7 @@ class Attribute:
     def __init__(self, name: str, first: int) -> None:
         self.name = name
         self.first = first
-        self.lines: tuple[NumberCuts | StringCuts, ...] = (
+        self.domains: tuple[NumberCuts | StringCuts, ...] = (
             NumberCuts(),
             StringCuts(),
             NumberCuts(),
@@ -211,17 +211,17 @@ class Attribute:
         return found
 
     def _encode_part(self, part: Part, found: NDArray[np.int32]) -> None:
-        start, held = self.first + FIRST_LINE + part.line, self.lines[part.line]
+        start, held = self.first + FIRST_DOMAIN + part.domain, self.domains[part.domain]
         here = slice(None) if part.here is None else part.here
         if not len(held.cuts):
             found[here] = start
             return
         values = part.values
-        if part.line is not Line.STRING and part.here is not None:
+        if part.domain is not Domain.STRING and part.here is not None:
             values = values[part.here]
         places = np.empty(len(values), np.int32)
-        held.encode(part.line, values, places)
-        if part.line is Line.STRING and part.here is not None:
+        held.encode(part.domain, values, places)
+        if part.domain is Domain.STRING and part.here is not None:
             places = places[part.here]
         found[here] = np.concatenate([np.array([start], np.int32), held.cuts])[places]
 
@@ -242,12 +242,12 @@ class Attribute:
         return known
 
     def _find(self, value: object) -> int:
-        line = line_of(value)
-        if line is None:
+        domain = domain_of(value)
+        if domain is None:
             return self.first + OTHER
-        held = self.lines[line]
-        place = held.place(line, value)
-        return int(held.cuts[place - 1]) if place else self.first + FIRST_LINE + line
+        held = self.domains[domain]
+        place = held.place(domain, value)
+        return int(held.cuts[place - 1]) if place else self.first + FIRST_DOMAIN + domain
 
 
 class Places:
@@ -286,45 +286,45 @@ class Places:
         return np.arange(first, self.n_cuts, dtype=np.int32)
 
     def number_cuts(
-        self, attribute: int, line: Line, keys: NDArray[np.int64], tails: NDArray[np.int16]
+        self, attribute: int, domain: Domain, keys: NDArray[np.int64], offsets: NDArray[np.int16]
     ) -> NDArray[np.int32]:
         """Return the numbers of cuts on a line; new ones are added."""
-        held = self.attributes[attribute].lines[line]
+        held = self.attributes[attribute].domains[domain]
         assert isinstance(held, NumberCuts)
-        at, known = held.find(keys, tails)
+        at, known = held.find(keys, offsets)
         if not known.all():
             fresh = np.flatnonzero(~known)
-            order = np.lexsort((tails[fresh], keys[fresh]))
-            k, t = keys[fresh][order], tails[fresh][order]
+            order = np.lexsort((offsets[fresh], keys[fresh]))
+            k, t = keys[fresh][order], offsets[fresh][order]
             first = np.ones(len(k), np.bool_)
             first[1:] = (k[1:] != k[:-1]) | (t[1:] != t[:-1])
             k, t, where = k[first], t[first], at[fresh][order][first]
-            held.add(where, k, t, self._add(attribute, line, held.cuts, where))
-            at, _ = held.find(keys, tails)
+            held.add(where, k, t, self._add(attribute, domain, held.cuts, where))
+            at, _ = held.find(keys, offsets)
         return held.cuts[at]
 
     def string_cuts(self, attribute: int, bounds: list[tuple[str, int]]) -> NDArray[np.int32]:
         """Return the numbers of cuts on the line of strings; new ones are added."""
-        held = self.attributes[attribute].lines[Line.STRING]
+        held = self.attributes[attribute].domains[Domain.STRING]
         assert isinstance(held, StringCuts)
         at, known = held.find(bounds)
         if not known.all():
             fresh = sorted({b for b, k in zip(bounds, known.tolist(), strict=True) if not k})
             where, _ = held.find(fresh)
-            held.add(where, fresh, self._add(attribute, Line.STRING, held.cuts, where))
+            held.add(where, fresh, self._add(attribute, Domain.STRING, held.cuts, where))
             at, _ = held.find(bounds)
         return held.cuts[at]
 
     def _add(
         self,
         attribute: int,
-        line: Line,
+        domain: Domain,
         cuts: NDArray[np.int32],
         at: NDArray[np.int64],
     ) -> NDArray[np.int32]:
         """Number new cuts that come before the at-th of the old ones, and give them marks."""
         self.attributes[attribute].forget()
-        start = self.attributes[attribute].first + FIRST_LINE + line
+        start = self.attributes[attribute].first + FIRST_DOMAIN + domain
         fenced = np.concatenate([[start], cuts, [start + 1]]).astype(np.int32)
         marks, fits = _marks_between(self.mark[fenced], at)
         new = self._new_cuts(marks)
@@ -350,7 +350,7 @@ class Places:
         high: NDArray[np.int32],
     ) -> None:
         """Note tests that hold from an integer to the next."""
-        cuts = self.attributes[attribute].lines[Line.NUMBER].cuts
+        cuts = self.attributes[attribute].domains[Domain.NUMBER].cuts
         marks = self.mark[cuts]
         first, last = (
             np.searchsorted(marks, self.mark[low]),
@@ -366,7 +366,7 @@ class Places:
             used[attribute.first : attribute.first + N_FIXED] = True
         renumbered = (np.cumsum(used) - 1).astype(np.int32)
         for attribute in self.attributes:
-            for held in attribute.lines:
+            for held in attribute.domains:
                 held.keep(used[held.cuts])
                 held.cuts = renumbered[held.cuts]
             attribute.first = int(renumbered[attribute.first])
@@ -382,7 +382,7 @@ class Places:
     def nbytes(self) -> int:
         """Bytes held."""
         arrays = self.mark.nbytes + self.value.nbytes + 2 * self.unit.nbytes
-        return arrays + sum(held.nbytes for a in self.attributes for held in a.lines)
+        return arrays + sum(held.nbytes for a in self.attributes for held in a.domains)
 
 
 def _marks_between(
