@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from tocsin.broker.client import Client
 from tocsin.broker.config import Config
 from tocsin.broker.server import Server
 
@@ -63,6 +64,11 @@ def running(data: Path, console: Path | None = None, **settings: Any) -> Iterato
         yield found
     finally:
         found.stop()
+
+
+def http_of(client: Client) -> httpx.Client:
+    """Return plain HTTP to the broker of a client, for calls that it does not have."""
+    return httpx.Client(base_url=client.url, timeout=120)
 
 
 def wait_for(what: Callable[[], object], seconds: float = 20) -> None:

@@ -220,12 +220,12 @@ def test_a_drained_broker_loses_nothing_and_ends_well(tmp_path: Path) -> None:
         with Client(broker.url, timeout=120) as client:
             client.subscribe("kept", "k = 1", durable=True)
             client.subscribe("with", "k = :v", params={"v": 1}, durable=True)
-            first = client.publish([{"k": 1}] * 5)
+            first = client.publish_many([{"k": 1}] * 5)
         assert broker.end(signal.SIGTERM) == 0
         broker.start()
         with Client(broker.url, timeout=120) as client:
-            assert client.subscription("kept")["pending"] == 5
-            assert client.subscription("with")["params"] == {"v": 1}
+            assert client.get("kept")["pending"] == 5
+            assert client.get("with")["params"] == {"v": 1}
             later = client.publish({"k": 1})
             assert later.first > first.last
             assert later.matches == 2

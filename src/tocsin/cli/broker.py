@@ -45,6 +45,7 @@ def run_serve(path: Path | None, flags: Mapping[str, object]) -> int:
 
 def run_publish(
     events: Sequence[str],
+    key: str | None,
     terms: Mapping[str, Any],
     batch: int,
     url: str,
@@ -58,9 +59,13 @@ def run_publish(
     n = n_matches = 0
     with connect(url, token) as client:
         for group in _groups(lines, batch):
-            receipt = client.publish([_to_event(line) for line in group], **terms)
-            n += receipt.accepted
-            n_matches += receipt.matches
+            events_of_group = [_to_event(line) for line in group]
+            if key is None:
+                receipts = [client.publish_many(events_of_group, **terms)]
+            else:
+                receipts = [client.publish(event, key=key, **terms) for event in events_of_group]
+            n += sum(receipt.accepted for receipt in receipts)
+            n_matches += sum(receipt.matches for receipt in receipts)
     result = {"accepted": n, "matches": n_matches}
     typer.echo(json.dumps(result) if as_json else f"{n} events published, {n_matches} matches")
     return OK
@@ -127,7 +132,7 @@ def run_subscribe(
                         client.acknowledge(id, note.id)
                     break
         finally:
-            notes.close()  # type: ignore[attr-defined]
+            notes.close()
             if made is not None and not durable:
                 with contextlib.suppress(Exception):
                     client.unsubscribe(made)

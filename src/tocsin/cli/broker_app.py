@@ -90,10 +90,12 @@ def publish(
         if key is None or events:
             raise ArgumentError("--retract takes --key and no events")
         return run_retract(key, type, url, token)
-    terms = {
-        "type": type, "key": key, "key_of": key_of, "merge": merge, "ttl": ttl, "retain": retain,
-    }  # fmt: skip
-    return run_publish(events, terms, batch, url, token, as_json)
+    if key is not None and key_of is not None:
+        raise ArgumentError("give --key or --key-of")
+    terms = {"type": type, "merge": merge, "ttl": ttl, "retain": retain}
+    if key_of is not None:
+        terms["key_of"] = key_of
+    return run_publish(events, key, terms, batch, url, token, as_json)
 
 
 @guarded

@@ -7,6 +7,7 @@ integer beyond 64 bits, a float beyond the largest, or half a surrogate pair goe
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import re
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 import orjson
 
 from tocsin.errors import EventError
-from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
+from tocsin.model import INT64_MAX, INT64_MIN, is_unicode, to_plain
 
 _SHALLOW = 200
 _SHORT = 1 << 16
@@ -89,7 +90,7 @@ def to_number(text: str | None) -> int | None:
 def write(value: object) -> bytes:
     """Return a JSON text without line breaks; refuse a value that is nested too deep."""
     try:
-        found = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_text)
+        found = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_json)
         # A text keeps the memory that it was written into, four kilobytes for a short one.
         return bytes(memoryview(found)) if len(found) < _SHORT else found
     except TypeError as error:  # what orjson reads may be deeper than what it writes
@@ -104,8 +105,11 @@ def check_depth(raw: bytes, value: object) -> None:
         write(value)
 
 
-def _to_text(value: object) -> str:
-    isoformat = getattr(value, "isoformat", None)
-    if isoformat is None:
-        raise TypeError(type(value).__name__)
-    return str(isoformat())
+def _to_json(value: object) -> object:
+    """Return a value that orjson does not know as one that JSON has."""
+    plain = value if isinstance(value, dt.date) else to_plain(value)
+    if isinstance(plain, dt.date | dt.time):
+        return plain.isoformat()
+    if plain is value:
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    return plain
