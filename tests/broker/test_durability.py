@@ -450,6 +450,73 @@ def test_a_damaged_database_is_refused_with_a_reason(
         open_folder(tmp_path)
 
 
+def change_row(folder: Path, sql: str, *values: object) -> None:
+    with contextlib.closing(sqlite3.connect(folder / storage.FILE)) as connection:
+        assert connection.execute(sql, values).rowcount
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "rows"),
+    [
+        ("subscriptions.condition", b"\xff", "subscriptions"),
+        ("subscriptions.valid_until", "soon", "subscriptions"),
+        ("meta.value", b"\xff", "the sequence numbers"),
+        ("events.text", b'{"a":', "retained"),
+        ("events.extra", "[]", "retained"),
+        ("publications.text", 5, "publications"),
+        ("publications.valid_until", b"\xff", "publications"),
+        ("idempotency.at", "text", "idempotency"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_damage_of_the_database(
+    tmp_path: Path, column: str, value: object, rows: str
+) -> None:
+    with running(tmp_path, retain_seconds=600.0) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "s", "where": "a > 0", "durable": True})
+        http.post("/events", json={"a": 1}, headers={"idempotency-key": "k"})
+        http.put("/publications/k", json={"a": 1})
+    table, _, name = column.partition(".")
+    change_row(tmp_path, f"UPDATE {table} SET {name}=?", value)
+    with pytest.raises(DamagedStoreError, match=rows), running(tmp_path):
+        pass
+    with contextlib.closing(open_folder(tmp_path)):  # the folder is free
+        pass
+
+
+@pytest.mark.parametrize("options", ["7", "[]", "{"])
+def test_a_subscription_whose_options_cannot_be_read_is_in_quarantine(
+    tmp_path: Path, options: str
+) -> None:
+    with running(tmp_path) as broker, broker.client() as http:
+        for id in ("bad", "good"):
+            http.post("/subscriptions", json={"id": id, "where": "a > 0"})
+    change_row(tmp_path, "UPDATE subscriptions SET options=? WHERE id='bad'", options)
+    with running(tmp_path) as broker, broker.client() as http:
+        assert "quarantined" in http.get("/subscriptions/bad").json()
+        assert http.post("/events", json={"a": 1}).json()["matches"] == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["events SET extra=x'ff'", "events SET published='x'", "notifications SET kind=x'ff'"],
+)
+def test_a_notification_that_cannot_be_read_becomes_a_dead_letter_and_the_others_come(
+    tmp_path: Path, damage: str
+) -> None:
+    with running(tmp_path) as broker, broker.client() as http:
+        http.post("/subscriptions", json={"id": "s", "where": "a > 0", "durable": True})
+        first = http.post("/events", json=[{"a": 1}, {"a": 2}, {"a": 3}]).json()["first"]
+    change_row(tmp_path, f"UPDATE {damage} WHERE seq=?", first)
+    with running(tmp_path) as broker, broker.client() as http:
+        with http.stream("GET", "/subscriptions/s/stream") as stream:
+            assert [each["event"]["a"] for each in read_messages(stream, 2)] == [2, 3]
+        wait_for(lambda: http.get("/subscriptions/s/dead").json()["dead"])
+        (letter,) = http.get("/subscriptions/s/dead").json()["dead"]
+        assert "is damaged on disk" in letter["reason"]
+        assert http.get("/subscriptions/s").json()["pending"] == 2
+
+
 def test_a_check_of_a_large_database_ends_in_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,9 +80,11 @@ def test_an_event_that_cannot_be_taken_is_refused_once_and_fails_nobody_else(
             answers = [http.post("/events", json={"x": 1}).status_code for _ in range(20)]
             assert answers == [200] * 20
             assert ["ACK", 3] in heard(socket)
+            say(socket, ["PUB", 4, "o", 4, None, "abc", None, {"a": 1}])
+            assert ["ACK", 4] in heard(socket)
         hub = core.server.hub
         assert hub is not None
-        assert hub.neighbours["liar"].counts["refused"] == 2
+        assert hub.neighbours["liar"].counts["refused"] == 3
         assert "is refused" in caplog.text
 
 
@@ -99,6 +101,15 @@ def test_a_version_that_leaps_is_not_believed_and_not_stored(tmp_path: Path) -> 
             heard(socket)
         assert hub.router.graph.version < 1000
         wait_for(lambda: "edge" in hub.router.graph.members())
+
+
+def test_a_version_of_a_far_broker_that_leaps_is_not_believed() -> None:
+    core = Graph("core", 5)
+    core.link_up("edge")
+    assert core.hear(State("far", 3, ("edge",)), "edge")
+    assert not core.hear(State("far", 3 + graph.MAX_JUMP + 1, ()), "edge")
+    assert core.ignored == 1
+    assert core.hear(State("far", 4, ()), "edge")
 
 
 @pytest.mark.slow

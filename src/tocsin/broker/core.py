@@ -31,7 +31,7 @@ from tocsin.broker.numbers import SequenceNumbers
 from tocsin.broker.publications import PublicationTable
 from tocsin.broker.quota import Disk, Rates, excess, mean_sizes
 from tocsin.broker.registry import Registry
-from tocsin.broker.storage import SOUND, Storage
+from tocsin.broker.storage import SOUND, Storage, decoded
 from tocsin.broker.subscription import Subscription, SubscriptionTable
 from tocsin.broker.supervisor import Supervisor
 from tocsin.broker.telemetry import Telemetry
@@ -127,20 +127,27 @@ class Broker:
                 sqlite3.sqlite_version,
             )
         storage, by_no = self.storage, self.subscriptions.by_no
-        self.numbers.restore()
+        path = storage.path
+        with decoded(path, "the sequence numbers"):
+            self.numbers.restore()
         if self.network is not None:
-            self.network.restore()
-        self.registry.restore()
+            with decoded(path, "the links"):
+                self.network.restore()
+        with decoded(path, "the subscriptions"):
+            self.registry.restore()
         for no, mean in storage.first(mean_sizes):
             if no in by_no:
                 by_no[no].mean_bytes = mean
-        self.backlog.restore_dead(by_no)
+        with decoded(path, "the dead letters"):
+            self.backlog.restore_dead(by_no)
         oldest = self.idempotency.oldest()
         storage.first(lambda c: schema.forget_keys(c, oldest, []))
-        self.idempotency.restore(storage.first(lambda c: schema.keys(c, oldest)))
-        self.publications.restore(
-            storage.first(schema.publications), storage.first(schema.retained)
-        )
+        with decoded(path, "the idempotency keys"):
+            self.idempotency.restore(storage.first(lambda c: schema.keys(c, oldest)))
+        with decoded(path, "the publications and retained events"):
+            self.publications.restore(
+                storage.first(schema.publications), storage.first(schema.retained)
+            )
 
     def _set_gauges(self) -> None:
         gauges = self.metrics.gauges

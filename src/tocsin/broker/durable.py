@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tocsin.broker import schema
 from tocsin.broker.events import Event
 from tocsin.broker.subscription import Session, Subscription
+from tocsin.errors import EventError
 
 if TYPE_CHECKING:
     from tocsin.broker.core import Broker
@@ -171,7 +172,9 @@ class Consumer:
         """Send what was read, but for what is in flight, over, put off, or sent too often."""
         now = time.time_ns() // 1000
         for *row, kind, deliveries, earlier, due in rows:
-            event = Event.restored(*row)
+            event = self._restored(row, (kind, deliveries, earlier, due))
+            if event is None:
+                continue
             if event.seq in self.in_flight:
                 self._cursor = event.seq
             elif not self._is_over(event, kind, deliveries, now):
@@ -181,6 +184,21 @@ class Consumer:
                 else:
                     self._send(event, kind, deliveries, earlier)
         self.broker.delivery.flush()
+
+    def _restored(self, row: Sequence[Any], terms: tuple[object, ...] = ()) -> Event | None:
+        """Return an event read from disk; one that is damaged there becomes a dead letter.
+
+        Otherwise it would be read again for ever, and nothing behind it would be delivered.
+        """
+        try:
+            if not all(isinstance(each, int) for each in terms):
+                raise EventError(f"the notification of event {row[0]} is damaged on disk")
+            return Event.restored(*row)
+        except EventError as error:
+            log.error("a notification of %r is a dead letter: %s", self.subscription.id, error)
+            self._cursor = max(self._cursor, row[0])
+            self.broker.backlog.bury(self.subscription, row[0], str(error))
+            return None
 
     def _is_over(self, event: Event, kind: int, deliveries: int, now: int) -> bool:
         """Whether a notification is not sent any more; it is acknowledged or buried then."""
@@ -291,8 +309,11 @@ class Consumer:
             return
         now, left = time.time_ns() // 1000, set(seqs)
         for *row, kind, _, _, _ in rows:
-            event = Event.restored(*row)
-            left.discard(event.seq)
+            left.discard(row[0])
+            event = self._restored(row)
+            if event is None:
+                self.in_flight.pop(row[0], None)
+                continue
             flight = self.in_flight.get(event.seq)
             if flight is None:  # acknowledged meanwhile
                 continue

@@ -30,6 +30,8 @@ OWN_HEADERS = frozenset(
     "gone".split()
 )
 """Headers of STOMP frames that are no attributes of an event."""
+_KINDS = (str | None, bytes, int | None, int)
+"""The kinds of a stored event's type, text, end and moment."""
 UNADDRESSABLE = (".", "..")
 """Keys and ids that would be taken for steps of a path, percent-encoded or not."""
 
@@ -103,10 +105,17 @@ class Event:
         valid_until: int | None,
         published: int,
     ) -> Event:
-        """Return a stored event, to be delivered but not matched again."""
+        """Return a stored event, to be delivered but not matched again.
+
+        Raises an EventError where a damaged disk changed the row.
+        """
+        if not all(map(isinstance, (type, text, valid_until, published), _KINDS)):
+            raise EventError(f"event {seq} is damaged on disk: a column has another kind of value")
         event = cls(type, {}, text, valid_until=valid_until)
         event.seq, event.published = seq, published
-        if extra is not None:
+        if extra is None:
+            return event
+        try:
             kept = json_text.read(extra)
             event.headers, event.content_type = kept["h"], kept["c"]
             event.body = None if kept["b"] is None else base64.b64decode(kept["b"])
@@ -114,6 +123,8 @@ class Event:
                 event.origin = (kept["o"][0], kept["o"][1])
             if "k" in kept:
                 event = Publication(event, kept["k"], gone=kept.get("g"))
+        except (AttributeError, EventError, LookupError, TypeError, ValueError) as error:
+            raise EventError(f"event {seq} is damaged on disk: {error!r}") from None
         return event
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 from weakref import WeakValueDictionary
 
 from tocsin.broker import schema
@@ -43,6 +43,7 @@ from tocsin.broker.transitions import ENTER, LEAVE, has
 from tocsin.errors import (
     BadRowsError,
     DuplicateSubscriptionError,
+    EventError,
     LimitError,
     SubscriptionError,
     TocsinError,
@@ -113,6 +114,16 @@ class _Change(NamedTuple):
     before: PreparedCondition | None = None
 
 
+_KINDS = get_type_hints(schema.SubscriptionRow)
+
+
+def _check_kinds(row: schema.SubscriptionRow) -> None:
+    """Raise TypeError for a column that has a value of a kind that is never written there."""
+    for name, kind in _KINDS.items():
+        if not isinstance(getattr(row, name), kind):
+            raise TypeError(f"{name} of subscription {row.no} is {getattr(row, name)!r}")
+
+
 class Registry:
     """Adds, changes and removes subscriptions. Used within the event loop."""
 
@@ -179,8 +190,12 @@ class Registry:
         params: dict[str, object] = {}
         options: dict[str, Any] = {}
         reason = None
+        _check_kinds(row)
         try:
-            options = json_text.read(row.options.encode())
+            stored = json_text.read(row.options.encode())
+            if not isinstance(stored, dict):
+                raise EventError("its options are no object")
+            options = stored
             params = to_params(json_text.read(row.params.encode()))
         except TocsinError as error:
             reason = f"it cannot be read: {error}"

@@ -375,9 +375,14 @@ def bury(connection: sqlite3.Connection, no: int, letter: Letter, at: int) -> tu
         connection.execute(
             "INSERT INTO dead (no, seq, reason, at, kind, deliveries, bytes) "
             "VALUES (?,?,?,?,?,?,?)",
-            (no, letter.seq, letter.reason[:500], at, kind, n_deliveries, n_bytes),
+            (no, letter.seq, letter.reason[:500], at, _sound(kind), n_deliveries, n_bytes),
         )
     return len(gone), n_bytes
+
+
+def _sound(kind: object) -> object:
+    """Return the kind of a notification; 0 for a value that was never written."""
+    return kind if kind in (-1, 0, 1) else 0
 
 
 def dead_numbers(connection: sqlite3.Connection, no: int, seqs: Sequence[int] | None) -> list[int]:

@@ -31,7 +31,13 @@ from typing import IO, Any, TypeVar
 
 from tocsin.broker import epoch, schema
 from tocsin.broker.epoch import make_private
-from tocsin.errors import DamagedStoreError, StoreError, UnavailableError, UnknownOutcomeError
+from tocsin.errors import (
+    DamagedStoreError,
+    EventError,
+    StoreError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
 
 T = TypeVar("T")
 Outcome = tuple[Any, Any, Exception | None]
@@ -136,6 +142,21 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(str(path), str(error)) from None
 
 
+@contextlib.contextmanager
+def decoded(path: Path, rows: str) -> Iterator[None]:
+    """Report rows that cannot be what was written as damage of the database."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except (AttributeError, EventError, LookupError, TypeError, ValueError) as error:
+        raise DamagedStoreError(
+            str(path),
+            f"the database is damaged ({rows} cannot be read: {error!r}); "
+            "`tocsin restore` puts a backup back",
+        ) from error
+
+
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether an error says that the content of the file is wrong."""
     code = getattr(error, "sqlite_errorcode", None)
@@ -236,7 +257,8 @@ class Storage:
             wrong = check(self._writer, check_seconds)
             if wrong is not None:
                 raise sqlite3.DatabaseError(f"malformed: {wrong}")
-            self._number = schema.last_stamp(self._writer)
+            with decoded(self.path, "the sequence numbers"):
+                self._number = schema.last_stamp(self._writer)
             self._reader = connect(self.path, self._synchronous)
             opened.pop_all()
 

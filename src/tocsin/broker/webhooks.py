@@ -52,7 +52,7 @@ from tocsin.broker.subscription import Subscription, SubscriptionTable
 from tocsin.broker.supervisor import Supervisor
 from tocsin.broker.telemetry import Telemetry
 from tocsin.broker.transitions import KINDS
-from tocsin.errors import ArgumentError, TocsinError
+from tocsin.errors import ArgumentError, EventError, TocsinError
 
 _LONGEST_PAUSE = 300.0
 _WHSEC = "whsec_"
@@ -234,9 +234,14 @@ class Webhooks:
             if not rows:
                 return
             for *row, kind, deliveries, earlier, _ in rows:
-                event = Event.restored(*row)
+                cursor = row[0]
+                try:
+                    event = Event.restored(*row)
+                except EventError as error:
+                    log.error("a notification of %r is a dead letter: %s", subscription.id, error)
+                    self._backlog.bury(subscription, cursor, str(error))
+                    continue
                 await self._deliver(subscription, event, kind, deliveries, earlier)
-                cursor = event.seq
                 if not self._may_go_on(subscription):
                     return
 

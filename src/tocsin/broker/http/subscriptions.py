@@ -50,6 +50,7 @@ from tocsin.broker.webhooks import check_webhook
 from tocsin.errors import (
     ArgumentError,
     DuplicateSubscriptionError,
+    EventError,
     LimitError,
     UnknownSubscriptionError,
 )
@@ -436,9 +437,12 @@ def _dead_page(connection: sqlite3.Connection, *page: int) -> tuple[list[tuple[i
 
 def _to_letter(*row: Any) -> tuple[int, bytes]:
     *event, kind, reason, at, deliveries = row
-    restored = Event.restored(*event)
-    letter = {"id": restored.seq, "reason": reason, "at": at, "deliveries": deliveries}
-    if kind:
+    letter = {"id": event[0], "reason": reason, "at": at, "deliveries": deliveries}
+    try:
+        restored = Event.restored(*event)
+    except EventError:  # damaged on disk, as the reason says
+        return event[0], json_text.write({**letter, "event": None})
+    if kind in KINDS:
         letter |= {"kind": KINDS[kind], "key": restored.key}
     return restored.seq, b'%s,"event":%s}' % (json_text.write(letter)[:-1], restored.text)
 
