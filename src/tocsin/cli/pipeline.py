@@ -1,4 +1,4 @@
-"""`tocsin pipeline`: writes a configuration, runs a pipeline, says how one stands.
+"""`tocsin pipeline`: write a configuration, run a pipeline, show its status.
 
 Enters: the path of a configuration. Leaves: progress on a terminal while it runs (rate, lag,
 matches, version), a summary at the end; with `--json` a line for each batch.
@@ -35,14 +35,14 @@ def init(path: Path) -> int:
 
 
 def run(path: Path, once: bool, batches: int | None, seconds: float | None, as_json: bool) -> int:
-    """Run a pipeline and show how it goes."""
+    """Run a pipeline and show its progress."""
     config = configs.load(path)
     if once:
         config = replace(config, trigger=None)
     with Live(as_json) as live:
         live.note("starting Spark")
         with Pipeline(config, on_batch=live.batch) as pipeline:
-            # Spark's own handler would cancel the batch that is running.
+            # Spark's own handler would cancel the current batch.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             live.note("waiting for events")
             try:
@@ -52,33 +52,33 @@ def run(path: Path, once: bool, batches: int | None, seconds: float | None, as_j
                 pipeline.stop()
                 raise
     if not as_json:
-        typer.echo(_summed_up(summary, config.output))
+        typer.echo(_summary_text(summary, config.output))
     return BAD_ROWS if summary.quarantined else OK
 
 
-def _summed_up(summary: Summary, output: str) -> str:
-    bad = f", {summary.quarantined:,} set aside" if summary.quarantined else ""
+def _summary_text(summary: Summary, output: str) -> str:
+    bad = f", {summary.quarantined:,} quarantined" if summary.quarantined else ""
     return (
         f"{summary.batches:,} batches in {summary.seconds:.1f} s: {summary.events:,} events, "
-        f"{_told(summary)}{bad}\nin {output}"
+        f"{_counts(summary)}{bad}\nin {output}"
     )
 
 
-def _told(of: Summary | Status) -> str:
-    """Return how many matches there were, or how many began and ceased."""
+def _counts(of: Summary | Status) -> str:
+    """Return the number of matches, or of transitions."""
     if of.entered is None:
         return f"{of.matches:,} matches"
     return f"{of.entered:,} ENTER, {of.left or 0:,} LEAVE, {of.publications or 0:,} publications"
 
 
 class Live:
-    """One line on the terminal that tells how a pipeline goes; drift is said once."""
+    """The progress of a pipeline in one line on the terminal; drift is reported once."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.recent: deque[BatchMetrics] = deque(maxlen=_RECENT)
         self.totals = Summary()
-        self.said: set[str] = set()
+        self.reported: set[str] = set()
         self.shown: Any = None
 
     def __enter__(self) -> Live:
@@ -99,7 +99,7 @@ class Live:
             self.shown.stop()
 
     def note(self, text: str) -> None:
-        """Show what is being waited for."""
+        """Show a text on the line."""
         if self.shown is not None:
             self.shown.update(text)
 
@@ -108,8 +108,8 @@ class Live:
         self.recent.append(metrics)
         self.totals = self.totals.plus(metrics)
         for text in metrics.drift:
-            if text not in self.said:
-                self.said.add(text)
+            if text not in self.reported:
+                self.reported.add(text)
                 say(f"drift in batch {metrics.batch}: {text}")
         if self.as_json:
             typer.echo(json.dumps(asdict(metrics)))
@@ -117,52 +117,52 @@ class Live:
         self.note(self.line(metrics))
 
     def line(self, last: BatchMetrics) -> str:
-        """Return the facts of the moment in one line."""
+        """Return the current figures in one line."""
         lag = "" if last.lag is None else f"lag {last.lag:.1f} s  "
-        bad = f"{self.totals.quarantined:,} set aside  " if self.totals.quarantined else ""
+        bad = f"{self.totals.quarantined:,} quarantined  " if self.totals.quarantined else ""
         return (
             f"batch {last.batch}  {rate(self.recent) or 0:,.0f} events/s  {lag}"
-            f"{self.totals.events:,} events  {_told(self.totals)}  {bad}"
+            f"{self.totals.events:,} events  {_counts(self.totals)}  {bad}"
             f"version {last.version}, {last.subscriptions:,} subscriptions"
         )
 
 
 def show_status(path: Path, as_json: bool) -> int:
-    """Print how a pipeline stands."""
+    """Print the status of a pipeline."""
     config = configs.load(path)
-    found = status(config)
+    current = status(config)
     if as_json:
-        typer.echo(json.dumps(found.to_dict()))
+        typer.echo(json.dumps(current.to_dict()))
         return OK
-    for name, value in _facts(found):
+    for name, value in _facts(current):
         typer.echo(printable(f"{name:<14}{value}"))
-    for code, n in quarantine_reasons(config) if found.quarantined else ():
+    for code, n in quarantine_reasons(config) if current.quarantined else ():
         typer.echo(f"  {code:<12}{n:,}")
     return OK
 
 
-def _facts(found: Status) -> list[tuple[str, str]]:
-    state = f"running, process {found.pid}" if found.running else "not running"
-    newest = found.problem or f"{found.newest_version}"
+def _facts(current: Status) -> list[tuple[str, str]]:
+    state = f"running, process {current.pid}" if current.running else "not running"
+    newest = current.problem or f"{current.newest_version}"
     facts = [
-        ("pipeline", f"{found.name}, telling of {found.mode}"),
+        ("pipeline", f"{current.name}, mode {current.mode}"),
         ("state", state),
         ("newest version", f" {newest}"),
     ]
-    facts += [("batches", f"{found.batches:,}"), ("events", f"{found.events:,}")]
-    if found.entered is None:
-        facts += [("matches", f"{found.matches:,}")]
+    facts += [("batches", f"{current.batches:,}"), ("events", f"{current.events:,}")]
+    if current.entered is None:
+        facts += [("matches", f"{current.matches:,}")]
     else:
-        facts += [("transitions", _told(found))]
-    last = found.last
+        facts += [("transitions", _counts(current))]
+    last = current.last
     if last is not None:
         ago = time.time() - last.finished
         facts.append(("last batch", f"{last.batch}, {ago:,.0f} s ago, version {last.version}"))
-        facts.append(("rate", f"{found.rate or 0:,.0f} events/s over the last batches"))
+        facts.append(("rate", f"{current.rate or 0:,.0f} events/s over the last batches"))
         stages = ", ".join(f"{name} {ms:,.0f}" for name, ms in last.ms.items())
         facts.append(("milliseconds", stages))
         if last.lag is not None:
             facts.append(("lag", f"{last.lag:.1f} s"))
         facts += [("drift", text) for text in last.drift]
-    facts.append(("set aside", f"{found.quarantined:,}"))
+    facts.append(("quarantined", f"{current.quarantined:,}"))
     return facts

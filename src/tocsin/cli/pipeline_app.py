@@ -15,7 +15,7 @@ from tocsin.cli.shared import EXIT_CODES, AsJson
 
 app = typer.Typer(
     name="pipeline",
-    help="Run a pipeline on Spark: events in, notifications out, each once.",
+    help="Run a pipeline on Spark: events in, notifications out, each exactly once.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -37,16 +37,18 @@ def init(config: ConfigFile = Path("pipeline.toml")) -> int:
 @guarded
 def run(
     config: ConfigFile,
-    once: Annotated[bool, typer.Option("--once", help="Process what is there, then stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process all events, then stop.")] = False,
     batches: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many micro-batches.")
+        int | None, typer.Option(min=1, help="Stop after this number of micro-batches.")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after this number of seconds.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write a line of JSON for each batch.")
     ] = False,
 ) -> int:
-    """Run a pipeline until it is interrupted, or everything is done."""
+    """Run a pipeline until it is interrupted or all events are processed."""
     from tocsin.cli import pipeline
 
     return pipeline.run(config, once, batches, seconds, as_json)
@@ -55,7 +57,7 @@ def run(
 @app.command(epilog=EXIT_CODES)
 @guarded
 def status(config: ConfigFile, as_json: AsJson = False) -> int:
-    """Show whether a pipeline runs, and what it has done."""
+    """Show whether a pipeline runs, and its totals."""
     from tocsin.cli import pipeline
 
     return pipeline.show_status(config, as_json)

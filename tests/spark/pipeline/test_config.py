@@ -28,7 +28,7 @@ def whole(**changes: Any) -> dict[str, Any]:
 
 
 def tracking(transitions: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
-    """Return the tables of a pipeline that tells of transitions."""
+    """Return the tables of a pipeline of transitions."""
     pipeline = {"subscriptions": "store", "mode": "transitions"}
     return {"pipeline": pipeline, "transitions": transitions, **more}
 
@@ -91,7 +91,7 @@ def test_triggers_are_times(text: str, seconds: float | None) -> None:
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("pipeline", {"pipeline": None}, "is missing"),
     ("pipeline.subscriptions", {"pipeline": {"output": "x"}}, "is missing"),
-    ("pipeline.subscriptions", {"pipeline": {"subscriptions": 3}}, "must be a text"),
+    ("pipeline.subscriptions", {"pipeline": {"subscriptions": 3}}, "must be a string"),
     ("pipeline.subscriptions", {"pipeline": {"subscriptions": " "}}, "must not be empty"),
     ("pipeline.triger", {"pipeline": {"subscriptions": "s", "triger": "x"}}, "'trigger'?"),
     ("pipeline.trigger", {"pipeline": {"subscriptions": "s", "trigger": "soon"}}, "2 seconds"),

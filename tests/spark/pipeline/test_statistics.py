@@ -56,9 +56,9 @@ def test_an_index_is_planned_anew_for_the_events_that_went_by(config: Config) ->
     keep(config, events())
     store = SubscriptionStore.open(config.subscriptions)
     before, was = store.matcher(), store.newest()
-    replanned = statistics.replan(config)
-    assert replanned is not None
-    assert replanned > was
+    rebuilt = statistics.rebuild(config)
+    assert rebuilt is not None
+    assert rebuilt > was
     after = store.matcher()
     assert after.explain() != before.explain()
     batch = events()
@@ -70,19 +70,19 @@ def test_an_index_is_planned_anew_for_the_events_that_went_by(config: Config) ->
 
 def test_without_events_nothing_is_planned_anew(config: Config) -> None:
     was = SubscriptionStore.open(config.subscriptions).newest()
-    assert statistics.replan(config) is None
-    assert statistics.learned(config.output) is None
+    assert statistics.rebuild(config) is None
+    assert statistics.read_profile(config.output) is None
     assert SubscriptionStore.open(config.subscriptions).newest() == was
 
 
 def test_a_damaged_sample_counts_as_none(config: Config) -> None:
     keep(config, b"PAR1 and nothing more")
     assert statistics.sample(config.output) is None
-    assert statistics.replan(config) is None
+    assert statistics.rebuild(config) is None
 
 
 def test_compile_is_given_all_events_of_the_sample(config: Config) -> None:
     keep(config, events(300))
-    found = statistics.learned(replace(config, name="another").output)
+    found = statistics.read_profile(replace(config, name="another").output)
     assert found is not None
     assert found.n_events == 300

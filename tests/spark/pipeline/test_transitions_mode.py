@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tocsin.cli.pipeline import _facts, _summed_up
+from tocsin.cli.pipeline import _facts, _summary_text
 from tocsin.errors import PipelineError
 from tocsin.spark.pipeline import Pipeline, read_table
 from tocsin.spark.pipeline.config import Config, from_mapping
@@ -139,7 +139,7 @@ def _check_reports(fleet: Fleet, n_told: int) -> None:
     assert (said.entered, said.left) == (5, 3)
     facts = dict(_facts(said))
     assert facts["transitions"] == "5 ENTER, 3 LEAVE, 2 publications"
-    assert "telling of transitions" in facts["pipeline"]
+    assert "mode transitions" in facts["pipeline"]
 
 
 def test_publications_end_in_time_and_values_that_are_not_given_stay(fleet: Fleet) -> None:
@@ -235,9 +235,9 @@ def test_a_frame_from_python_has_keys_of_its_own_type(fleet: Fleet) -> None:
         fleet.run(bare, events=frame)
 
 
-def test_a_run_is_summed_up_in_transitions(fleet: Fleet) -> None:
+def test_a_run_is_summary_text_in_transitions(fleet: Fleet) -> None:
     fleet.store.subscribe("west", "x < 10")
     fleet.report({"vehicle": "a", "x": 1, "n": 1})
     with Pipeline(fleet.configure(), spark=fleet.spark) as pipeline:
-        said = _summed_up(pipeline.run(), "out")
+        said = _summary_text(pipeline.run(), "out")
     assert "1 events, 1 ENTER, 0 LEAVE, 1 publications" in said

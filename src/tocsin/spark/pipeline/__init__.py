@@ -1,17 +1,18 @@
 """The managed pipeline: a stream of events → notifications, each exactly once.
 
 Enters: a configuration (`config`), and events from files, Kafka, a generator or any DataFrame.
-Leaves: tables of notifications, of events set aside and of metrics, or records in Kafka. One
-micro-batch goes through the modules in this order::
+Leaves: tables of notifications, quarantined rows and metrics, or records in Kafka. A micro-batch
+goes through these passes (`batches`), each in the module of its name::
 
-    sources    what the batch holds, as a frame of events or of lines
-    lines      JSON and CSV → columns, in the tasks
-    validate   events that do not fit their type → quarantine, with the reason
-    batches    pins the version of the subscriptions, matches, hands on to the sinks
-    sinks      Parquet, Delta, Kafka, console; each batch once
-    metrics    what the batch was and what it cost
+    pin        fix the version of the subscriptions and the time
+    read       Spark's frame → frames of lines or of events (`sources`)
+    parse      lines of JSON and CSV → columns, in the tasks (`lines`)
+    validate   rows that are not events of the declared type → quarantine
+    match      events → notifications
+    deliver    notifications → Parquet, Delta, Kafka, console (`sinks`)
+    record     write the metrics, remove old pins
 
-`run.Pipeline` puts them together; `docs/pipeline.md` says what can be relied on.
+`run.Pipeline` is the query around them; docs/pipeline.md has the guarantees.
 """
 
 from __future__ import annotations

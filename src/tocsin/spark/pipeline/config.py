@@ -1,8 +1,8 @@
 """CONFIG.toml → a checked configuration.
 
 Enters: the text of a file, or a mapping of the same shape. Leaves: frozen dataclasses. Every error
-names the key that is wrong; a key that nobody knows is an error too, so that a slip of the pen does
-not go unnoticed. Relative paths are taken from the folder of the file.
+names the key that is wrong; an unknown key is an error too, so that a typo does not go unnoticed.
+Relative paths are taken from the folder of the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SECONDS = {"m": 60.0, "h": 3600.0, "s": 1.0}
 
 @dataclass(frozen=True)
 class Source:
-    """Where events come from."""
+    """The source of events."""
 
     format: str
     path: str = ""
@@ -51,7 +51,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Sink:
-    """Where notifications go. `name` tells the sinks of one pipeline apart."""
+    """A destination of notifications. `name` is unique within a pipeline."""
 
     kind: str
     name: str
@@ -65,7 +65,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class Tracking:
-    """How events are publications, and into how many buckets these are divided."""
+    """How events become publications, and the number of buckets of these."""
 
     rules: Rules
     buckets: int = 16
@@ -73,7 +73,7 @@ class Tracking:
 
 @dataclass(frozen=True)
 class Config:
-    """A pipeline: source, event type, subscriptions, sinks, and how Spark is to run it."""
+    """A pipeline: source, event type, subscriptions, sinks, and settings of Spark."""
 
     name: str
     subscriptions: str
@@ -103,7 +103,7 @@ class Config:
 
     @property
     def table(self) -> str:
-        """The folder of the first Parquet sink, or where it would be."""
+        """The folder of the first Parquet sink, or its default."""
         for sink in self.sinks:
             if sink.kind == "parquet":
                 return sink.path
@@ -112,9 +112,9 @@ class Config:
 
 def load(path: str | Path) -> Config:
     """Read a configuration file."""
-    place = Path(path)
+    file = Path(path)
     try:
-        text = place.read_bytes().decode()
+        text = file.read_bytes().decode()
         values = tomllib.loads(text)
     except OSError as error:
         raise ConfigError("", f"cannot be read: {error.strerror}", str(path)) from None
@@ -122,13 +122,13 @@ def load(path: str | Path) -> Config:
         raise ConfigError("", "is not UTF-8", str(path)) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("", f"is not TOML: {error}", str(path)) from None
-    return from_mapping(values, place.resolve().parent, str(path))
+    return from_mapping(values, file.resolve().parent, str(path))
 
 
 def from_mapping(
     values: Mapping[str, Any], folder: str | Path = ".", path: str | None = None
 ) -> Config:
-    """Check a configuration that was read, or written in Python, in the shape of the file."""
+    """Return the configuration of a mapping in the shape of the file; raise ConfigError."""
     top = Section(values, "", str(Path(folder).resolve()), path)
     whole = top.section("pipeline")
     output = whole.place("output", "output")
@@ -170,7 +170,7 @@ def from_mapping(
 
 
 def _tracking(top: Section, mode: str) -> Tracking | None:
-    """Return how publications are tracked; None where every match is told of."""
+    """Return the settings of transitions; None in the mode `matches`."""
     if mode == "matches":
         if top.peek("transitions") is not None:
             raise top.wrong("transitions", 'goes with pipeline.mode = "transitions" only')
@@ -178,7 +178,7 @@ def _tracking(top: Section, mode: str) -> Tracking | None:
     section = top.section("transitions")
     ttl = _seconds(section, "ttl", 0.0)
     if ttl == 0.0 and section.peek("ttl") is not None:
-        raise section.wrong("ttl", "must be more than nothing")
+        raise section.wrong("ttl", "must be more than 0")
     rules = Rules(
         key=section.text("key"),
         order=section.text("order") if section.peek("order") is not None else None,
@@ -187,10 +187,10 @@ def _tracking(top: Section, mode: str) -> Tracking | None:
         partial=section.flag("partial", False),
     )
     if rules.key in ("subscription", "kind"):
-        raise section.wrong("key", f"cannot be {rules.key!r}: transitions have such a column")
-    found = Tracking(rules, section.number("buckets", 16, 1))
+        raise section.wrong("key", f"cannot be {rules.key!r}, which is a column of transitions")
+    tracking = Tracking(rules, section.number("buckets", 16, 1))
     section.finish()
-    return found
+    return tracking
 
 
 def _placement(match: Section) -> str:
@@ -265,7 +265,9 @@ def _sinks(top: Section, output: str) -> tuple[Sink, ...]:
         if kind in ("parquet", "delta", "kafka"):
             values["options"] = section.options("options")
         if values["name"] in {sink.name for sink in sinks}:
-            raise section.wrong("name", f"two sinks are called {values['name']!r}; give names")
+            raise section.wrong(
+                "name", f"two sinks are called {values['name']!r}; give each a name"
+            )
         section.finish()
         sinks.append(Sink(**values))
     if not sinks:
@@ -278,7 +280,7 @@ def _default_folder(name: str) -> str:
 
 
 def _trigger(section: Section) -> float | None:
-    """Return the seconds between micro-batches; None: process what is there and stop."""
+    """Return the seconds between micro-batches; None to process all events and stop."""
     if section.peek("trigger") == "once":
         section.text("trigger")
         return None
@@ -290,22 +292,22 @@ def _seconds(section: Section, key: str, default: float) -> float:
     if value is None:
         return default
     text = section.text(key)
-    found = _INTERVAL.fullmatch(text.strip())
-    if found is None:
+    interval = _INTERVAL.fullmatch(text.strip())
+    if interval is None:
         more = ', or "once"' if key == "trigger" else ""
-        raise section.wrong(key, f'{text!r} is not a time; write such as "2 seconds"{more}')
-    unit = found[2]
+        raise section.wrong(key, f'{text!r} is not a time; write "2 seconds", for example{more}')
+    unit = interval[2]
     scale = 0.001 if unit.startswith(("ms", "milli")) else _SECONDS[unit[0]]
-    return float(found[1]) * scale
+    return float(interval[1]) * scale
 
 
 def _check(config: Config, top: Section) -> None:
-    """Check what several keys say together."""
+    """Check keys that depend on each other."""
     typed = config.event_type is not None
     if config.source.format in ("json", "csv", "kafka") and not typed:
         raise top.wrong(
             "event.attributes",
-            f"needed: a {config.source.format} source has no types of its own, so name the "
+            f"needed: a {config.source.format} source has no types of its own, so declare the "
             'attributes of events and their kinds, such as price = "float"',
         )
     if config.unmatched and config.shape == "arrays":
@@ -320,7 +322,7 @@ def _check(config: Config, top: Section) -> None:
 
 
 def _check_tracking(config: Config, rules: Rules, top: Section) -> None:
-    """Check what goes with transitions, and that publications have what their rules name."""
+    """Check keys that depend on transitions, and that the attributes of the rules exist."""
     only = 'goes with pipeline.mode = "matches" only'
     if config.keep is not None:
         more = ": a transition has its key, its subscription and its kind"

@@ -1,24 +1,24 @@
 """Notifications → records of a Kafka topic, in effect each once.
 
 Enters: the notifications of a batch. Leaves: a record for each: the key is a column (by default the
-subscription), the value the whole row as JSON, the headers say where it comes from::
+subscription), the value is the row as JSON, the headers are its origin::
 
     tocsin-query, tocsin-batch, tocsin-version     the batch
-    tocsin-event                                   topic/partition/offset, where events have them
+    tocsin-event                                   topic/partition/offset, if events have them
 
-Spark's Kafka sink takes part in no transactions: a batch that was cut off leaves some of its
-records in the topic, and a repeated task sends its records again. So
+Spark's Kafka sink uses no transactions: an interrupted batch leaves some of its records in the
+topic, and a repeated task sends its records again. So
 
 1. before the first record of a batch is sent, a *started* file with the time is created;
-2. records are kept on the executors before any is sent, so that sending reads no shuffle, whose
-   loss would make Spark run the stage again, its tasks counted from the first attempt; a task that
-   Spark repeats refuses to run, and with it the whole write fails;
-3. whoever finds a batch started but not *done* reads what of it is in the topic already, by the
-   headers, from that time on, and sends the rest: the difference of the two as multisets.
+2. records are stored on the executors before any is sent, so that sending reads no shuffle: if
+   one were lost, Spark would run the stage again and count attempts of its tasks from 0; a task
+   that Spark repeats refuses to run, which fails the whole write;
+3. a batch that is started but not *done* is compared with its records in the topic from that time
+   on, which are found by their headers, and the difference of the multisets is sent.
 
-What this cannot rule out: a producer of a driver or executor that was given up but still lives, and
-delivers after step 3 has looked. A consumer who must not see even that drops a second record with
-the same `tocsin-query`, `tocsin-batch`, `tocsin-event` and `subscription`.
+This cannot exclude a producer of a driver or executor that was given up but still lives, and
+delivers after the comparison of step 3. A consumer that must not see such a record twice drops a
+second one with the same `tocsin-query`, `tocsin-batch`, `tocsin-event` and `subscription`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _SLACK_MS = 60_000
-"""How far the clocks of executors may lag behind the driver's."""
+"""The maximum lag of the executors' clocks behind the driver's."""
 _ATTEMPTS = 3
 _RECORD = "key string, value string, headers array<struct<key: string, value: binary>>"
 
@@ -56,16 +56,18 @@ class KafkaSink:
         self.folder = open_folder(f"{output}/sinks/{sink.name}", spark)
 
     def has(self, batch: Batch) -> bool:
-        """Whether all records of a batch were sent."""
+        """Return whether all records of a batch were sent."""
         return self.folder.read(f"done/{batch.name}.json") is not None
 
     def write(self, notifications: DataFrame, batch: Batch) -> None:
-        """Send a batch, or what of it has not been sent yet."""
+        """Send the records of a batch that were not sent yet."""
         if self.has(batch):
             return
         if self.key not in notifications.columns:
             columns = ", ".join(notifications.columns)
-            raise PipelineError(f"sink {self.name!r}: key is {self.key!r}; there are {columns}")
+            raise PipelineError(
+                f"sink {self.name!r}: key is {self.key!r}; the columns are {columns}"
+            )
         records = self._records(notifications, batch)
         now_ms = int(time.time() * 1000)
         is_first = self.folder.create(f"started/{batch.name}.json", b"%d" % now_ms)
@@ -101,7 +103,7 @@ class KafkaSink:
         writer.option("topic", self.topic).option("includeHeaders", "true").save()
 
     def _missing(self, records: DataFrame, batch: Batch) -> DataFrame:
-        """Return the records of a batch that are not in the topic yet."""
+        """Return the records of a batch that the topic lacks."""
         from pyspark.sql import functions as f
 
         started = self.folder.read(f"started/{batch.name}.json") or b"0"
@@ -128,14 +130,14 @@ def _header(name: str, value: Column) -> Column:
 def guarded(records: DataFrame) -> DataFrame:
     """Return records such that no task that sends some of them runs twice.
 
-    They are kept on the executors first. A plan with a shuffle would be run again by stages when
-    the shuffle is lost, its tasks counted from the first attempt, as if nothing had been sent.
+    They are stored on the executors first. If a plan with a shuffle loses it, Spark runs stages
+    again and counts attempts of their tasks from 0, as if nothing had been sent.
     """
     return records.localCheckpoint().mapInArrow(refuse_repeats(), _RECORD)
 
 
 def refuse_repeats() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step that hands batches on, and fails in a task that Spark runs once more."""
+    """Return a function that passes batches through, and fails in a task that Spark repeats."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

@@ -1,13 +1,12 @@
 """Lines of JSON or CSV → columns of the declared kinds, in Spark's tasks.
 
-Enters: Arrow batches with a binary column `text`, and others that are carried along. Leaves: a
-column for each declared attribute, what was carried, and `_tocsin_code`, `_tocsin_reason` and
-`_tocsin_original`, which are null unless the line is no event of the declared type.
+Enters: Arrow batches with a binary column `text`, and other columns. Leaves: a column for each
+declared attribute, the other columns, and `MARKS`, which are null unless the line is not an event
+of the declared type.
 
-A block of lines is first given to Arrow's own parsers; where they stumble, or could be more lenient
-than we are, line by line to the readers that `tocsin match` uses. Those decide what is an event:
-the short way is taken only where it gives the same answer, so the result does not depend on how
-lines fall into blocks.
+A block of lines is first parsed by Arrow. If that fails, or could accept more than we do, each line
+is parsed by the readers of `tocsin match`. These define what an event is: Arrow's result is used
+only where it is the same, so it does not matter how lines are divided into blocks.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ ARROW_TYPES: dict[Kind, pa.DataType] = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
 }
-# What Arrow's reader may take otherwise than we do: long numbers, large exponents, what is no
-# number, escapes.
+# Texts that Arrow's reader may parse differently: long numbers, large exponents, NaN, escapes.
 _ODD_JSON = re.compile(rb"\d{16}|[eE]\+?0*[1-9]\d\d|NaN|Inf|\\u[dD]|\\u0000")
 _WHOLE_OBJECT = rb"^[ \t]*\{(?s:.*)\}[ \t]*$"
 MAX_ORIGINAL = 100_000
@@ -48,7 +46,7 @@ MAX_ORIGINAL = 100_000
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How lines are to be read: `columns` are the fields of a CSV line, none mean JSON."""
+    """The format of lines: `columns` are the fields of a CSV line; without any, it is JSON."""
 
     event_type: EventType
     required: tuple[str, ...] = ()
@@ -57,7 +55,7 @@ class LineFormat:
 
 
 Bad = dict[int, tuple[str, str]]
-"""By line: the code and the reason why it is no event."""
+"""By line: the code and the reason why it is not an event."""
 
 
 def parser(form: LineFormat) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -91,15 +89,15 @@ def parse_batch(batch: pa.RecordBatch, form: LineFormat) -> pa.RecordBatch:
 
 
 def _blank(column: pa.Array, bad: Bad) -> pa.Array:
-    """Set the values of lines that are no events to null."""
-    keep = [True] * len(column)
+    """Set the values of bad lines to null."""
+    is_good = [True] * len(column)
     for row in bad:
-        keep[row] = False
-    return pc.if_else(pa.array(keep), column, pa.scalar(None, column.type))
+        is_good[row] = False
+    return pc.if_else(pa.array(is_good), column, pa.scalar(None, column.type))
 
 
 def _original(text: bytes | None) -> str | None:
-    """Return a line as it was, as far as it is text; very long ones are cut."""
+    """Return a line as text; a very long one is cut."""
     if text is None:
         return None
     shown = text[:MAX_ORIGINAL].decode(errors="replace")
@@ -123,7 +121,7 @@ def _empty(event_type: EventType) -> dict[str, pa.Array]:
 
 
 def _parse_plain_json(texts: pa.Array, event_type: EventType) -> dict[str, pa.Array] | None:
-    """Parse lines that are all well; None when some may not be."""
+    """Parse lines that are certainly all good; return None if some may not be."""
     if any("." in name for name in event_type.attributes):
         return None
     if texts.null_count or not pc.all(pc.match_substring_regex(texts, _WHOLE_OBJECT)).as_py():
@@ -184,21 +182,21 @@ def _parse_any_json(texts: pa.Array, event_type: EventType) -> tuple[dict[str, p
 
 
 def _look_up(node: Any, parts: Sequence[str]) -> object:
-    """Follow a path as `fit` does: the longest name that has a value counts."""
+    """Follow a path as `fit` does: the longest name with a value counts."""
     for n_used in range(len(parts), 0, -1):
         key = ".".join(parts[:n_used])
         if not isinstance(node, dict) or node.get(key) is None:
             continue
         if n_used == len(parts):
             return node[key]
-        found = _look_up(node[key], parts[n_used:])
-        if found is not None:
-            return found
+        value = _look_up(node[key], parts[n_used:])
+        if value is not None:
+            return value
     return None
 
 
 def _plain(value: object, kind: Kind) -> object:
-    """Return a value as its column takes it."""
+    """Return a value in the type of its column."""
     if kind is Kind.FLOAT and isinstance(value, int):
         return float(value)
     if isinstance(value, dt.datetime) and value.tzinfo is None:
@@ -233,7 +231,7 @@ def _parse_csv(texts: pa.Array, form: LineFormat) -> tuple[dict[str, pa.Array], 
 
 
 def _plain_fields(texts: pa.Array, form: LineFormat) -> list[pa.Array] | None:
-    """Split lines that are all well into fields; None when some may not be."""
+    """Split lines that are certainly all good into fields; return None if some may not be."""
     if texts.null_count:
         return None
     block = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), b"\n")[0].as_py()
@@ -258,7 +256,7 @@ def _plain_fields(texts: pa.Array, form: LineFormat) -> list[pa.Array] | None:
         return None
     if table.num_rows != len(texts):
         return None
-    if len(names) == 1 and table.column(0).null_count:  # a blank line is no record of one field
+    if len(names) == 1 and table.column(0).null_count:  # a blank line is not a record of one field
         return None
     return [column.combine_chunks() for column in table.columns]
 
@@ -291,8 +289,8 @@ def _record(text: bytes, delimiter: str) -> list[str]:
         reader = csv.reader(io.StringIO(line, newline=""), delimiter=delimiter, strict=True)
         records = list(reader)
     except csv.Error as error:
-        said = "a quote is not closed" if "end of data" in str(error) else str(error)
-        raise ValueError(said) from None
+        reason = "a quote is not closed" if "end of data" in str(error) else str(error)
+        raise ValueError(reason) from None
     if len(records) != 1:
         raise ValueError("several records on one line")
     return records[0]

@@ -1,7 +1,7 @@
-"""A `StreamingQueryListener` that adds what Spark knows of a batch to what we do.
+"""A `StreamingQueryListener` that joins Spark's progress of a batch with our metrics.
 
-Enters: Spark's progress events. Leaves: calls with the metrics of the batch and Spark's own
-progress beside it: what the source says of its lag, and Spark's overheads.
+Enters: Spark's progress events. Leaves: calls with the metrics of the batch and Spark's progress:
+the lag of the source, and Spark's own overheads.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tocsin.spark.pipeline.metrics import BatchMetrics
 
 @dataclass(frozen=True)
 class Progress:
-    """A batch as Spark reports it; `behind` is how many records the source still has, if it says.
+    """Spark's report of a batch; `behind` is the number of unread records, if the source tells.
 
-    `metrics` are our own, None where the batch was finished before a restart.
+    `metrics` are our own; None if the batch was finished before a restart.
     """
 
     query: str
@@ -38,7 +38,7 @@ class Progress:
 
 
 class PipelineListener(StreamingQueryListener):
-    """Reports the batches of one pipeline; others of the same session are passed over."""
+    """Reports the batches of one pipeline; other queries of the session are ignored."""
 
     def __init__(self, on_progress: Callable[[Progress], None]) -> None:
         self.on_progress = on_progress
@@ -47,7 +47,7 @@ class PipelineListener(StreamingQueryListener):
         self.queries: set[str] = set()
 
     def add(self, metrics: BatchMetrics) -> None:
-        """Take the metrics of a batch, until Spark reports it."""
+        """Keep the metrics of a batch until Spark reports it."""
         with self._lock:
             self.queries.add(metrics.query)
             self._waiting[metrics.query, metrics.batch] = metrics
@@ -76,13 +76,13 @@ class PipelineListener(StreamingQueryListener):
 
 
 def _behind(progress: Any) -> int | None:
-    """Return how many records the sources say are still to be read; None where none says."""
-    found = None
+    """Return the number of unread records of all sources that tell it, or None."""
+    behind = None
     for source in progress.sources:
         metrics = source.metrics or {}
         if "maxOffsetsBehindLatest" in metrics:
-            found = (found or 0) + _offsets_behind(source)
-    return found
+            behind = (behind or 0) + _offsets_behind(source)
+    return behind
 
 
 def _offsets_behind(source: Any) -> int:
@@ -92,7 +92,7 @@ def _offsets_behind(source: Any) -> int:
 
 def _offsets(text: str | None) -> dict[tuple[str, str], int]:
     try:
-        said = json.loads(text or "{}")
-        return {(t, p): int(n) for t, parts in said.items() for p, n in parts.items()}
+        topics = json.loads(text or "{}")
+        return {(t, p): int(n) for t, parts in topics.items() for p, n in parts.items()}
     except (ValueError, AttributeError):
         return {}

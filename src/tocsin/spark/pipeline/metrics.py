@@ -1,8 +1,8 @@
-"""What each micro-batch was and what it cost.
+"""The metrics of micro-batches: counts, times, drift.
 
-Enters: the facts of a finished batch. Leaves: one JSON file a batch under `metrics/`, created once,
-so that a replayed batch is counted once; together they are a table that Spark's JSON reader or
-`read_metrics` reads.
+Enters: the metrics of a finished batch. Leaves: one JSON file for each batch under `metrics/`,
+created once, so that a replayed batch is counted once; together they are a table that Spark's JSON
+reader or `read_metrics` reads.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from tocsin.spark.pipeline.folders import Folder, open_folder
 
 @dataclass(frozen=True)
 class BatchMetrics:
-    """One micro-batch.
+    """The metrics of one micro-batch.
 
-    `events` counts all that came in, `quarantined` those set aside, `matches` the rows that the
-    sinks were given.
-    `lag` is the time in seconds between the arrival of the batch's oldest event at the source and
-    the moment when its notifications were there to be read; None where the source does not say.
-    `ms` has the milliseconds by stage. Of a pipeline that tells of transitions, `publications`
-    counts those that are there after the batch, `entered` and `left` what began and what ceased to
-    match, which `matches` is the sum of.
+    `events` counts all events, `quarantined` the invalid ones, `matches` the rows that the sinks
+    got. `lag` is the time in seconds from the arrival of the oldest event at the source to the end
+    of the batch; None if the source does not tell. `ms` has the milliseconds by stage. In the mode
+    `transitions`, `publications` is their number after the batch, and `entered` and `left` count
+    the transitions, whose sum is `matches`.
     """
 
     query: str
@@ -50,14 +48,14 @@ class BatchMetrics:
 
     @property
     def seconds(self) -> float:
-        """How long the batch took."""
+        """The duration of the batch."""
         return self.finished - self.started
 
 
-def write_metrics(folder: Folder, found: BatchMetrics) -> None:
-    """Keep the metrics of a batch; those of a replay are dropped."""
-    content = json.dumps(asdict(found)).encode()
-    folder.create(_name(found.query, found.batch), content)
+def write_metrics(folder: Folder, metrics: BatchMetrics) -> None:
+    """Write the metrics of a batch; those of a replay are dropped."""
+    content = json.dumps(asdict(metrics)).encode()
+    folder.create(_name(metrics.query, metrics.batch), content)
 
 
 def has_metrics(folder: Folder, query: str, batch: int) -> bool:
@@ -73,13 +71,13 @@ def load_metrics(url: str, last: int | None = None) -> list[BatchMetrics]:
     """Return the metrics of the last batches, or of all, in the order in which they finished."""
     folder = open_folder(url)
     names = folder.names("metrics")
-    found = []
+    batches = []
     for name in names if last is None else _newest(names, last):
         content = folder.read(f"metrics/{name}")
         if content is not None:
-            found.append(_to_metrics(json.loads(content)))
-    found.sort(key=lambda each: each.finished)
-    return found
+            batches.append(_to_metrics(json.loads(content)))
+    batches.sort(key=lambda each: each.finished)
+    return batches
 
 
 def _newest(names: list[str], last: int) -> list[str]:
@@ -98,16 +96,16 @@ def _to_metrics(values: dict[str, Any]) -> BatchMetrics:
 
 
 def read_metrics(url: str) -> pa.Table:
-    """Return a row for each batch under an output folder, with a column for each stage's time."""
-    found = load_metrics(url)
-    stages = dict.fromkeys(stage for each in found for stage in each.ms)
+    """Return a row for each batch in an output folder, with a column for each stage's time."""
+    batches = load_metrics(url)
+    stages = dict.fromkeys(stage for each in batches for stage in each.ms)
     columns: dict[str, list[Any]] = {
-        each.name: [getattr(row, each.name) for row in found]
+        each.name: [getattr(row, each.name) for row in batches]
         for each in fields(BatchMetrics)
         if each.name not in ("ms", "drift")
     }
-    columns["seconds"] = [row.seconds for row in found]
+    columns["seconds"] = [row.seconds for row in batches]
     for stage in stages:
-        columns[f"ms_{stage}"] = [row.ms.get(stage) for row in found]
-    columns["drift"] = [list(row.drift) for row in found]
+        columns[f"ms_{stage}"] = [row.ms.get(stage) for row in batches]
+    columns["drift"] = [list(row.drift) for row in batches]
     return pa.table({name: pa.array(values) for name, values in columns.items()})

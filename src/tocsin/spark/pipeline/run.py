@@ -1,9 +1,9 @@
 """Pipeline: a configuration → a running query.
 
 Enters: a configuration, a session if there is one, a DataFrame if events come from Python. Leaves:
-a query that runs until it is stopped, and what its batches were. A store that is missing, damaged
-or too new is refused before the query starts. An error in a batch ends the query: what it had not
-finished is done by the next run.
+a query that runs until it is stopped, and the metrics of its batches. A store that is missing,
+damaged or too new is refused before the query starts. An error in a batch ends the query; the next
+run resumes with that batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STOP_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Summary:
-    """What one run did."""
+    """The totals of a run."""
 
     batches: int = 0
     events: int = 0
@@ -55,7 +55,7 @@ class Summary:
     publications: int | None = None
 
     def plus(self, batch: BatchMetrics) -> Summary:
-        """Return this with one more batch."""
+        """Return the totals with one more batch."""
         return replace(
             self,
             batches=self.batches + 1,
@@ -94,7 +94,7 @@ class Pipeline:
     ) -> None:
         self.config = config if isinstance(config, Config) else configs.load(os.fspath(config))
         if (events is None) == (self.config.source.format == "frame"):
-            raise PipelineError('events are given with source.format = "frame", and only then')
+            raise PipelineError('pass events with source.format = "frame", and only then')
         check_spark()
         self._owns_session = spark is None and events is None and not _has_session()
         self._on_batch = on_batch
@@ -125,7 +125,7 @@ class Pipeline:
 
     @property
     def summary(self) -> Summary:
-        """What this run did so far."""
+        """The totals of this run so far."""
         return self._summary
 
     # Running.
@@ -155,7 +155,10 @@ class Pipeline:
         return self.query
 
     def run(self, *, batches: int | None = None, seconds: float | None = None) -> Summary:
-        """Run until everything is processed, so many batches or seconds have gone, or `stop`."""
+        """Run until all events are processed, a limit is reached, or `stop`; return the totals.
+
+        `batches` and `seconds` are limits.
+        """
         started = time.monotonic()
         try:
             if self._events is not None and not self._events.isStreaming:
@@ -163,9 +166,9 @@ class Pipeline:
             else:
                 query = self.query or self.start()
                 while query.isActive and not self._is_done.wait(_POLL):
-                    gone = time.monotonic() - started
+                    elapsed = time.monotonic() - started
                     enough = batches is not None and self._summary.batches >= batches
-                    if enough or (seconds is not None and gone >= seconds):
+                    if enough or (seconds is not None and elapsed >= seconds):
                         break
                 self.stop()
         finally:
@@ -174,18 +177,18 @@ class Pipeline:
         return self._summary
 
     def stop(self) -> None:
-        """Stop after the batch that is running, if one is."""
+        """Stop after the current batch, if there is one."""
         query = self.query
         if query is None:
             return
         self._stopping = True
-        held = self._busy.acquire(timeout=_STOP_SECONDS)
+        is_idle = self._busy.acquire(timeout=_STOP_SECONDS)
         ended_by_itself = not query.isActive
         try:
             if not ended_by_itself:
                 query.stop()
         finally:
-            if held:
+            if is_idle:
                 self._busy.release()
             self._stopping = False
         if ended_by_itself and self._failure is None:
@@ -223,12 +226,12 @@ class Pipeline:
             self._busy.release()
 
     def _run_frame(self, frame: DataFrame) -> None:
-        """Run a frame that is no stream as the only batch of a query of its own."""
+        """Run a frame that is not a stream as the only batch of a query of its own."""
         folder = open_folder(self.config.checkpoint, self.spark)
         folder.create("frame.json", json.dumps({"id": str(uuid.uuid4())}).encode())
-        said = json.loads(folder.read("frame.json") or b"{}")
+        values = json.loads(folder.read("frame.json") or b"{}")
         try:
-            self._runner.run(frame, said["id"], 0)
+            self._runner.run(frame, values["id"], 0)
         except Exception as error:
             self._failure = error
 
@@ -240,14 +243,14 @@ class Pipeline:
             self._on_batch(metrics)
 
     def _note_end(self, number: int) -> None:
-        """Stop a generated source at the end that was asked for."""
+        """Stop a generated source after the configured number of events."""
         source = self.config.source
         if source.format == "generated" and source.events:
             size = max(1, source.batch_events // source.blocks) * source.blocks
             if (number + 1) * size >= source.events:
                 self._is_done.set()
 
-    # Failures, and who runs.
+    # Failures, and the mark of a running pipeline.
 
     def _raise_failure(self) -> None:
         error, self._failure = self._failure, None
@@ -259,8 +262,8 @@ class Pipeline:
 
     def _mark_running(self) -> None:
         folder = open_folder(self.config.output, self.spark)
-        said = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        folder.replace(RUNNING, json.dumps(said).encode())
+        process = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+        folder.replace(RUNNING, json.dumps(process).encode())
 
     def _mark_stopped(self) -> None:
         open_folder(self.config.output, self.spark).remove(RUNNING)
@@ -273,7 +276,7 @@ def _has_session() -> bool:
 
 
 def _in_short(error: BaseException) -> str:
-    """Return what an error of Spark is about: the last line of the innermost traceback."""
+    """Return the message of an error of Spark: the last line of the innermost traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("tocsin.errors.")]
     if ours:
@@ -285,12 +288,12 @@ def write_template(path: str | os.PathLike[str]) -> Path:
     """Write a commented configuration to a file that does not exist yet."""
     from tocsin.spark.pipeline.template import TEMPLATE
 
-    place = Path(path)
+    target = Path(path)
     try:
-        with place.open("x") as file:
+        with target.open("x") as file:
             file.write(TEMPLATE)
     except FileExistsError:
-        raise PipelineError(f"{place} exists already") from None
+        raise PipelineError(f"{target} exists already") from None
     except OSError as error:
-        raise PipelineError(f"{place}: {error.strerror}") from None
-    return place
+        raise PipelineError(f"{target}: {error.strerror}") from None
+    return target

@@ -1,7 +1,6 @@
 """A table of a TOML file, read key by key, with errors that name the key.
 
-Enters: a mapping. Leaves: values of the types that were asked for. `finish` refuses the keys that
-nobody asked for.
+Enters: a mapping. Leaves: values of the requested types. `finish` refuses unknown keys.
 """
 
 from __future__ import annotations
@@ -17,30 +16,30 @@ _MISSING: Any = object()
 
 
 class Section:
-    """One table of a configuration. Remembers which keys were asked for."""
+    """One table of a configuration. It remembers which keys were read."""
 
     def __init__(self, values: Mapping[str, Any], key: str, folder: str, path: str | None) -> None:
         self._values = values
         self._key = key
         self._folder = folder
         self._path = path
-        self._asked: list[str] = []
+        self._known: list[str] = []
 
     def wrong(self, key: str, reason: str) -> ConfigError:
         """Return an error about one key."""
         return ConfigError(f"{self._key}.{key}" if self._key else key, reason, self._path)
 
     def names(self) -> list[str]:
-        """Return the keys that are there."""
+        """Return the keys of the table."""
         return list(self._values)
 
     def peek(self, key: str) -> object:
         """Return a value as it is, or None."""
-        self._asked.append(key)
+        self._known.append(key)
         return self._values.get(key)
 
     def section(self, key: str, *, optional: bool = False) -> Section:
-        """Return an inner table; an optional one that is not there is empty."""
+        """Return an inner table; an optional one may be missing, and is empty then."""
         value = self._get(key, {} if optional else _MISSING)
         if not isinstance(value, Mapping):
             raise self.wrong(key, "must be a table")
@@ -57,10 +56,10 @@ class Section:
         ]
 
     def text(self, key: str, default: str = _MISSING) -> str:
-        """Return a text that is not empty."""
+        """Return a string that is not empty."""
         value = self._get(key, default)
         if not isinstance(value, str):
-            raise self.wrong(key, f"must be a text in quotes, not {value!r}")
+            raise self.wrong(key, f"must be a string in quotes, not {value!r}")
         if not value.strip():
             raise self.wrong(key, "must not be empty")
         return value
@@ -71,7 +70,7 @@ class Section:
         return value if "://" in value else str(Path(self._folder) / Path(value).expanduser())
 
     def choice(self, key: str, among: Sequence[str], default: str = _MISSING) -> str:
-        """Return one of a few texts."""
+        """Return one of a few strings."""
         value = self.text(key, default)
         if value not in among:
             raise self.wrong(key, f"{value!r} is not known; choose {', '.join(among)}")
@@ -92,41 +91,41 @@ class Section:
         return value
 
     def texts(self, key: str, default: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """Return an array of texts, or the default."""
+        """Return an array of strings, or the default."""
         value = self._get(key, default)
         if value is None:
             return None
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v for v in value):
-            raise self.wrong(key, f"must be an array of texts, not {value!r}")
+            raise self.wrong(key, f"must be an array of strings, not {value!r}")
         twice = [v for i, v in enumerate(value) if v in value[:i]]
         if twice:
-            raise self.wrong(key, f"{twice[0]!r} stands there twice")
+            raise self.wrong(key, f"has {twice[0]!r} twice")
         return tuple(value)
 
     def options(self, key: str) -> dict[str, str]:
-        """Return a table of settings that are handed on to Spark as texts."""
+        """Return a table of settings for Spark, as strings."""
         inner = self.section(key, optional=True)
-        found = {}
+        options = {}
         for name in inner.names():
             value = inner.peek(name)
             if isinstance(value, bool):
-                found[name] = str(value).lower()
+                options[name] = str(value).lower()
             elif isinstance(value, str | int | float):
-                found[name] = str(value)
+                options[name] = str(value)
             else:
-                raise inner.wrong(name, f"must be a text, a number, true or false, not {value!r}")
-        return found
+                raise inner.wrong(name, f"must be a string, a number, true or false, not {value!r}")
+        return options
 
     def finish(self) -> None:
-        """Refuse keys that nobody asked for."""
+        """Raise ConfigError for the first unknown key."""
         for name in self._values:
-            if name not in self._asked:
-                near = difflib.get_close_matches(name, self._asked, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(self._asked)}"
-                raise self.wrong(name, f"is no key of this table; {hint}")
+            if name not in self._known:
+                near = difflib.get_close_matches(name, self._known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(self._known)}"
+                raise self.wrong(name, f"is not a key of this table; {hint}")
 
     def _get(self, key: str, default: Any) -> Any:
-        self._asked.append(key)
+        self._known.append(key)
         if key in self._values:
             return self._values[key]
         if default is _MISSING:

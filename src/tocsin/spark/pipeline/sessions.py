@@ -1,7 +1,6 @@
-"""A Spark session for a pipeline: from the configuration, with what Spark says in a file.
+"""The Spark session of a pipeline, configured and with its log in a file.
 
-Enters: the `spark` table of a configuration. Leaves: a session. One that exists already is used as
-it is; its settings are those of whoever made it.
+Enters: the `spark` table of a configuration. Leaves: a session. An active one is used unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 
 def has_java() -> bool:
-    """Whether Spark would find a Java runtime."""
+    """Return whether Spark would find a Java runtime."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
         return True
@@ -38,14 +37,14 @@ def has_java() -> bool:
 
 
 def check_spark() -> None:
-    """Say what is missing to run Spark at all."""
+    """Raise an error that says what to install if Spark cannot run."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
         raise PipelineError("PySpark is not installed: pip install 'tocsin[spark]'") from None
     if not has_java():
         raise NoJavaError(
-            "Spark needs a Java runtime, version 17 or newer, and there is none: install one "
+            "Spark needs a Java runtime, version 17 or newer, and none was found: install one "
             "(on Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
         )
 
@@ -74,7 +73,7 @@ def _defaults(config: Config) -> dict[str, str]:
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.udf.pipelined.enabled": "true",
-        # With a limit in bytes, Spark adds up all columns of a batch again for every row of it.
+        # With a limit in bytes, Spark adds up the sizes of all columns for each row.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.python.daemon.module": "tocsin.spark.daemon",
@@ -85,14 +84,14 @@ def _defaults(config: Config) -> dict[str, str]:
         settings["spark.sql.shuffle.partitions"] = "4"
     if "://" not in config.output:
         logging = _logging(Path(config.output) / "logs")
-        # Spark looks through long tracebacks with regular expressions that need a deep stack.
+        # Spark searches long tracebacks with regular expressions that need a deep stack.
         settings["spark.driver.extraJavaOptions"] = f"-Xss8m {logging}"
     return settings
 
 
 def _logging(folder: Path) -> str:
-    """Have Spark write what it says to a file; return the Java options for it."""
+    """Configure Spark to log to a file; return the Java options for it."""
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder / "log4j2.properties"
-    place.write_text(_LOGGING.format(file=folder / "spark.log"))
-    return f"-Dlog4j2.configurationFile={place.as_uri()}"
+    path = folder / "log4j2.properties"
+    path.write_text(_LOGGING.format(file=folder / "spark.log"))
+    return f"-Dlog4j2.configurationFile={path.as_uri()}"

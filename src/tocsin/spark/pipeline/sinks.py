@@ -1,17 +1,16 @@
-"""Where notifications go: each batch once.
+"""Sinks: the destinations of notifications, each batch once.
 
-Enters: the notifications of a batch, and the batch. Leaves: rows in a table, records in a topic,
-text on the terminal; and how many there were.
+Enters: the notifications of a batch, and the batch. Leaves: rows in a table, records in a topic, or
+text on the terminal, and their number.
 
-- *Parquet*: a table of our own with a manifest for each batch (`tables`).
+- *Parquet*: a table with a manifest for each batch (`tables`).
 - *Delta*: Delta Lake's own writer, which ignores a second batch of the same number and query.
 - *Kafka*: see `kafka`.
-- *Console*: the first rows, for looking at. A replayed batch is shown again.
+- *Console*: the first rows. A replayed batch is shown again.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tocsin.errors import PipelineError
@@ -25,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class BatchSink(Protocol):
-    """Takes the notifications of a batch; a batch that it has already changes nothing."""
+    """Takes the notifications of a batch, unless it has the batch already."""
 
     name: str
 
     def has(self, batch: Batch) -> bool:
-        """Whether a batch was delivered already, as far as that is known."""
+        """Return whether a batch was delivered already, as far as that is known."""
 
     def write(self, notifications: DataFrame, batch: Batch) -> int | None:
-        """Deliver a batch; return how many notifications it has, when known."""
+        """Deliver a batch; return the number of its notifications, if known."""
 
 
 def open_sinks(config: Config, spark: SparkSession) -> list[BatchSink]:
-    """Return the configured sinks, ready to be written to."""
+    """Return the configured sinks."""
     return [_open(sink, config, spark) for sink in config.sinks]
 
 
@@ -60,7 +59,7 @@ class ParquetSink:
         self.table = Table(sink.path, spark)
 
     def has(self, batch: Batch) -> bool:
-        """Whether a batch has its manifest."""
+        """Return whether a batch has its manifest."""
         return self.table.committed(batch) is not None
 
     def write(self, notifications: DataFrame, batch: Batch) -> int:
@@ -69,7 +68,7 @@ class ParquetSink:
 
 
 class DeltaSink:
-    """A Delta table. Delta remembers the last batch of each query that it took in."""
+    """A Delta table. Delta remembers the last batch of each query."""
 
     def __init__(self, sink: Sink, spark: SparkSession) -> None:
         self.name = sink.name
@@ -77,23 +76,23 @@ class DeltaSink:
         self.options = dict(sink.options)
         if not has_delta(spark):
             raise PipelineError(
-                "sinks.kind is 'delta', but Delta Lake is not there: add its package under "
+                "sinks.kind is 'delta', but Spark has no Delta Lake: add its package under "
                 'spark.conf, such as "spark.jars.packages" = "io.delta:delta-spark_2.13:VERSION"'
             )
 
     def has(self, batch: Batch) -> bool:
-        """Nobody but Delta knows."""
+        """Return False: only Delta knows."""
         return False
 
     def write(self, notifications: DataFrame, batch: Batch) -> None:
-        """Append a batch; Delta drops it when it was appended already."""
+        """Append a batch; Delta drops one that it has already."""
         writer = notifications.write.format("delta").mode("append").options(**self.options)
         writer = writer.option("txnAppId", batch.query).option("txnVersion", batch.number)
         writer.save(self.path)
 
 
 def has_delta(spark: SparkSession) -> bool:
-    """Whether the session can write Delta tables."""
+    """Return whether the session can write Delta tables."""
     jvm: Any = spark.sparkContext._jvm
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(
@@ -104,12 +103,6 @@ def has_delta(spark: SparkSession) -> bool:
     return True
 
 
-def delta_package() -> str | None:
-    """Return where the Python package of Delta Lake is, or None."""
-    found = importlib.util.find_spec("delta")
-    return found.origin if found else None
-
-
 class ConsoleSink:
     """The first rows of each batch as a table on standard output."""
 
@@ -118,7 +111,7 @@ class ConsoleSink:
         self.rows = sink.rows
 
     def has(self, batch: Batch) -> bool:
-        """What was shown is forgotten."""
+        """Return False: the console keeps nothing."""
         return False
 
     def write(self, notifications: DataFrame, batch: Batch) -> None:

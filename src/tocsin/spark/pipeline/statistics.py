@@ -1,9 +1,8 @@
-"""A sample of the events that went by, kept for the next compile.
+"""A sample of past events, by which the next index is planned.
 
-Enters: the events of batches. Leaves: `statistics/sample.parquet` under the output folder, a few
-thousand events of which the newer ones are more numerous; `Matcher.profile` learns from it which
-values are common, and the next index is planned for them (`learned` for `tocsin.spark.compile`,
-`replan` for the store of a pipeline).
+Enters: the events of batches. Leaves: `statistics/sample.parquet` in the output folder, a few
+thousand events, with more of the newer ones. `Matcher.profile` learns from it which values are
+common (`read_profile` for `tocsin.spark.compile`, `rebuild` for the store of a pipeline).
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ if TYPE_CHECKING:
 
 SAMPLE = "statistics/sample.parquet"
 _TAKEN = 4
-"""A visit replaces at most this part of the sample: one quarter."""
+"""One addition replaces at most this fraction of the sample: a quarter."""
 
 
 class Sampler:
-    """Takes some events now and then."""
+    """Adds events of a batch to the sample, at intervals."""
 
     def __init__(self, config: Config, folder: Folder) -> None:
-        self.most = config.sample
+        self.size = config.sample
         self.seconds = config.sample_seconds
         self.folder = folder
         self.last = 0.0
 
     def add(self, events: DataFrame, n_events: int, batch: Batch) -> None:
-        """Look at a batch, if it is time; a batch that is replayed may be looked at again."""
+        """Add some events of a batch if the interval has passed, perhaps again in a replay."""
         now = time.monotonic()
-        if not self.most or (self.last and now - self.last < self.seconds):
+        if not self.size or (self.last and now - self.last < self.seconds):
             return
         self.last = now
-        size = max(1, self.most // _TAKEN)
+        size = max(1, self.size // _TAKEN)
         share = 1.2 * size / max(1, n_events)
         some = events.sample(share, batch.number) if share < 1 else events
         fresh = some.drop(ORIGIN).limit(size).toArrow()
@@ -53,14 +52,14 @@ class Sampler:
             self._merge(fresh, batch.number)
 
     def _merge(self, fresh: pa.Table, seed: int) -> None:
-        """Put fresh events into the sample; old ones make room by chance."""
-        kept = _load(self.folder)
-        if kept is not None and kept.schema.equals(fresh.schema):
-            room = self.most - fresh.num_rows
-            if kept.num_rows > room:
-                chosen = np.random.default_rng(seed).choice(kept.num_rows, room, replace=False)
-                kept = kept.take(pa.array(np.sort(chosen)))
-            fresh = pa.concat_tables([kept, fresh])
+        """Add fresh events to the sample; they replace random old ones."""
+        old = _load(self.folder)
+        if old is not None and old.schema.equals(fresh.schema):
+            n_old = self.size - fresh.num_rows
+            if old.num_rows > n_old:
+                rows = np.random.default_rng(seed).choice(old.num_rows, n_old, replace=False)
+                old = old.take(pa.array(np.sort(rows)))
+            fresh = pa.concat_tables([old, fresh])
         content = io.BytesIO()
         pq.write_table(fresh, content)
         self.folder.replace(SAMPLE, content.getvalue())
@@ -72,27 +71,27 @@ def _load(folder: Folder) -> pa.Table | None:
         return None
     try:
         return pq.read_table(io.BytesIO(content))
-    except (pa.ArrowException, OSError):  # it will be made anew
+    except (pa.ArrowException, OSError):  # it will be replaced
         return None
 
 
-def learned(output: str) -> Profile | None:
-    """Return the sample as `tocsin.spark.compile` takes it, or None."""
-    found = sample(output)
-    return None if found is None else Profile(found.num_rows, found)
+def read_profile(output: str) -> Profile | None:
+    """Return the sample as a profile for `tocsin.spark.compile`; None if there is none yet."""
+    events = sample(output)
+    return None if events is None else Profile(events.num_rows, events)
 
 
-def replan(config: Config) -> int | None:
-    """Build the index of a store anew, planned for the events that went by; return its version.
+def rebuild(config: Config) -> int | None:
+    """Rebuild the index of a pipeline's store for the sampled events; return its version.
 
-    What others change meanwhile stays. None where no events have been kept yet.
+    Changes that others commit meanwhile stay. Returns None if there is no sample yet.
     """
-    found = sample(config.output)
-    if found is None:
+    events = sample(config.output)
+    if events is None:
         return None
-    return SubscriptionStore(config.subscriptions).rebuild(lambda matcher: matcher.profile(found))
+    return SubscriptionStore(config.subscriptions).rebuild(lambda matcher: matcher.profile(events))
 
 
 def sample(output: str) -> pa.Table | None:
-    """Return the sample of events that a pipeline keeps under its output folder, or None."""
+    """Return the sample of events in the output folder of a pipeline, or None."""
     return _load(open_folder(output))

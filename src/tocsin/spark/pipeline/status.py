@@ -1,4 +1,4 @@
-"""What a pipeline has done so far and whether it runs, without Spark.
+"""The status of a pipeline: whether it runs, and its totals, without Spark.
 
 Enters: a configuration. Leaves: the facts that `tocsin pipeline status` prints.
 """
@@ -25,7 +25,7 @@ _RECENT = 10
 
 @dataclass(frozen=True)
 class Status:
-    """A pipeline as it stands."""
+    """The status of a pipeline."""
 
     name: str
     mode: str
@@ -40,11 +40,11 @@ class Status:
     quarantined: int
     entered: int | None
     left: int | None
-    """How many matches began and how many ceased, where transitions are told of."""
+    """The numbers of ENTER and LEAVE transitions; None in the mode `matches`."""
     publications: int | None
-    """How many publications there are after the last batch."""
+    """The number of publications after the last batch."""
     rate: float | None
-    """Events a second over the last batches."""
+    """Events per second over the last batches."""
     last: BatchMetrics | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Status:
 
 
 def status(config: Config) -> Status:
-    """Return how a pipeline stands, from what it wrote."""
+    """Return the status of a pipeline, from its files."""
     folder = open_folder(config.output)
     content = folder.read(RUNNING)
     runner: dict[str, Any] = json.loads(content) if content else {}
@@ -84,22 +84,22 @@ def status(config: Config) -> Status:
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    """Add up what is known; None where nothing is."""
+    """Return the sum of the known numbers; None if none is known."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 
 
 def rate(metrics: Iterable[BatchMetrics]) -> float | None:
-    """Return the events a second over some batches, with the pauses between them."""
-    chosen = list(metrics)
-    if not chosen:
+    """Return the events per second over some batches, with the pauses between them."""
+    batches = list(metrics)
+    if not batches:
         return None
-    seconds = chosen[-1].finished - chosen[0].started
-    return sum(each.events for each in chosen) / max(seconds, 1e-9)
+    seconds = batches[-1].finished - batches[0].started
+    return sum(each.events for each in batches) / max(seconds, 1e-9)
 
 
 def quarantine_reasons(config: Config, most: int = 5) -> list[tuple[str, int]]:
-    """Return the commonest codes of events that were set aside, with their numbers."""
+    """Return the most frequent codes of quarantined rows, with their counts."""
     import pyarrow.parquet as pq
 
     counts: dict[str, int] = {}
@@ -114,7 +114,7 @@ def quarantine_reasons(config: Config, most: int = 5) -> list[tuple[str, int]]:
 
 def _is_alive(runner: dict[str, Any]) -> bool:
     if runner.get("host") != socket.gethostname():
-        return True  # nobody here can tell
+        return True  # a process of another machine: unknown
     try:
         os.kill(int(runner["pid"]), 0)
     except ProcessLookupError:

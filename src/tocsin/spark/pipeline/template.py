@@ -1,4 +1,4 @@
-"""The configuration that `tocsin pipeline init` writes: every key, with its default, explained."""
+"""The configuration that `tocsin pipeline init` writes: every key with its default."""
 
 TEMPLATE = """\
 # A Tocsin pipeline: events in, notifications out. See docs/pipeline.md.
@@ -9,27 +9,26 @@ TEMPLATE = """\
 name = "quotes"
 subscriptions = "subscriptions"   # a subscription store: tocsin subscriptions add ...
 output = "output"                 # tables of notifications, quarantine and metrics
-# checkpoint = "output/checkpoint"  # how far the query has come; keep it
-# mode = "matches"                # every match; or transitions: what begins and ceases, see below
-# trigger = "2 seconds"           # the time between micro-batches; "once": all there is, then stop
+# checkpoint = "output/checkpoint"  # the progress of the query; keep it
+# mode = "matches"                # or transitions: matches that begin and cease, see below
+# trigger = "2 seconds"           # the time between micro-batches; "once": all events, then stop
+# retain = 100                    # the number of batches whose versions the store retains
 
-# retain = 100                    # for so many batches the version they used is kept in the store
-
-# What events are made of: integer, float, string, boolean, timestamp. JSON, CSV, Kafka need it.
-# Events that do not fit go to output/quarantine, with the reason and the original.
+# The attributes of events: integer, float, string, boolean, timestamp. JSON, CSV, Kafka need them.
+# Rows that do not fit go to output/quarantine, with the reason and the original.
 [event]
 name = "Quote"
-# required = ["firm"]             # events without these are set aside too
+# required = ["firm"]             # events without these are quarantined too
 [event.attributes]
 firm = "string"
 price = "float"
 volume = "integer"
 
-# Files: each file that appears in the folder is read once. Put files there whole, by renaming them.
+# Files: each new file in the folder is read once. Move files there whole, by renaming them.
 [source]
 format = "json"                   # json, csv or parquet; kafka; generated; frame (from Python)
 path = "events"
-# batch_files = 100               # at most so many files in a micro-batch
+# batch_files = 100               # the maximum number of files in a micro-batch
 # columns = ["firm", "price"]     # csv: files without a header line
 # delimiter = ","                 # csv
 
@@ -39,31 +38,31 @@ path = "events"
 # servers = "localhost:9092"
 # topic = "quotes"
 # start = "earliest"              # or latest: where a new query begins
-# batch_events = 100000           # at most so many events in a micro-batch
-# [source.options]                # handed to Spark's Kafka source as they are
+# batch_events = 100000           # the maximum number of events in a micro-batch
+# [source.options]                # options of Spark's Kafka source
 
-# Generated events, for trying things out.
+# Generated events, for trials.
 # [source]
 # format = "generated"
 # workload = "M"                  # W0, W1, W2, T, TW, M or G
 # batch_events = 10000
-# events = 0                      # stop after so many; 0: never
+# events = 0                      # the total, after which it stops; 0: no limit
 # seed = 0
 
 [match]
-# keep = ["firm", "price"]        # the columns of events that notifications have; default: all
-# output = "rows"                 # a row a match; or arrays: a row an event, with all its matches
-# unmatched = false               # true: events that match nothing go to output/unmatched
+# keep = ["firm", "price"]        # the event columns of notifications; default: all
+# output = "rows"                 # a row for each match; arrays: a row for each event
+# unmatched = false               # true: events without a match go to output/unmatched
 # placement = "auto"              # auto, replicated or partitioned, see docs/spark.md
 
 # For pipeline.mode = "transitions", instead of [match]: an event holds the current values of a
 # publication. Notifications have its key, the subscription, and ENTER or LEAVE.
 # [transitions]
-# key = "firm"                    # the attribute that says which publication; needed
-# order = "time"                  # which of several updates in a batch comes first
+# key = "firm"                    # the attribute of the key; needed
+# order = "time"                  # the attribute that orders several updates in a batch
 # retract = "gone"                # a boolean attribute: true ends the publication
-# ttl = "1 hour"                  # without an update for so long it ends; default: never
-# partial = false                 # true: an absent attribute stays as it was
+# ttl = "1 hour"                  # the time without an update after which it ends; default: none
+# partial = false                 # true: an absent attribute keeps its value
 # buckets = 16                    # a few for each core; cannot be changed later
 
 # Any number of sinks. Each gets every notification, once.

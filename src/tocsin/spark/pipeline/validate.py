@@ -60,7 +60,7 @@ class Validate:
     def __call__(self, batch: Batch, frames: Frames) -> Frames:
         """Return the frames with the valid events, and the count of all if it was needed."""
         with batch.stage("validate"):
-            marked, some_bad, said = self._mark(frames)
+            marked, some_bad, reports = self._mark(frames)
             if marked is None:
                 events, n_events, n_bad, arrived = None, 0, 0, None
             elif not some_bad:
@@ -74,28 +74,28 @@ class Validate:
         if some_bad and n_bad == n_events and self.config.tracking:
             events = None
         if events is not None:
-            said += self._find_issues(events.schema, batch, frames)
+            reports += self._find_issues(events.schema, batch, frames)
         return replace(
             frames,
             events=events,
             n_events=n_events,
             n_quarantined=n_bad + len(frames.unreadable),
             arrived=frames.arrived if arrived is None else arrived,
-            drift=tuple(dict.fromkeys((*frames.drift, *said))),
+            drift=tuple(dict.fromkeys((*frames.drift, *reports))),
         )
 
     def _mark(self, frames: Frames) -> tuple[DataFrame | None, bool, tuple[str, ...]]:
         """Return all rows, those that are not events marked; whether there may be such; drift."""
         parts, some_bad = list(frames.parsed), bool(frames.parsed)
-        said: list[str] = []
+        reports: list[str] = []
         for frame in frames.typed:
-            said += drifted_columns(self.config.event_type, dict(frame.dtypes)).values()
+            reports += drifted_columns(self.config.event_type, dict(frame.dtypes)).values()
             checked, may_be_bad = mark_invalid(frame, self.config.event_type, self.config.required)
             parts.append(checked)
             some_bad = some_bad or may_be_bad
         if not parts:
-            return None, False, tuple(said)
-        return reduce(_union, parts), some_bad, tuple(said)
+            return None, False, tuple(reports)
+        return reduce(_union, parts), some_bad, tuple(reports)
 
     def _set_aside(self, batch: Batch, frames: Frames, marked: DataFrame | None) -> None:
         """Write bad rows and unreadable files to the quarantine."""
@@ -153,7 +153,7 @@ def drifted_columns(event_type: EventType | None, columns: Mapping[str, str]) ->
         elif column == name and base_type(columns[name]) not in _TYPES[kind]:
             drifted[name] = (
                 f"column {name!r} is {columns[name]}, but declared {kind.value}: "
-                "values that do not fit are set aside"
+                "values that do not fit are quarantined"
             )
     return drifted
 
