@@ -1,0 +1,168 @@
+"""Plain English: sources and documents use the terms of the field and of docs/glossary.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+PHRASES = (
+    "what is recent",
+    "what is open",
+    "what is there",
+    "what was looked at",
+    "rooms",
+    "told",
+    "anew",
+    "so many",
+    "those that",
+    "nobody",
+    "beside",
+)
+"""Words of a private dialect; docs/glossary.md has their plain forms."""
+
+NOWHERE = re.compile(r"\b(seed 00\d|DESIGN)\b")
+"""References to documents that are not in the repository."""
+
+LOCALS = ("found", "held", "given", "asked", "wanted", "told")
+"""Participles that do not say what a variable is."""
+
+NOT_YET: dict[str, str] = {
+    "docs/architecture.md": (
+        "'anew' 'beside' 'nobody' 'rooms' 'so many' 'those that' 'told' 'what is recent'"
+    ),
+    "docs/contributing.md": ("'anew' 'so many'"),
+    "docs/operations.md": ("'beside' 'nobody' 'those that' 'told' 'what is there'"),
+    "docs/overlay.md": ("'anew' 'beside' 'nobody' 'so many' 'those that' 'told'"),
+    "docs/performance.md": ("'anew' 'beside' 'those that' 'told' 'what is open' 'what is recent'"),
+    "docs/pipeline.md": ("'anew' 'nobody' 'so many' 'told' 'what is there'"),
+    "docs/spark.md": ("'so many' 'those that'"),
+    "docs/store.md": ("'anew' 'beside' 'those that'"),
+    "docs/subjects.md": ("'anew' 'beside' 'those that' 'told' 'what is there'"),
+    "lab/docs/algorithms.md": ("'beside' 'so many' 'those that'"),
+    "lab/docs/engines-fastint.md": ("'anew' 'beside'"),
+    "lab/docs/engines-tama.md": ("'anew' 'those that' 'told'"),
+    "lab/docs/engines-tree.md": ("'anew' 'beside' 'nobody' 'so many'"),
+    "lab/docs/engines.md": ("'beside'"),
+    "lab/docs/writing-engines.md": ("'beside' 'those that'"),
+    "lab/src/tocsin_lab/__init__.py": ("'beside'"),
+    "lab/src/tocsin_lab/bench": (
+        "'anew' 'beside' 'nobody' 'so many' 'those that' 'told' 'what is open' asked "
+        "found given held reference told wanted"
+    ),
+    "lab/src/tocsin_lab/cli": ("'beside' 'so many' found given"),
+    "lab/src/tocsin_lab/conformance.py": ("'beside'"),
+    "lab/src/tocsin_lab/engines": (
+        "'anew' 'beside' 'nobody' 'so many' 'those that' 'told' 'what is recent' asked "
+        "found given held"
+    ),
+    "lab/src/tocsin_lab/simulator.py": ("'nobody' 'told' found told"),
+    "lab/src/tocsin_lab/workloads": ("'anew'"),
+    "src/tocsin/arrow.py": ("'so many'"),
+    "src/tocsin/broker": (
+        "'anew' 'beside' 'nobody' 'so many' 'those that' 'told' 'what is there' asked "
+        "found given held told wanted"
+    ),
+    "src/tocsin/catalog": (
+        "'anew' 'beside' 'nobody' 'so many' 'those that' asked found given held"
+    ),
+    "src/tocsin/cli": (
+        "'beside' 'nobody' 'so many' 'told' 'what is there' asked found given told wanted"
+    ),
+    "src/tocsin/encode": ("'nobody' 'so many' 'those that' 'told' asked found given held wanted"),
+    "src/tocsin/engines": (
+        "'anew' 'beside' 'nobody' 'rooms' 'so many' 'those that' 'what is recent' "
+        "'what was looked at' asked found given held wanted"
+    ),
+    "src/tocsin/errors.py": ("found wanted"),
+    "src/tocsin/explain.py": ("held"),
+    "src/tocsin/jit.py": ("'nobody' 'so many' 'those that' asked found wanted"),
+    "src/tocsin/kernel_cache.py": ("'beside'"),
+    "src/tocsin/language": ("found"),
+    "src/tocsin/loading.py": ("asked found given wanted"),
+    "src/tocsin/matcher.py": ("'anew' 'beside' asked found given"),
+    "src/tocsin/model.py": ("reference"),
+    "src/tocsin/normalize": ("'beside' 'nobody' 'those that' 'told' found given held"),
+    "src/tocsin/spark": (
+        "'anew' 'beside' 'nobody' 'so many' 'those that' 'told' 'what is there' found held"
+    ),
+    "src/tocsin/storage": ("'anew' 'beside' 'nobody' found held"),
+    "src/tocsin/store": ("'anew' 'beside' 'nobody' 'what is there' asked found given"),
+    "src/tocsin/subjects": ("'those that'"),
+    "src/tocsin/summary": (
+        "'anew' 'beside' 'so many' 'those that' 'what is recent' 'what is there' found given held"
+    ),
+    "src/tocsin/warm.py": ("'beside' 'what is there'"),
+    "src/tocsin/workloads": ("found"),
+}
+"""What packages still have to rewrite. This list may only become shorter."""
+
+
+def files() -> Iterator[Path]:
+    """Yield the sources and documents of the product and the laboratory."""
+    for folder in ("src", "lab/src"):
+        yield from sorted((ROOT / folder).rglob("*.py"))
+    for folder in ("docs", "lab/docs"):
+        yield from sorted((ROOT / folder).glob("*.md"))
+    yield ROOT / "README.md"
+
+
+def package_of(path: Path) -> str:
+    """Return the package of a source, below its distribution; of a document, its path."""
+    parts = path.relative_to(ROOT).parts
+    if path.suffix == ".md":
+        return "/".join(parts)
+    return "/".join(parts[: parts.index("src") + 3])
+
+
+def offenders(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is not plain in a file, and where."""
+    text = path.read_text()
+    place = path.relative_to(ROOT)
+    phrase = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
+    for pattern in (phrase, NOWHERE):
+        for hit in pattern.finditer(text):
+            line = text.count("\n", 0, hit.start()) + 1
+            word = "reference" if pattern is NOWHERE else f"'{hit[0].lower()}'"
+            yield word, f"{place}:{line}: {hit[0]!r}"
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.arg) and node.arg in LOCALS:
+                yield node.arg, f"{place}:{node.lineno}: a parameter called {node.arg!r}"
+            elif (
+                isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in LOCALS
+            ):
+                yield node.id, f"{place}:{node.lineno}: a variable called {node.id!r}"
+
+
+PACKAGES = sorted({package_of(path) for path in files()})
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_is_written_in_plain_english(package: str) -> None:
+    allowed = re.findall(r"'[^']+'|\w+", NOT_YET.get(package, ""))
+    places = [
+        place
+        for path in files()
+        if package_of(path) == package
+        for word, place in offenders(path)
+        if word not in allowed
+    ]
+    assert not places, "\n".join(places)
+
+
+def test_exceptions_name_packages_that_exist() -> None:
+    assert sorted(set(NOT_YET) - set(PACKAGES)) == []
+
+
+def test_the_glossary_has_each_word_once() -> None:
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    words = [word.strip() for row in rows for word in row.split(",")]
+    words = [word for word in words if word not in ("word", "---")]
+    assert len(words) == len(set(words))
+    assert len(words) > 60
