@@ -15,7 +15,8 @@ from tests.spark.pipeline.quotes import BAD, CONDITIONS, LATE, make_store, pairs
 
 from tocsin.errors import DamagedStoreError, NoStoreError, PipelineError
 from tocsin.spark.hadoop import HadoopPlace
-from tocsin.spark.pipeline import Pipeline, read_frame, read_metrics, read_table, sample
+from tocsin.spark.pipeline import Pipeline, batches, read_frame, read_metrics, read_table, sample
+from tocsin.spark.pipeline.batches import make_passes
 from tocsin.spark.pipeline.config import Config, from_mapping
 from tocsin.spark.pipeline.folders import Folder, open_folder
 from tocsin.spark.pipeline.metrics import BatchMetrics
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(600)
+ROOT = Path(__file__).parents[3]
 ATTRIBUTES = {"number": "integer", "firm": "string", "price": "float"}
 
 
@@ -267,6 +269,15 @@ def test_what_fails_in_a_batch_is_told_and_the_next_run_goes_on(place: Place) ->
     blocked.unlink()
     assert len(place.run()) == 1
     assert place.found() == pairs(quotes(0, 10))
+
+
+def test_the_passes_of_a_micro_batch_are_those_of_the_documents(place: Place) -> None:
+    config = place.configure()
+    passes = make_passes(config, place.spark, open_folder(config.output))
+    modules = [getattr(each, "__module__", "").rpartition(".")[2] for each in passes]
+    assert modules == ["pin", "read", "parse", "validate", "match", "deliver", "record"]
+    assert " → ".join(modules) in (ROOT / "docs" / "pipeline.md").read_text()
+    assert " → ".join(modules) in (batches.__doc__ or "")
 
 
 def test_folders_that_hadoop_reaches_behave_like_local_ones(

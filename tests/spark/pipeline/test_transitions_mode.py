@@ -217,6 +217,17 @@ def test_files_that_no_batch_needs_any_more_are_removed(fleet: Fleet) -> None:
     assert fleet.relation() == {("untouched", "west")}
 
 
+def test_a_valid_event_counts_beside_a_file_that_cannot_be_read(fleet: Fleet) -> None:
+    fleet.store.subscribe("west", "x < 10")
+    fleet.report("vehicle,vehicle", "b,1")
+    fleet.report("vehicle,x", "a,1")
+    source = {"format": "csv", "path": "events", "batch_files": 10}
+    transitions = {"key": "vehicle"}
+    batches = fleet.run(fleet.configure(source=source, transitions=transitions))
+    assert [(b.events, b.quarantined, b.entered) for b in batches] == [(2, 1, 1)]
+    assert fleet.told() == [("a", "west", "ENTER")]
+
+
 def test_a_frame_from_python_has_keys_of_its_own_type(fleet: Fleet) -> None:
     fleet.store.add({"id": [1, 2], "where": ["x < 10", "x < 0"]})
     frame = fleet.spark.createDataFrame([(5, 1), (6, 20), (None, 3)], "vehicle int, x long")
@@ -235,7 +246,7 @@ def test_a_frame_from_python_has_keys_of_its_own_type(fleet: Fleet) -> None:
         fleet.run(bare, events=frame)
 
 
-def test_a_run_is_summary_text_in_transitions(fleet: Fleet) -> None:
+def test_a_run_is_summed_up_in_transitions(fleet: Fleet) -> None:
     fleet.store.subscribe("west", "x < 10")
     fleet.report({"vehicle": "a", "x": 1, "n": 1})
     with Pipeline(fleet.configure(), spark=fleet.spark) as pipeline:
