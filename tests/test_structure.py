@@ -30,7 +30,7 @@ LAYERS = [
     ["encode"],
     ["engines"],
     ["catalog"],
-    ["matches", "explain"],
+    ["matches", "explain", "arguments"],
     ["loading", "storage"],
     ["matcher"],
     ["store"],

@@ -1,86 +1,78 @@
-"""Bulk loads: a table of subscriptions → ids, conjunctions and the rows that are refused.
+"""Tables of subscriptions → ids, conjunctions and the rows that are refused.
 
-Enters: anything Arrow, in one of the three forms that `Matcher` takes. Leaves: a `Load`, computed
-without touching a matcher, so that it can be refused whole. A book that was opened is loaded again
-by `load_book`.
+Enters: anything Arrow, in one of three forms: texts (`id`, `where` and perhaps `params`), a
+template (`id` and one column per parameter of a text given beside it) or rules (`id`, `attribute`,
+`op`, `value`: one predicate a row). All may have `valid_until`. Leaves: a `Load`, computed without
+touching a matcher, so that it can be refused whole. `load_catalog` loads an opened catalog again.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.arrow import (
-    INT64,
-    ArrowColumn,
-    decoded,
-    kind_of_type,
-    to_array,
-    to_canonical,
-    to_plain_table,
-)
+from tocsin.arguments import id_column, to_expression, to_params, to_table
+from tocsin.arrow import INT64, STRING, decoded, kind_of_type, to_array, to_canonical
 from tocsin.catalog.blocks import NEVER
 from tocsin.catalog.id_index import IdTable
 from tocsin.catalog.ids import FEW, Ids
-from tocsin.catalog.sources import OneSource, RuleSource, Source, TemplateSource, TextSource
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.records import read_json, text_and_params
+from tocsin.catalog.sources import (
+    OneSource,
+    RuleSource,
+    Source,
+    TemplateSource,
+    TextSource,
+    write_params,
+)
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.errors import (
     ArgumentError,
     BadRow,
     DuplicateSubscriptionError,
     InvalidIdError,
     ParameterError,
+    SubscriptionError,
     TocsinError,
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
 from tocsin.language.expression import Expression, parameter_names
-from tocsin.model import EventType, Kind, SubscriptionId, check_id, to_microseconds
+from tocsin.model import EventType, Kind, SubscriptionId, check_id, kind_of, to_plain
 from tocsin.normalize import MAX_CONJUNCTIONS, NormalForm, bind, normalize
 from tocsin.normalize.budget import Budget
-from tocsin.normalize.bulk import BulkForm, normalize_template, normalize_texts
+from tocsin.normalize.bulk import (
+    BadSubscription,
+    BulkForm,
+    normalize_template,
+    normalize_texts,
+)
 from tocsin.normalize.literals import canonical_values
 from tocsin.normalize.rows import held_rules, normalize_rows, read_rows
-from tocsin.normalize.table import ConjunctionTable, from_forms, take
+from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
 
-Moment: TypeAlias = dt.datetime | int
-"""A point in time: a datetime (no zone: UTC) or microseconds since 1970."""
-
-_SOME = 10_000
-_INTEGERS = tuple(map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4")))
-
-
-def to_moment(moment: object) -> int:
-    """Return a moment in microseconds since 1970."""
-    if isinstance(moment, dt.datetime):
-        return to_microseconds(moment)
-    if isinstance(moment, int) and not isinstance(moment, bool):
-        return moment
-    raise ArgumentError(f"valid_until must be a datetime or microseconds, not {moment!r}")
+_CHUNK = 10_000
+_MIN_GROUP = 8
+"""Fewer subscriptions that share a text are brought into normal form one by one."""
+_RESERVED = frozenset(("id", "where", "params", "valid_until"))
+"""Columns of a table of new parameters that are no parameters."""
 
 
-def to_expression(where: object) -> Expression:
-    """Return a condition as an expression."""
-    if isinstance(where, str):
-        return parse(where)
-    if isinstance(where, Expression):
-        return where
-    raise ArgumentError(f"a condition must be a text or an expression, not {where!r}")
+@dataclass(frozen=True)
+class LoadReport:
+    """What a bulk call did: the number of subscriptions it took in, and the rows it refused.
 
+    `version` is the version of the store that has them; None where there are no versions.
+    """
 
-def to_params(params: object) -> dict[str, object]:
-    """Return parameters as a mapping of their own."""
-    if params is None:
-        return {}
-    if isinstance(params, Mapping):
-        return dict(params)
-    raise ArgumentError(f"params must be a mapping of names to values, not {params!r}")
+    loaded: int
+    bad: tuple[BadRow, ...] = ()
+    version: int | None = None
 
 
 class PreparedCondition(NamedTuple):
@@ -107,7 +99,7 @@ def prepare(
 
 
 class Load:
-    """A bulk load before it is taken in: its ids, and which rows are refused."""
+    """A table of subscriptions before it is taken in: ids, conditions, and the rows refused."""
 
     def __init__(
         self,
@@ -119,189 +111,336 @@ class Load:
         rows: NDArray[np.int64] | None = None,
         until: NDArray[np.int64] | None = None,
     ) -> None:
-        self.table = IdTable(ids, missing)
+        self.ids = IdTable(ids, missing)
         self.source = source
+        self.until = until
+        """The ends, NEVER for none; None where the table has no column `valid_until`."""
+        self.conjunctions = form.table
         self._rows = rows
-        self._until = until
-        self._form = form.table
         self._bad: dict[int, TocsinError] = {bad.row: bad.error for bad in form.bad}
         if missing is not None:
             for at in np.flatnonzero(missing).tolist():
                 self._bad.setdefault(at, InvalidIdError(None))
-        self._refuse(self.table.repeated)
+        self._refuse(self.ids.repeated, DuplicateSubscriptionError)
+
+    def __len__(self) -> int:
+        return len(self.ids.ids)
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """What the conditions mention."""
-        return self._form.attributes
+        """The attributes that the conditions mention."""
+        return self.conjunctions.attributes
 
-    def _refuse(self, twice: NDArray[np.int64]) -> None:
-        for at in twice.tolist():
-            self._bad.setdefault(at, DuplicateSubscriptionError(self.table.ids[at]))
-
-    def refuse_taken(self, book: SubscriptionBook) -> tuple[BadRow, ...]:
-        """Refuse the ids that a book already has; return all refused rows in order."""
-        if len(book):
-            self._refuse(np.flatnonzero(book.find(self.table) >= 0))
+    @property
+    def bad(self) -> tuple[BadRow, ...]:
+        """The refused rows, in order."""
         return tuple(
             BadRow(self._row(at), self._name(at), str(error), error.code)
             for at, error in sorted(self._bad.items())
         )
 
+    def _refuse(
+        self, places: NDArray[np.int64], error: Callable[[SubscriptionId], TocsinError]
+    ) -> None:
+        for at in places.tolist():
+            self._bad.setdefault(at, error(self.ids.ids[at]))
+
+    def refuse_taken(self, catalog: SubscriptionCatalog) -> tuple[BadRow, ...]:
+        """Refuse the ids that a catalog already has; return all refused rows."""
+        if len(catalog):
+            self._refuse(np.flatnonzero(catalog.find(self.ids) >= 0), DuplicateSubscriptionError)
+        return self.bad
+
+    def refuse_unknown(self, catalog: SubscriptionCatalog) -> tuple[BadRow, ...]:
+        """Refuse the ids that a catalog does not have; return all refused rows."""
+        dense = catalog.find(self.ids)
+        if self.ids.missing is not None:
+            dense[self.ids.missing] = 0
+        self._refuse(np.flatnonzero(dense < 0), UnknownSubscriptionError)
+        return self.bad
+
     def _row(self, at: int) -> int:
         return at if self._rows is None else int(self._rows[at])
 
     def _name(self, at: int) -> SubscriptionId | None:
-        missing = self.table.missing
-        return None if missing is not None and missing[at] else self.table.ids[at]
+        missing = self.ids.missing
+        return None if missing is not None and missing[at] else self.ids.ids[at]
 
-    def add_to(self, book: SubscriptionBook) -> tuple[NDArray[np.int64], ConjunctionTable]:
-        """Register what is not refused; return its dense ids and its conjunctions."""
-        until, form = self._until, self._form
+    @property
+    def good(self) -> NDArray[np.int64] | None:
+        """The places that are not refused; None for all."""
         if not self._bad:
-            dense = book.add_many(self.table, self.source, None, until)
-            first = int(dense[0]) if len(dense) else 0
-            if first:
-                form = replace(form, subscription=form.subscription + first)
-            return dense, form
-        is_good = np.ones(len(self.table.ids), np.bool_)
+            return None
+        is_good = np.ones(len(self), np.bool_)
         is_good[list(self._bad)] = False
-        kept = np.flatnonzero(is_good)
-        until = None if until is None else until[kept]
-        dense = book.add_many(self.table, self.source, kept, until)
-        number = np.zeros(len(is_good), np.int64)
-        number[kept] = dense
-        form = take(form, np.flatnonzero(is_good[form.subscription]))
-        subscription = number[form.subscription]
-        return dense, replace(form, subscription=subscription, n_subscriptions=len(kept))
+        return np.flatnonzero(is_good)
+
+    def numbered(self, first: int) -> tuple[NDArray[np.int64], ConjunctionTable]:
+        """Return dense ids from `first` on for the good rows, and their conjunctions."""
+        good, table = self.good, self.conjunctions
+        if good is None:
+            if first:
+                table = replace(table, subscription=table.subscription + first)
+            return np.arange(first, first + len(self)), table
+        dense = np.arange(first, first + len(good))
+        number = np.full(len(self), -1, np.int64)
+        number[good] = dense
+        table = take(table, np.flatnonzero(number[table.subscription] >= 0))
+        subscription = number[table.subscription]
+        return dense, replace(table, subscription=subscription, n_subscriptions=len(good))
+
+    def enter(self, catalog: SubscriptionCatalog, until: NDArray[np.int64] | None = None) -> None:
+        """Register the good rows in a catalog; `until` are their ends, by default the table's."""
+        good = self.good
+        if until is None and self.until is not None:
+            until = self.until if good is None else self.until[good]
+        if until is not None and np.all(until == NEVER):
+            until = None
+        catalog.add_many(self.ids, self.source, good, until)
+
+    def add_to(self, catalog: SubscriptionCatalog) -> tuple[NDArray[np.int64], ConjunctionTable]:
+        """Register the good rows; return their dense ids and conjunctions."""
+        numbered = self.numbered(catalog.next_dense)
+        self.enter(catalog)
+        return numbered
 
 
 def load_table(
-    given: object,
+    data: object,
     where: str | Expression | None,
     event_type: EventType | None,
-    progress: Callable[[int], None] | None,
+    progress: Callable[[int], None] | None = None,
     *,
     is_bounded: bool = True,
 ) -> Load:
-    """Read a table of texts, or of parameters for one text.
+    """Read a table of subscriptions; its columns, and `where`, say in which form it is.
 
-    Where they are to be bounded, conditions that would take too much work are refused.
+    Conditions that would take too much work are refused, unless they are unbounded.
     """
-    table = to_table(given)
-    _need(table, ["id"] if where is not None else ["id", "where"])
-    ids, missing = _ids(table.column("id"))
-    until = _until(table)
-    if where is None:
-        texts = to_array(table.column("where"))
-        if kind_of_type(texts.type) is not Kind.STRING and texts.null_count < len(texts):
-            raise ArgumentError(f"the column where must hold texts, not {texts.type}")
-        texts = texts.cast(pa.large_string())
-        form = normalize_texts(texts, event_type, progress, is_bounded=is_bounded)
-        return Load(ids, missing, TextSource(texts), form, until=until)
-    expression = to_expression(where)
-    wanted = parameter_names(expression)
-    lacking = [name for name in wanted if name not in table.column_names]
+    table = to_table(data)
+    if where is not None:
+        return _load_template(table, to_expression(where), event_type, is_bounded)
+    if "where" not in table.column_names and {"attribute", "op"} & set(table.column_names):
+        return load_rows(table, event_type)
+    _need(table, ["id", "where"])
+    ids, missing = id_column(table.column("id"))
+    texts = to_array(table.column("where"))
+    if kind_of_type(texts.type) is not Kind.STRING and texts.null_count < len(texts):
+        raise ArgumentError(f"the column where must hold texts, not {texts.type}")
+    texts = texts.cast(STRING)
+    if "params" in table.column_names and table.column("params").null_count < table.num_rows:
+        params, bad = _read_params(table.column("params"))
+        return load_conditions(
+            ids, missing, texts, params, event_type, bad, _until(table), is_bounded=is_bounded
+        )
+    form = normalize_texts(texts, event_type, progress, is_bounded=is_bounded)
+    return Load(ids, missing, TextSource(texts), form, until=_until(table))
+
+
+def are_rules(table: pa.Table) -> bool:
+    """Whether a table has one predicate a row."""
+    return "where" not in table.column_names and {"attribute", "op"} <= set(table.column_names)
+
+
+def _load_template(
+    table: pa.Table, expression: Expression, event_type: EventType | None, is_bounded: bool
+) -> Load:
+    _need(table, ["id"])
+    ids, missing = id_column(table.column("id"))
+    names = parameter_names(expression)
+    lacking = [name for name in names if name not in table.column_names]
     if lacking:
         raise ParameterError(
             f"the table has no column for parameter {', '.join(':' + n for n in lacking)}",
             missing=lacking,
         )
-    columns = {name: _parameter(name, table.column(name)) for name in wanted}
+    columns = {name: _parameter(name, table.column(name)) for name in names}
     form = normalize_template(
         expression, columns, table.num_rows, event_type, is_bounded=is_bounded
     )
     source = TemplateSource(expression, columns, {})
-    return Load(ids, missing, source, form, until=until)
+    return Load(ids, missing, source, form, until=_until(table))
 
 
-def load_rows(given: object, event_type: EventType | None) -> Load:
+def load_rows(data: object, event_type: EventType | None) -> Load:
     """Read a table with one predicate a row."""
-    rules = read_rows(to_table(given))
-    ids, missing = _ids(rules.ids)
+    table = to_table(data)
+    rules = read_rows(table)
+    ids, missing = id_column(rules.ids)
     form = normalize_rows(rules, event_type)
-    return Load(ids, missing, RuleSource(held_rules(rules)), form, rows=rules.first_row)
+    until = _until(table)
+    if until is not None:  # the end of a subscription stands in its first row
+        until = until[rules.first_row]
+    source = RuleSource(held_rules(rules))
+    return Load(ids, missing, source, form, rows=rules.first_row, until=until)
 
 
-def load_book(
-    book: SubscriptionBook, event_type: EventType | None
+def load_conditions(
+    ids: Ids,
+    missing: NDArray[np.bool_] | None,
+    texts: pa.Array,
+    params: Sequence[Mapping[str, object] | None],
+    event_type: EventType | None,
+    bad: Mapping[int, SubscriptionError],
+    until: NDArray[np.int64] | None,
+    *,
+    is_bounded: bool = True,
+) -> Load:
+    """Read texts with parameters of their own; `bad` are rows that are refused already.
+
+    Subscriptions that share a text, and the kinds of their parameters, are brought into normal form
+    together.
+    """
+    errors = dict(bad)
+    groups: dict[object, list[int]] = {}
+    for at, (text, values) in enumerate(zip(texts.to_pylist(), params, strict=True)):
+        if at not in errors:
+            kinds = tuple((name, kind_of(to_plain(v))) for name, v in (values or {}).items())
+            groups.setdefault((text, kinds) if values else None, []).append(at)
+    tables: list[ConjunctionTable] = []
+    for group, members in groups.items():
+        rows = np.array(members)
+        if group is None:
+            form = normalize_texts(texts.take(pa.array(rows)), event_type, is_bounded=is_bounded)
+        else:
+            text = texts[members[0]].as_py()
+            values_of = [params[at] or {} for at in members]
+            form = _normalize_group(text, values_of, event_type, is_bounded)
+        errors.update((members[found.row], found.error) for found in form.bad)
+        tables.append(replace(form.table, subscription=rows[form.table.subscription]))
+    table = stack(tables or [from_forms([])], [0] * max(1, len(tables)), len(texts))
+    table = take(table, np.argsort(table.subscription, kind="stable"))
+    written = [write_params(values) if values else None for values in params]
+    source = TextSource(texts, pa.array(written, STRING))
+    refused = tuple(BadSubscription(at, error) for at, error in sorted(errors.items()))
+    return Load(ids, missing, source, BulkForm(table, refused), until=until)
+
+
+def _normalize_group(
+    text: str | None,
+    params: Sequence[Mapping[str, object]],
+    event_type: EventType | None,
+    is_bounded: bool,
+) -> BulkForm:
+    """Bring subscriptions with one text and parameters of the same kinds into normal form."""
+    try:
+        if text is None:
+            raise SubscriptionError("the condition is missing")
+        expression = parse(text)
+        bind(expression, params[0])
+    except SubscriptionError as error:
+        refused = tuple(BadSubscription(at, error) for at in range(len(params)))
+        return BulkForm(replace(from_forms([]), n_subscriptions=len(params)), refused)
+    if len(params) >= _MIN_GROUP:
+        columns = {
+            name: _parameter(name, pa.chunked_array([pa.array([p[name] for p in params])]))
+            for name in params[0]
+        }
+        return normalize_template(
+            expression, columns, len(params), event_type, is_bounded=is_bounded
+        )
+    forms, errors = [], []
+    for at, values in enumerate(params):
+        budget = None if is_bounded else Budget.unlimited()
+        try:
+            forms.append(normalize(bind(expression, values), event_type, budget=budget))
+        except SubscriptionError as error:
+            errors.append(BadSubscription(at, error))
+            forms.append(NormalForm(()))
+    return BulkForm(from_forms(forms), tuple(errors))
+
+
+def load_params(
+    table: pa.Table,
+    look_up: Callable[[IdTable], tuple[NDArray[np.int64], Sequence[OneSource | None]]],
+    event_type: EventType | None,
+) -> tuple[Load, NDArray[np.int64]]:
+    """Read new values of some parameters, of subscriptions that are looked up.
+
+    Returns the subscriptions as they will be, and the dense ids that `look_up` returned.
+
+    Each column is a parameter, and `params` (JSON) holds several; all others keep their values.
+    """
+    _need(table, ["id"])
+    ids, missing = id_column(table.column("id"))
+    columns = {
+        name: _parameter(name, table.column(name)).to_pylist()
+        for name in table.column_names
+        if name not in _RESERVED
+    }
+    params: list[dict[str, object]] = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ] or [{} for _ in range(table.num_rows)]
+    bad: dict[int, SubscriptionError] = {}
+    if "params" in table.column_names:
+        more, bad = _read_params(table.column("params"))
+        params = [{**values, **(extra or {})} for values, extra in zip(params, more, strict=True)]
+    texts: list[str | None] = []
+    names_of: dict[str, frozenset[str]] = {}
+    replaced, sources = look_up(IdTable(ids, missing))
+    for at, source in enumerate(sources):
+        text, old = ("FALSE", {}) if source is None else text_and_params(source)
+        texts.append(text)
+        if source is None or at in bad:  # an unknown id is refused by its name later
+            params[at] = {}
+            continue
+        if text not in names_of:
+            names_of[text] = frozenset(parameter_names(parse(text)))
+        names = names_of[text]
+        if params[at] and not names:
+            name = ids[at]
+            error = ParameterError(
+                f"subscription {name!r} has no parameters", unknown=[*params[at]]
+            )
+            bad[at] = error
+        params[at] = {k: v for k, v in old.items() if k in names} | params[at]
+    load = load_conditions(
+        ids, missing, pa.array(texts, STRING), params, event_type, bad, _until(table)
+    )
+    return load, replaced
+
+
+def has_conditions(table: pa.Table, where: object) -> bool:
+    """Whether a table of updates has new conditions; otherwise new values of parameters."""
+    return where is not None or "where" in table.column_names or are_rules(table)
+
+
+def load_catalog(
+    catalog: SubscriptionCatalog, event_type: EventType | None
 ) -> Iterator[tuple[NDArray[np.int64], ConjunctionTable]]:
-    """Yield the dense ids and conjunctions of all that a book holds, some at a time.
+    """Yield the dense ids and conjunctions of all subscriptions of a catalog, in chunks.
 
-    Conditions are parsed one by one: this is for engines whose index is not written. They were
-    accepted before, so that their work is not bounded.
+    Conditions are parsed one by one: this is for engines that cannot save their index. The work
+    that a condition takes is not bounded, since it was accepted before.
     """
     unbounded = Budget.unlimited()
-    live = book.live()
-    for first in range(0, len(live), _SOME):
-        ids = live[first : first + _SOME]
+    live = catalog.live()
+    for first in range(0, len(live), _CHUNK):
+        ids = live[first : first + _CHUNK]
         table = from_forms(
-            [normalize(book.expression(i), event_type, budget=unbounded) for i in ids.tolist()]
+            [normalize(catalog.expression(i), event_type, budget=unbounded) for i in ids.tolist()]
         )
         yield ids, replace(table, subscription=ids[table.subscription])
 
 
-def find_all(book: SubscriptionBook, ids: Ids | list[SubscriptionId]) -> NDArray[np.int64]:
-    """Return the dense ids of all ids of a list or column; raise for the first that has none.
+def find_all(catalog: SubscriptionCatalog, ids: Ids | list[SubscriptionId]) -> NDArray[np.int64]:
+    """Return the dense ids of a list or column of ids; raise for the first that is unknown.
 
-    An id that stands twice is unknown the second time.
+    A repeated id is unknown the second time.
     """
     if isinstance(ids, Ids) and len(ids) > FEW:
-        dense = book.find(IdTable(ids))
+        dense = catalog.find(IdTable(ids))
         unknown = np.flatnonzero(dense < 0)
         if len(unknown):
             raise UnknownSubscriptionError(ids[int(unknown[0])])
         return dense
-    found: dict[int, None] = {}
+    dense_ids: dict[int, None] = {}
     for name in ids.to_list() if isinstance(ids, Ids) else ids:
-        number = book.dense(check_id(name))
-        if number is None or number in found:
+        number = catalog.dense(check_id(name))
+        if number is None or number in dense_ids:
             raise UnknownSubscriptionError(name)
-        found[number] = None
-    return np.array(list(found), np.int64)
-
-
-def to_ids(asked: Any) -> Ids | list[SubscriptionId]:
-    """Return a list or column of ids as a column of one kind, or as a list when it is none."""
-    if isinstance(asked, pa.Array | pa.ChunkedArray):
-        asked = decoded(to_array(asked))
-        if kind_of_type(asked.type) in (Kind.STRING, Kind.INTEGER) and not asked.null_count:
-            try:
-                return _ids(asked)[0]
-            except ArgumentError:
-                pass  # beyond 64 bits: refused one by one
-    elif isinstance(asked, np.ndarray) and asked.ndim == 1 and asked.dtype in _INTEGERS:
-        return Ids(asked.astype(np.int64))
-    for convert in ("to_pylist", "tolist"):  # Arrow; NumPy, pandas
-        if hasattr(asked, convert):
-            asked = getattr(asked, convert)()
-    if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
-        raise ArgumentError(f"ids must be a list of ids, not {asked!r}")
-    names = list(asked)
-    if len(names) > FEW and set(map(type, names)) in ({int}, {str}):
-        try:
-            return Ids.of(names)
-        except (OverflowError, UnicodeEncodeError, pa.ArrowException):
-            pass  # no ids: refused one by one
-    return names
-
-
-def to_table(given: object) -> pa.Table:
-    """Take anything Arrow as a table, without views and run ends."""
-    try:
-        if isinstance(given, pa.Table):
-            table = given
-        elif type(given).__module__.partition(".")[0] == "pandas":
-            table = pa.Table.from_pandas(given, preserve_index=False)
-        else:
-            table = pa.table(given)
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise ArgumentError(f"not a table: {error}") from None
-    names = table.column_names
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ArgumentError(f"the table has several columns {', '.join(twice)}")
-    return to_plain_table(table)
+        dense_ids[number] = None
+    return np.array(list(dense_ids), np.int64)
 
 
 def _need(table: pa.Table, columns: list[str]) -> None:
@@ -312,28 +451,6 @@ def _need(table: pa.Table, columns: list[str]) -> None:
         )
 
 
-def _ids(column: ArrowColumn) -> tuple[Ids, NDArray[np.bool_] | None]:
-    """Return a column of ids, and which of them are missing."""
-    n_missing = column.null_count
-    if kind_of_type(column.type) not in (Kind.STRING, Kind.INTEGER):
-        if n_missing < len(column):
-            raise ArgumentError(f"the column id must hold strings or integers, not {column.type}")
-        return Ids(np.zeros(n_missing, np.int64)), np.ones(n_missing, np.bool_)
-    try:
-        found = to_canonical(column)
-    except pa.ArrowInvalid:
-        raise ArgumentError("the column id holds integers beyond 64 bits") from None
-    assert found is not None
-    array, kind = found
-    missing = None
-    if array.null_count:
-        missing = array.is_null().to_numpy(zero_copy_only=False)
-        array = array.fill_null(0 if kind is Kind.INTEGER else "")
-    if kind is Kind.STRING:
-        return Ids(None, array), missing
-    return Ids(array.to_numpy().copy()), missing  # it may be an array that its owner changes
-
-
 def _parameter(name: str, column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_null(column.type):
         return to_array(column)
@@ -341,17 +458,36 @@ def _parameter(name: str, column: pa.ChunkedArray) -> pa.Array:
 
 
 def _until(table: pa.Table) -> NDArray[np.int64] | None:
-    """Return the moments of the ends, NEVER where there is none."""
+    """Return the ends, NEVER for none; None where the table has no column of them."""
     if "valid_until" not in table.column_names:
         return None
     column = table.column("valid_until")
     if column.null_count == len(column):
-        return None
+        return np.full(len(column), NEVER)
     if kind_of_type(column.type) not in (Kind.TIMESTAMP, Kind.INTEGER):
         raise ArgumentError(f"the column valid_until must hold timestamps, not {column.type}")
     try:
-        found = to_canonical(column)
+        canonical = to_canonical(column)
     except pa.ArrowInvalid:
         raise ArgumentError("the column valid_until holds moments beyond 64 bits") from None
-    assert found is not None
-    return found[0].cast(INT64).fill_null(NEVER).to_numpy()  # type: ignore[no-any-return]
+    assert canonical is not None
+    return canonical[0].cast(INT64).fill_null(NEVER).to_numpy()  # type: ignore[no-any-return]
+
+
+def _read_params(
+    column: pa.ChunkedArray,
+) -> tuple[list[Mapping[str, object] | None], dict[int, SubscriptionError]]:
+    """Return parameters written as JSON objects, and the rows where they are no such thing."""
+    texts = decoded(to_array(column))
+    if kind_of_type(texts.type) is not Kind.STRING and texts.null_count < len(texts):
+        raise ArgumentError(f"the column params must hold JSON objects as texts, not {texts.type}")
+    params: list[Mapping[str, object] | None] = []
+    bad: dict[int, SubscriptionError] = {}
+    for at, text in enumerate(texts.to_pylist()):
+        params.append(None)
+        if text is not None:
+            try:
+                params[at] = read_json(text)
+            except ValueError as error:
+                bad[at] = ParameterError(f"params is not a JSON object of parameters: {error}")
+    return params, bad

@@ -1,8 +1,8 @@
 """Matcher: subscriptions in, events in, matches out.
 
-Enters: what a user calls. Leaves: matches by the user's ids, or errors that name the place. A call
-either does all it says or changes nothing. Calls from several threads are safe: changes are taken
-one at a time, and with an engine that can (`auto`) events are matched beside them and each other.
+Enters: the calls of a user. Leaves: matches by the user's ids, or errors that name the place. A
+call either does all it says or changes nothing. Calls from several threads are safe: changes are
+made one at a time. With a concurrent engine (`auto`) events are matched at the same time.
 """
 
 from __future__ import annotations
@@ -10,28 +10,44 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin import engines
+from tocsin.arguments import (
+    UNCHANGED,
+    IdsArgument,
+    Moment,
+    OnError,
+    Unchanged,
+    check_on_error,
+    to_end,
+    to_expression,
+    to_ids,
+    to_params,
+    to_table,
+)
 from tocsin.catalog.blocks import Names
+from tocsin.catalog.id_index import IdTable
+from tocsin.catalog.records import Subscription
 from tocsin.catalog.sources import OneSource
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.encode.events import EventBatch, check_event, to_batch
 from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.protocol import Engine, Enumerable, Reader, Renumberable, Storable
 from tocsin.errors import (
     ArgumentError,
-    BadRow,
     BadRowsError,
     DuplicateSubscriptionError,
     EventError,
+    InvariantError,
     ParameterError,
     UnknownSubscriptionError,
 )
@@ -39,17 +55,14 @@ from tocsin.explain import explain_event, explain_subscription
 from tocsin.language.expression import Expression, parameter_names
 from tocsin.loading import (
     Load,
-    Moment,
+    LoadReport,
     PreparedCondition,
     find_all,
-    load_book,
-    load_rows,
+    has_conditions,
+    load_catalog,
+    load_params,
     load_table,
     prepare,
-    to_expression,
-    to_ids,
-    to_moment,
-    to_params,
 )
 from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
@@ -66,32 +79,30 @@ from tocsin.storage.matchers import (
 )
 from tocsin.storage.place import Place, to_place
 
-_WHOLE: Any = object()
-"""Stands for no id, where the whole index is meant."""
+__all__ = ["LoadReport", "Matcher"]
 
 _SAMPLE = 10_000
-"""How many profiled events are kept for an engine that may have to be filled again."""
-
-
-@dataclass(frozen=True)
-class LoadReport:
-    """What a bulk load did: how many subscriptions it took in, and the rows it refused."""
-
-    loaded: int
-    bad: tuple[BadRow, ...] = ()
+"""The number of profiled events kept for an engine that may have to be filled again."""
 
 
 class Matcher:
     """Says which subscriptions an event matches.
 
     >>> m = Matcher()
-    >>> m.subscribe("bob", "firm = :firm AND price < :limit", params={"firm": "IBM", "limit": 90})
+    >>> m.subscribe("bob", "firm = :firm AND price < :limit", {"firm": "IBM", "limit": 90})
     >>> m.match({"firm": "IBM", "price": 89.5})
     ['bob']
 
-    `event_type` is optional; where it declares an attribute, subscriptions and events that do not
-    fit are refused. `engine` is one of `tocsin.engines.names()`; more keyword arguments are options
-    of the engine. `clock` gives the time in seconds since 1970, for `valid_until`.
+    A matcher is a collection of subscriptions: `id in m`, `len(m)` and iteration go by ids.
+
+    Parameters:
+        event_type: the attributes with their kinds, optional. Subscriptions and events that do not
+            fit a declared attribute are refused.
+        engine: one of `tocsin.engines.names()`.
+        clock: returns the time in seconds since 1970, for `valid_until`.
+        options: options of the engine.
+
+    Raises ArgumentError for a wrong event type or option, UnknownEngineError for an unknown engine.
     """
 
     def __init__(
@@ -106,16 +117,16 @@ class Matcher:
             raise ArgumentError(f"event_type must be an EventType, not {event_type!r}")
         self.event_type = event_type
         self.engine = engine
-        self._options = options
-        self._made_with = dict(options)
+        self._saved_options = options
+        self._options = dict(options)
         self._is_part = False
         self._profiled: EventBatch | None = None
         self._clock = clock
-        self._book = SubscriptionBook()
+        self._catalog = SubscriptionCatalog()
         self._lock = threading.RLock()
-        self._use(engines.make(engine, self._book, options))
+        self._use(engines.make(engine, self._catalog, options))
         self._updating = threading.RLock()
-        """Taken before the other lock; so updates come one after the other, and whole."""
+        """Taken before the other lock, so that updates are made one after the other."""
         self._is_bounded = True
 
     def _use(self, engine: Engine) -> None:
@@ -124,252 +135,209 @@ class Matcher:
             nullcontext() if engine.is_concurrent else self._lock
         )
 
+    # One subscription.
+
     def subscribe(
         self,
         id: SubscriptionId,
         where: str | Expression,
         params: Mapping[str, object] | None = None,
+        *,
         valid_until: Moment | None = None,
     ) -> None:
         """Register a subscription under a new id.
 
-        `params` fills the `:name` parameters of the condition. From `valid_until` on (a datetime,
-        or microseconds since 1970) the subscription is gone.
+        Parameters:
+            id: a string or a 64-bit integer.
+            where: the condition.
+            params: the values of the parameters `:name` of the condition.
+            valid_until: when the subscription ends: a datetime (no zone: UTC), or microseconds
+                since 1970.
+
+        Raises DuplicateSubscriptionError where the id is taken, or another SubscriptionError.
         """
-        self._subscribe(id, self._prepare(where, params), valid_until)
-
-    def _prepare(self, where: object, params: object) -> PreparedCondition:
-        """Bring a condition into normal form: before the lock is taken, since it may take long."""
-        budget = None if self._is_bounded else Budget.unlimited()
-        return prepare(where, params, self.event_type, budget=budget)
-
-    def _subscribe(
-        self, id: SubscriptionId, condition: PreparedCondition, valid_until: Moment | None
-    ) -> None:
-        """Register a condition that was prepared for this matcher's event type."""
-        name = check_id(id)
-        moment = None if valid_until is None else to_moment(valid_until)
-        with self._lock:
-            self._expire()
-            if name in self._book:
-                raise DuplicateSubscriptionError(name)
-            self._make_room()
-            self._add_one(name, condition, moment)
-
-    def _add_one(
-        self,
-        name: SubscriptionId,
-        condition: PreparedCondition,
-        moment: int | None,
-        replaced: int | None = None,
-    ) -> None:
-        dense, table = self._book.next_dense, condition.table
-        table = replace(table, subscription=table.subscription + dense)
-        # The engine first: where it fails, it is as it was, and nothing else was changed.
-        if replaced is None:
-            self._engine.insert(np.array([dense]), table)
-        else:
-            self._engine.replace(np.array([replaced]), np.array([dense]), table)
-            self._book.remove(np.array([replaced]))
-        self._book.add(name, condition.source, moment)
-
-    def _make_room(self, n: int = 1) -> None:
-        """See to it that there are n dense ids to give, and that few were given in vain.
-
-        Changes the dense ids of all subscriptions where that is needed.
-        """
-        if self._book.has_room(n):
-            return
-        if not self._is_part:
-            self._renumber()
-            if self._book.is_full(n):  # what is dead has numbers until it is merged
-                self._engine.rebuild()
-                self._renumber()
-        self._book.check_room(n)
-
-    def _renumber(self) -> None:
-        """Number subscriptions from 0 on; readers that were taken before keep the old numbers."""
-        live = self._book.live()
-        if isinstance(self._engine, Renumberable):
-            kept = np.sort(np.concatenate([live, self._engine.tombstones()]), kind="stable")
-            book = self._book.renumbered(kept)
-            self._engine.renumber(kept)
-        else:
-            book = self._book.renumbered(live)
-            engine = engines.make(self.engine, book, self._made_with)
-            for ids, table in load_book(book, self.event_type):
-                engine.insert(ids, table)
-            if self._profiled is not None:
-                engine.profile(self._profiled)
-            self._use(engine)
-        self._book = book
-
-    def subscribe_many(
-        self,
-        table: object,
-        where: str | None = None,
-        *,
-        on_error: Literal["raise", "quarantine"] = "raise",
-        progress: Callable[[int], None] | None = None,
-    ) -> LoadReport:
-        """Register many subscriptions from anything Arrow.
-
-        Without `where`, the columns are `id` and `where` (text); with it, `id` and one column per
-        parameter. A column `valid_until` is optional. Where rows are bad, nothing is loaded and
-        BadRowsError lists them all; with `on_error="quarantine"` the others are loaded and the
-        bad ones returned.
-        """
-        loaded = load_table(table, where, self.event_type, progress, is_bounded=self._is_bounded)
-        return self._load(loaded, on_error)
-
-    def subscribe_rows(
-        self,
-        table: object,
-        *,
-        on_error: Literal["raise", "quarantine"] = "raise",
-    ) -> LoadReport:
-        """Register many subscriptions from a table with one predicate a row.
-
-        The columns are `id`, `attribute`, `op` and `value` (or, where kinds mix, `number` and
-        `text`, one of them null), optionally `disjunct`. Rows of one id are ANDed, and ORed between
-        disjuncts.
-        """
-        return self._load(load_rows(table, self.event_type), on_error)
-
-    def _load(self, loaded: Load, on_error: str) -> LoadReport:
-        if on_error not in ("raise", "quarantine"):
-            raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
-        with self._lock:
-            self._expire()
-            self._make_room(len(loaded.table.ids))
-            bad = loaded.refuse_taken(self._book)
-            if bad and on_error == "raise":
-                raise BadRowsError(bad)
-            ids, table = loaded.add_to(self._book)
-            if len(ids):
-                try:
-                    self._engine.insert(ids, table)
-                except BaseException:
-                    self._book.remove(ids)
-                    raise
-            return LoadReport(len(ids), bad)
+        self.subscribe_prepared(id, self._prepare(where, params), to_end(valid_until))
 
     def update(
         self,
         id: SubscriptionId,
-        *,
         where: str | Expression | None = None,
         params: Mapping[str, object] | None = None,
+        *,
+        valid_until: Moment | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Change a subscription: some of its parameters, or its whole condition.
+        """Change a subscription.
 
-        Parameters that are not given keep their values as far as the condition has them.
+        Parameters:
+            id: its id.
+            where: the new condition.
+            params: new values of some parameters. The others keep their values, as far as the
+                condition has them.
+            valid_until: the new end; None for no end.
+
+        Raises UnknownSubscriptionError (a KeyError), or another SubscriptionError.
         """
-        if where is None and params is None:
-            raise ArgumentError("update needs where, params or both")
-        values = to_params(params)
+        values = None if params is None else to_params(params)
+        if where is None and params is None and isinstance(valid_until, Unchanged):
+            raise ArgumentError("update needs where, params or valid_until")
+        end = valid_until if isinstance(valid_until, Unchanged) else to_end(valid_until)
         with self._updating:
-            while not self._update(id, where, values):
+            while not self._update(id, where, values, end):
                 pass
 
-    def _update(
-        self, id: SubscriptionId, where: str | Expression | None, values: dict[str, object]
-    ) -> bool:
-        """Change a subscription; False where it was replaced meanwhile, so that it is another one.
-
-        Conditions are parsed and brought into normal form while matches and other changes go on.
-        """
-        with self._lock:
-            self._expire()
-            dense = self._dense(id)
-            source = self._book.source(dense)
-        condition = self._changed(id, source, where, values)
-        with self._lock:
-            self._expire()
-            self._make_room()
-            if self._dense(id) != dense:
-                return False
-            self._add_one(id, condition, self._book.valid_until(dense), replaced=dense)
-        return True
-
-    def _replace(
-        self, id: SubscriptionId, condition: PreparedCondition, valid_until: int | None
-    ) -> None:
-        """Give a subscription another condition, prepared for this matcher's event type."""
-        with self._updating, self._lock:
-            self._expire()
-            self._make_room()
-            dense = self._dense(id)
-            self._add_one(id, condition, valid_until, replaced=dense)
-
-    def _changed(
-        self,
-        id: SubscriptionId,
-        source: OneSource,
-        where: str | Expression | None,
-        values: dict[str, object],
-    ) -> PreparedCondition:
-        """Prepare a condition with another text, or with other values of some parameters."""
-        expression = to_expression(source.where if where is None else where)
-        names = set(parameter_names(expression))
-        if where is None and not names:
-            raise ParameterError(f"subscription {id!r} has no parameters", unknown=list(values))
-        merged = {k: v for k, v in source.params.items() if k in names} | values
-        condition = self._prepare(expression, merged)
-        # A condition whose parameters change is likely to change again: it is kept parsed.
-        kept = expression if where is None else where
-        return condition._replace(source=OneSource(kept, merged))
-
     def unsubscribe(self, id: SubscriptionId) -> None:
-        """Remove a subscription."""
+        """Remove a subscription.
+
+        Raises UnknownSubscriptionError (a KeyError).
+        """
         with self._lock:
             self._expire()
             self._remove(np.array([self._dense(id)]))
 
-    def unsubscribe_many(self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray) -> None:
-        """Remove many subscriptions; when one is unknown, none is removed."""
-        asked = to_ids(ids)
+    # Many subscriptions.
+
+    def subscribe_many(
+        self,
+        table: object,
+        where: str | Expression | None = None,
+        *,
+        on_error: OnError = "raise",
+        progress: Callable[[int], None] | None = None,
+    ) -> LoadReport:
+        """Register many subscriptions from anything Arrow.
+
+        The columns say what the rows are:
+
+        - `id` and `where`: texts; perhaps with `params`, parameters as JSON objects.
+        - with the argument `where`: `id` and one column per parameter of that condition.
+        - `id`, `attribute`, `op` and `value`: one predicate a row. Rows of one id are ANDed, and
+          ORed between values of the optional `disjunct`. Where kinds mix, `number` and `text`
+          replace `value`; one of them is null.
+
+        A column `valid_until` is optional.
+
+        Parameters:
+            on_error: "raise" raises BadRowsError, which lists all bad rows, and loads nothing;
+                "quarantine" loads the other rows and reports the bad ones.
+            progress: called with the number of texts read so far.
+        """
+        load = load_table(table, where, self.event_type, progress, is_bounded=self._is_bounded)
+        return self.load(load, on_error)
+
+    def update_many(
+        self,
+        table: object,
+        where: str | Expression | None = None,
+        *,
+        on_error: OnError = "raise",
+    ) -> LoadReport:
+        """Change many subscriptions, all or none.
+
+        The table has new conditions, in the forms of `subscribe_many`; or, without conditions, new
+        values of parameters: `id` and one column per parameter, or `params` with JSON objects. With
+        a column `valid_until` the ends change too; null removes an end.
+
+        With `on_error="quarantine"` bad rows are set aside and the others are changed.
+        """
+        check_on_error(on_error)
+        data = to_table(table)
+        with self._updating:
+            if has_conditions(data, where):
+                load = load_table(data, where, self.event_type, is_bounded=self._is_bounded)
+                return self._update_load(load, on_error)
+            while True:
+                load, replaced = load_params(data, self._sources, self.event_type)
+                with self._lock:
+                    if np.array_equal(self._catalog.find(load.ids), replaced):
+                        return self._update_load(load, on_error)
+
+    def unsubscribe_many(self, ids: IdsArgument) -> None:
+        """Remove many subscriptions; where one is unknown, none is removed.
+
+        Raises UnknownSubscriptionError (a KeyError) for the first that is unknown.
+        """
+        names = to_ids(ids)
         with self._lock:
             self._expire()
-            self._remove(find_all(self._book, asked))
+            self._remove(find_all(self._catalog, names))
 
-    def _remove(self, dense: NDArray[np.int64]) -> None:
-        if len(dense):
-            self._book.remove(dense)
-            self._engine.delete(dense)
+    # Reading back.
 
-    def _dense(self, name: SubscriptionId) -> int:
-        dense = self._book.dense(check_id(name))
-        if dense is None:
-            raise UnknownSubscriptionError(name)
-        return dense
+    def get(self, id: SubscriptionId) -> Subscription:
+        """Return a subscription: its id, condition, parameters and end.
 
-    def _expire(self) -> None:
-        if self._book.has_expiries:
-            self._remove(self._book.due(round(self._clock() * 1_000_000)))
+        Raises UnknownSubscriptionError (a KeyError).
+        """
+        with self._lock:
+            self._expire()
+            return self._catalog.record(self._dense(id))
+
+    def to_table(self) -> pa.Table:
+        """Return all subscriptions as columns `id`, `where`, `params` and `valid_until`.
+
+        `params` holds JSON objects, null for no parameters. `subscribe_many` loads the table again.
+        Ids of two kinds become strings.
+        """
+        with self._lock:
+            self._expire()
+            snapshot = self._catalog.listing()
+        return snapshot.to_table()
+
+    def __iter__(self) -> Iterator[SubscriptionId]:
+        """Iterate over the ids of the subscriptions there are now."""
+        with self._lock:
+            self._expire()
+            snapshot = self._catalog.listing()
+        return snapshot.ids()
+
+    def __len__(self) -> int:
+        with self._lock:
+            self._expire()
+            return len(self._catalog)
+
+    def __contains__(self, id: object) -> bool:
+        with self._lock:
+            self._expire()
+            is_id = isinstance(id, str | int) and not isinstance(id, bool)
+            return is_id and id in self._catalog
+
+    def __repr__(self) -> str:
+        of = f" of {self.event_type.name}" if self.event_type else ""
+        return f"<Matcher{of}: {len(self)} subscriptions, engine {self.engine}>"
+
+    # Matching.
 
     def match(self, event: Mapping[str, object]) -> list[SubscriptionId]:
-        """Return the ids of the subscriptions that an event matches, each once."""
+        """Return the ids of the subscriptions that an event matches, each once.
+
+        Raises EventError.
+        """
         checked = check_event(event, self.event_type)
         with self._match_guard:
             names, reader = self._reader()
             return [names[dense] for dense in reader.match_one(checked)]
 
     def match_batch(self, events: object) -> Matches:
-        """Return the matches of many events: anything Arrow, a frame, or a list of mappings."""
+        """Return the matches of many events: anything Arrow, a frame, or a list of mappings.
+
+        Raises EventError, which names the row and the attribute.
+        """
         batch = to_batch(events, self.event_type)
         with self._match_guard:
             names, reader = self._reader()
             return Matches(reader.match_batch(batch), names)
 
     def _reader(self) -> tuple[Names, Reader]:
-        """Return the ids and the subscriptions of one moment."""
+        """Return the ids and the index of one moment."""
         with self._lock:
             self._expire()
-            return self._book.names, self._engine.reader()
+            return self._catalog.names, self._engine.reader()
 
     def profile(self, events: object) -> None:
-        """Learn what events look like; the parts of the index built from now on are laid out so."""
+        """Learn from a sample of events; parts of the index built from now on are laid out for it.
+
+        Raises EventError.
+        """
         batch = to_batch(events, self.event_type)
         with self._lock:
             self._profile(batch)
@@ -380,56 +348,69 @@ class Matcher:
             self._profiled = batch.sample(_SAMPLE)
 
     def merge(self) -> None:
-        """Build the whole index anew, laid out for the events last profiled; returns when done."""
+        """Lay out the whole index anew, for the events last profiled; returns when done."""
         with self._match_guard:
             with self._lock:
                 self._expire()
             self._engine.rebuild()
             with self._lock:  # deleted subscriptions are dropped now: a good time to renumber
                 is_free = isinstance(self._engine, Renumberable) and not self._is_part
-                if is_free and self._book.is_sparse():
+                if is_free and self._catalog.is_sparse():
                     self._renumber()
 
     def explain(
-        self, id: SubscriptionId = _WHOLE, event: Mapping[str, object] | None = None
+        self, id: SubscriptionId | None = None, event: Mapping[str, object] | None = None
     ) -> str:
-        """Say how a subscription is indexed, or, with an event, why it does or does not match.
+        """Say how a subscription is indexed, or why an event does or does not match it.
 
-        Without an id, say what the index is made of.
+        Without an id, describe the index.
+
+        Raises UnknownSubscriptionError (a KeyError), or EventError.
         """
         with self._lock:
             self._expire()
-            if id is _WHOLE:
+            if id is None:
                 if event is not None:
                     raise ArgumentError("explain needs an id to say why an event matches it")
                 return self._engine.describe()
             dense = self._dense(id)
-            source = self._book.source(dense)
+            source = self._catalog.source(dense)
             place = self._engine.explain(dense) if event is None else ""
         expression = bind(*source.template())
         if event is not None:
             return explain_event(expression, check_event(event, self.event_type), self.event_type)
         return explain_subscription(id, expression, self.event_type, place)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the index, without ids and texts."""
+        with self._lock:
+            return self._engine.nbytes
+
+    def check(self) -> None:
+        """Verify every invariant of the index, and the checksums of what was opened.
+
+        Raises InvariantError where the index is inconsistent, DamagedStoreError for a damaged file.
+        """
+        with self._lock:
+            self._catalog.verify()
+            try:
+                self._engine.check()
+            except AssertionError as error:
+                raise InvariantError(f"the index is inconsistent: {error}") from error
+
+    # On disk.
+
     def save(self, path: str | os.PathLike[str], *, grace: float = GRACE) -> None:
         """Write all subscriptions, and the index where the engine can, into a store.
 
-        A store that is there already gets a new version, which takes the place of all that was in
-        it, at once: whoever opens it finds the old one or the new one. Versions before it stay for
-        `grace` seconds, for readers that have their number. Any other folder that holds something
-        is refused.
-        """
-        replace_store(to_place(path), self._contents(), grace)
+        An existing store gets a new version, which replaces its contents at once: a process that
+        opens it sees the old version or the new one. Earlier versions stay for `grace` seconds, for
+        readers that have their number.
 
-    def _contents(self) -> PartContents:
-        """Return what is written of the subscriptions as they are now."""
-        with self._lock:
-            self._expire()
-            book, n, ids = self._book.parts(), len(self._book), self._book.kinds_of_ids
-            index = self._engine.parts() if isinstance(self._engine, Storable) else None
-        attributes = None if index is None else index.attributes
-        facts = MatcherFacts(self.event_type, self.engine, self._options, n, attributes, ids)
-        return part_contents(facts, book, index)
+        Raises StoreError where the folder holds something else or cannot be written.
+        """
+        replace_store(to_place(path), self.snapshot(), grace)
 
     @classmethod
     def open(
@@ -442,116 +423,309 @@ class Matcher:
     ) -> Matcher:
         """Return the matcher that is in a store, its arrays mapped into memory.
 
-        What is done with it does not change the store until it is saved there. `version` is the
-        newest by default. Checksums of all that matching needs are compared now, those of the
-        conditions before they are first looked at; with `verify=False` they are not.
+        Changes to it stay in memory until it is saved.
+
+        Parameters:
+            version: by default the newest.
+            verify: compare checksums: of all that matching needs now, of the conditions before they
+                are first used.
+
+        Raises NoStoreError, DamagedStoreError or another StoreError.
         """
         place = to_place(path)
 
-        def read(found: VersionChain) -> Matcher:
-            parts = found.base.parts
-            matcher = cls._of_parts(open_parts(place, parts, verify), place, clock)
+        def read(chain: VersionChain) -> Matcher:
+            parts = chain.base.parts
+            matcher = cls.restore(open_parts(place, parts, verify), place, clock)
             with as_damaged_store(place):
-                for change, moment in read_changes(place, found.changes):
-                    matcher._make(change, moment)
+                for change, moment in read_changes(place, chain.changes):
+                    matcher.apply(change, moment)
             return matcher
 
         return read_version(place, version, read)
 
-    def _make(self, change: Change, moment: float) -> None:
-        """Make a change as it was made at a moment, with what had ended by then.
-
-        It was accepted then, whatever work it takes.
-        """
+    def close(self) -> None:
+        """Release the index and the files that it maps; the matcher is empty then."""
         with self._updating, self._lock:
-            clock, self._clock = self._clock, lambda: moment
+            self._catalog = SubscriptionCatalog()
+            self._profiled = None
+            self._use(engines.make(self.engine, self._catalog, self._options))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # For the other packages of Tocsin: not part of the public interface.
+
+    def subscribe_prepared(
+        self, id: SubscriptionId, condition: PreparedCondition, until: int | None
+    ) -> None:
+        """Register a condition that was prepared for this event type. Internal."""
+        name = check_id(id)
+        with self._lock:
+            self._expire()
+            if name in self._catalog:
+                raise DuplicateSubscriptionError(name)
+            self._make_room()
+            self._add_one(name, condition, until)
+
+    def update_prepared(
+        self, id: SubscriptionId, condition: PreparedCondition, until: int | None
+    ) -> None:
+        """Replace the condition of a subscription by a prepared one, and its end. Internal."""
+        with self._updating, self._lock:
+            self._expire()
+            self._make_room()
+            dense = self._dense(id)
+            self._add_one(id, condition, until, replaced=dense)
+
+    def load(self, load: Load, on_error: OnError = "raise") -> LoadReport:
+        """Register the subscriptions of a table that was read. Internal."""
+        check_on_error(on_error)
+        with self._lock:
+            self._expire()
+            self._make_room(len(load))
+            bad = load.refuse_taken(self._catalog)
+            if bad and on_error == "raise":
+                raise BadRowsError(bad)
+            ids, table = load.numbered(self._catalog.next_dense)
+            if len(ids):
+                self._engine.insert(ids, table)
+                load.enter(self._catalog)
+            return LoadReport(len(ids), bad)
+
+    def apply(self, change: Change, now: float) -> None:
+        """Make a change of a store as it was made at a moment. Internal.
+
+        The work that its conditions take is not bounded: they were accepted then.
+        """
+        with self._updating, self.at(now):
             self._is_bounded = False
             try:
                 change.apply(self)
             finally:
-                self._clock, self._is_bounded = clock, True
+                self._is_bounded = True
+
+    @contextmanager
+    def at(self, now: float) -> Iterator[None]:
+        """Hold the clock at a moment, for the calls made within by the same thread. Internal."""
+        with self._updating, self._lock:
+            clock, self._clock = self._clock, lambda: now
+            try:
+                yield
+            finally:
+                self._clock = clock
+
+    def snapshot(self) -> PartContents:
+        """Return the subscriptions as they are now, ready to be written. Internal."""
+        with self._lock:
+            self._expire()
+            catalog, n = self._catalog.parts(), len(self._catalog)
+            ids = self._catalog.kinds_of_ids
+            index = self._engine.parts() if isinstance(self._engine, Storable) else None
+        attributes = None if index is None else index.attributes
+        facts = MatcherFacts(self.event_type, self.engine, self._saved_options, n, attributes, ids)
+        return part_contents(facts, catalog, index)
 
     @classmethod
-    def _of_parts(
+    def restore(
         cls, saved: SavedMatcher, place: Place, clock: Callable[[], float], **options: object
-    ) -> Matcher:
-        """Return a matcher of what was saved; more options take the place of those saved."""
+    ) -> Self:
+        """Return a matcher of saved parts; `options` override the saved ones. Internal."""
         facts = saved.facts
         with as_damaged_store(place):
-            given = {**facts.options, **options}
-            matcher = cls(facts.event_type, engine=facts.engine, clock=clock, **given)
-            matcher._options = dict(facts.options)
-            matcher._fill(SubscriptionBook.from_parts(saved.books, saved.verify), saved, given)
+            merged = {**facts.options, **options}
+            matcher = cls(facts.event_type, engine=facts.engine, clock=clock, **merged)
+            matcher._saved_options = dict(facts.options)
+            matcher._fill(SubscriptionCatalog.from_parts(saved.books, saved.verify), saved, merged)
         return matcher
 
     @classmethod
-    def _part_numbered_from(cls, first: int, *args: Any, **options: Any) -> Matcher:
-        """Return a new matcher whose dense ids start at a number, and stay as they are.
+    def numbered_from(cls, first: int, *args: Any, is_part: bool = False, **options: Any) -> Self:
+        """Return an empty matcher whose dense ids begin at `first`. Internal.
 
-        It is a part of a store, of which other parts have the numbers before and after.
+        The dense ids of a part of a store never change: other parts have those before and after.
         """
-        matcher = cls._numbered_from(first, *args, **options)
-        matcher._is_part = True
-        return matcher
-
-    @classmethod
-    def _numbered_from(cls, first: int, *args: Any, **options: Any) -> Matcher:
-        """Return a new matcher whose dense ids start at a number: tests start near the end."""
         matcher = cls(*args, **options)
-        matcher._book = SubscriptionBook(first)
-        matcher._use(engines.make(matcher.engine, matcher._book, matcher._made_with))
+        matcher._catalog = SubscriptionCatalog(first)
+        matcher._use(engines.make(matcher.engine, matcher._catalog, matcher._options))
+        matcher._is_part = is_part
         return matcher
 
-    def _fill(
-        self, book: SubscriptionBook, saved: SavedMatcher, options: dict[str, object]
-    ) -> None:
-        """Take over what was saved; the engine that cannot is filled anew."""
-        self._book = book
-        self._use(engines.make(self.engine, book, options))
-        if saved.index is not None and isinstance(self._engine, Storable):
-            self._engine.restore(saved.index, saved.segments)
-        else:
-            for ids, table in load_book(book, self.event_type):
-                self._engine.insert(ids, table)
-        if saved.profile is not None:
-            with suppress(EventError):  # statistics are only advice: no reason not to open
-                self._profile(saved.profile)
+    @property
+    def catalog(self) -> SubscriptionCatalog:
+        """The ids, conditions and ends of the subscriptions. Internal, and not synchronised."""
+        return self._catalog
 
     def conditions(self) -> Iterable[IndexedConditions]:
         """Return the conditions of all subscriptions as ranges of cells, a group at a time.
 
-        Internal: what a schema check reads. Taken from the index where the engine has them in this
+        Internal: a schema check reads them. Taken from the index where the engine has them in this
         form; otherwise the conditions are parsed again.
         """
         with self._lock:
             self._expire()
             if isinstance(self._engine, Enumerable):
                 return self._engine.conditions()
-        return (conditions_of(table) for _, table in load_book(self._book, self.event_type))
+        return (conditions_of(table) for _, table in load_catalog(self._catalog, self.event_type))
 
-    def check(self) -> None:
-        """Verify every invariant of the index, and the checksums of what was opened."""
-        with self._lock:
-            self._book.verify()
-            self._engine.check()
+    # Within.
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by the index, besides ids and texts."""
-        with self._lock:
-            return self._engine.nbytes
+    def _prepare(self, where: object, params: object) -> PreparedCondition:
+        """Bring a condition into normal form: before the lock is taken, since it may take long."""
+        budget = None if self._is_bounded else Budget.unlimited()
+        return prepare(where, params, self.event_type, budget=budget)
 
-    def __len__(self) -> int:
+    def _add_one(
+        self,
+        name: SubscriptionId,
+        condition: PreparedCondition,
+        until: int | None,
+        replaced: int | None = None,
+    ) -> None:
+        dense, table = self._catalog.next_dense, condition.table
+        table = replace(table, subscription=table.subscription + dense)
+        # The engine first: where it fails, it is as it was, and nothing else was changed.
+        if replaced is None:
+            self._engine.insert(np.array([dense]), table)
+        else:
+            self._engine.replace(np.array([replaced]), np.array([dense]), table)
+            self._catalog.remove(np.array([replaced]))
+        self._catalog.add(name, condition.source, until)
+
+    def _update(
+        self,
+        id: SubscriptionId,
+        where: str | Expression | None,
+        values: dict[str, object] | None,
+        until: int | Unchanged | None,
+    ) -> bool:
+        """Change a subscription; False where it was replaced meanwhile.
+
+        Conditions are parsed and brought into normal form without the lock.
+        """
         with self._lock:
             self._expire()
-            return len(self._book)
-
-    def __contains__(self, id: object) -> bool:
+            dense = self._dense(id)
+            source = self._catalog.source(dense)
+        condition = self._changed(id, source, where, values)
         with self._lock:
             self._expire()
-            is_id = isinstance(id, str | int) and not isinstance(id, bool)
-            return is_id and id in self._book
+            self._make_room()
+            if self._dense(id) != dense:
+                return False
+            if isinstance(until, Unchanged):
+                until = self._catalog.valid_until(dense)
+            self._add_one(id, condition, until, replaced=dense)
+        return True
 
-    def __repr__(self) -> str:
-        of = f" of {self.event_type.name}" if self.event_type else ""
-        return f"<Matcher{of}: {len(self)} subscriptions, engine {self.engine}>"
+    def _changed(
+        self,
+        id: SubscriptionId,
+        source: OneSource,
+        where: str | Expression | None,
+        values: dict[str, object] | None,
+    ) -> PreparedCondition:
+        """Prepare a condition with another text, or with other values of some parameters."""
+        expression = to_expression(source.where if where is None else where)
+        names = set(parameter_names(expression))
+        if where is None and values is not None and not names:
+            raise ParameterError(f"subscription {id!r} has no parameters", unknown=list(values))
+        merged = {k: v for k, v in source.params.items() if k in names} | (values or {})
+        condition = self._prepare(expression, merged)
+        # Parameters that change once are likely to change again: the condition stays parsed.
+        return condition._replace(source=OneSource(expression if where is None else where, merged))
+
+    def _sources(self, ids: IdTable) -> tuple[NDArray[np.int64], list[OneSource | None]]:
+        """Return the dense ids and conditions of a column of ids; -1 and None for an unknown id."""
+        with self._lock:
+            self._expire()
+            dense = self._catalog.find(ids)
+            known = dense.tolist()
+            return dense, [self._catalog.source(each) if each >= 0 else None for each in known]
+
+    def _update_load(self, load: Load, on_error: OnError) -> LoadReport:
+        """Replace subscriptions by those of a table that was read."""
+        with self._lock:
+            self._expire()
+            self._make_room(len(load))
+            bad = load.refuse_unknown(self._catalog)
+            if bad and on_error == "raise":
+                raise BadRowsError(bad)
+            old = self._catalog.find(load.ids)
+            old = old if load.good is None else old[load.good]
+            ids, table = load.numbered(self._catalog.next_dense)
+            if len(ids):
+                ends = self._catalog.ends_of(old) if load.until is None else None
+                self._engine.replace(np.sort(old), ids, table)
+                self._catalog.remove(np.sort(old))
+                load.enter(self._catalog, ends)
+            return LoadReport(len(ids), bad)
+
+    def _remove(self, dense: NDArray[np.int64]) -> None:
+        if len(dense):
+            self._catalog.remove(dense)
+            self._engine.delete(dense)
+
+    def _dense(self, name: SubscriptionId) -> int:
+        dense = self._catalog.dense(check_id(name))
+        if dense is None:
+            raise UnknownSubscriptionError(name)
+        return dense
+
+    def _expire(self) -> None:
+        if self._catalog.has_expiries:
+            self._remove(self._catalog.due(round(self._clock() * 1_000_000)))
+
+    def _make_room(self, n: int = 1) -> None:
+        """Ensure that n dense ids are free, and that not too many belong to removed subscriptions.
+
+        May change the dense ids of all subscriptions.
+        """
+        if self._catalog.has_room(n):
+            return
+        if not self._is_part:
+            self._renumber()
+            if self._catalog.is_full(n):  # tombstones have dense ids until they are dropped
+                self._engine.rebuild()
+                self._renumber()
+        self._catalog.check_room(n)
+
+    def _renumber(self) -> None:
+        """Number subscriptions from 0 on; earlier readers keep the old numbers."""
+        live = self._catalog.live()
+        if isinstance(self._engine, Renumberable):
+            kept = np.sort(np.concatenate([live, self._engine.tombstones()]), kind="stable")
+            catalog = self._catalog.renumbered(kept)
+            self._engine.renumber(kept)
+        else:
+            catalog = self._catalog.renumbered(live)
+            engine = engines.make(self.engine, catalog, self._options)
+            for ids, table in load_catalog(catalog, self.event_type):
+                engine.insert(ids, table)
+            if self._profiled is not None:
+                engine.profile(self._profiled)
+            self._use(engine)
+        self._catalog = catalog
+
+    def _fill(
+        self, catalog: SubscriptionCatalog, saved: SavedMatcher, options: dict[str, object]
+    ) -> None:
+        """Restore a saved index; an engine that cannot is filled from the conditions."""
+        self._catalog = catalog
+        self._use(engines.make(self.engine, catalog, options))
+        if saved.index is not None and isinstance(self._engine, Storable):
+            self._engine.restore(saved.index, saved.segments)
+        else:
+            for ids, table in load_catalog(catalog, self.event_type):
+                self._engine.insert(ids, table)
+        if saved.profile is not None:
+            with suppress(EventError):  # statistics are only advice: no reason not to open
+                self._profile(saved.profile)

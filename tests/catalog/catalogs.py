@@ -13,7 +13,7 @@ from tocsin.bundle import Parts
 from tocsin.catalog.id_index import IdTable
 from tocsin.catalog.ids import Ids
 from tocsin.catalog.sources import OneSource, TextSource
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 
 ONE = OneSource("x = 1", {})
 
@@ -22,13 +22,13 @@ def ids_of(names: list[Any]) -> Ids:
     return Ids.of(names)
 
 
-def add_many(book: SubscriptionBook, names: list[Any], until: Any = None) -> np.ndarray:
+def add_many(book: SubscriptionCatalog, names: list[Any], until: Any = None) -> np.ndarray:
     """Add subscriptions in bulk; the i-th asks for x = i."""
     texts = pa.array([f"x = {i}" for i in range(len(names))], pa.large_string())
     return book.add_many(IdTable(ids_of(names)), TextSource(texts), None, until)
 
 
-def find_many(book: SubscriptionBook, names: list[Any]) -> list[int]:
+def find_many(book: SubscriptionCatalog, names: list[Any]) -> list[int]:
     return book.find(IdTable(ids_of(names))).tolist()
 
 
@@ -55,7 +55,7 @@ def read(folder: Path) -> Parts:
     return Parts(json.loads((folder / "facts.json").read_text()), arrays, columns)
 
 
-def reopened(book: SubscriptionBook, folder: Path) -> SubscriptionBook:
+def reopened(book: SubscriptionCatalog, folder: Path) -> SubscriptionCatalog:
     folder.mkdir()
     write(book.parts(), folder)
-    return SubscriptionBook.from_parts([read(folder)])
+    return SubscriptionCatalog.from_parts([read(folder)])

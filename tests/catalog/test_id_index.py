@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from tests.catalog.catalogs import ONE, add_many, find_many
 
-from tocsin.catalog.id_index import Directory, IdTable
+from tocsin.catalog.id_index import IdIndex, IdTable
 from tocsin.catalog.ids import FEW, Ids, hash_number, hash_text, to_octets
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.model import INT64_MAX, INT64_MIN
 
 NUMBERS = [0, 1, -1, 2**31, -(2**31), 2**53 + 1, INT64_MAX, INT64_MIN, *range(1000, 1100)]
@@ -55,14 +55,14 @@ def test_missing_ids_stand_nowhere_twice() -> None:
     missing = np.arange(n) % 2 == 1
     table = IdTable(Ids(np.where(missing, 0, np.arange(n))), missing)
     assert table.repeated.tolist() == []
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     add_many(book, list(range(n)))
     assert np.flatnonzero(book.find(table) < 0).tolist() == np.flatnonzero(missing).tolist()
 
 
 def test_many_are_found_as_one_by_one() -> None:
     """Among ids that came singly, in bulk, as integers and as strings, and of those gone."""
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     for i in range(300):
         book.add(i if i % 3 else f"s{i}", ONE)
     add_many(book, [f"t{i}" for i in range(500)])
@@ -79,7 +79,7 @@ def test_many_are_found_as_one_by_one() -> None:
 
 
 def test_what_is_no_id_has_no_dense_id() -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     add_many(book, list(range(100)))
     add_many(book, [str(i) for i in range(100)])
     for name in (INT64_MAX + 1, 2**64 + 5, "\ud800", "x" * 10_000, 10**30):
@@ -90,12 +90,12 @@ def test_what_is_no_id_has_no_dense_id() -> None:
 
 def test_equal_hashes_are_told_apart_by_the_ids() -> None:
     """A directory gives all dense ids with the same hash, whichever ids they are of."""
-    directory = Directory()
+    directory = IdIndex()
     texts = _texts_of_equal_hash()
     directory.add(Ids.of(texts), np.array([7, 8]))
     octets = to_octets(texts[0])
     assert sorted(directory.candidates(texts[0], octets)) == [7, 8]
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     filler = [f"f{i}" for i in range(100)]
     dense = add_many(book, [*filler, *texts])
     assert [book.dense(text) for text in texts] == dense[-2:].tolist()
@@ -117,7 +117,7 @@ def _texts_of_equal_hash() -> list[str]:
 
 
 def test_entries_of_what_is_gone_do_not_pile_up() -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     names = [f"a{i}" for i in range(2_000)]
     for _ in range(10):
         dense = add_many(book, names)

@@ -16,7 +16,7 @@ from tests.catalog.catalogs import ONE, add_many, find_many, read, reopened, wri
 from tocsin.catalog.id_index import IdTable
 from tocsin.catalog.ids import Ids
 from tocsin.catalog.sources import OneSource, RuleSource, TemplateSource, read_params, write_params
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.language import parse
 from tocsin.language.expression import Comparison, Literal, Or
 from tocsin.model import Kind
@@ -61,9 +61,9 @@ def rules() -> RuleSource:
     return RuleSource(held_rules(read_rows(pa.table(table).take(order))))
 
 
-def filled() -> SubscriptionBook:
+def filled() -> SubscriptionCatalog:
     """Return a book with something of every kind, some of it gone."""
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     for i, value in enumerate(VALUES):
         book.add(f"one{i}", OneSource("x = :v OR y <> :v", {"v": value}), i if i % 2 else None)
         book.add(i, OneSource(parse(f"x LIKE 'a{i}%'"), {}))
@@ -86,7 +86,7 @@ def filled() -> SubscriptionBook:
     return book
 
 
-def meaning(book: SubscriptionBook) -> dict[Any, Any]:
+def meaning(book: SubscriptionCatalog) -> dict[Any, Any]:
     """Return all that a book says of its subscriptions."""
     said = {}
     for dense in range(book._first + len(book._names)):
@@ -111,7 +111,7 @@ def test_a_book_from_files_says_what_it_said(tmp_path: Path) -> None:
 
 
 def test_an_empty_book_is_opened_empty(tmp_path: Path) -> None:
-    opened = reopened(SubscriptionBook(), tmp_path / "a")
+    opened = reopened(SubscriptionCatalog(), tmp_path / "a")
     assert len(opened) == 0
     assert opened.dense("a") is None
     assert opened.add("a", ONE) == 0
@@ -121,7 +121,7 @@ def test_what_was_opened_can_be_changed_and_its_files_are_not(tmp_path: Path) ->
     book = filled()
     write(book.parts(), tmp_path)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    opened = SubscriptionBook.from_parts([read(tmp_path)])
+    opened = SubscriptionCatalog.from_parts([read(tmp_path)])
     said = meaning(opened)
     names = [name for name in said if isinstance(name, str)]
     gone = find_many(opened, names)
@@ -134,7 +134,7 @@ def test_what_was_opened_can_be_changed_and_its_files_are_not(tmp_path: Path) ->
     assert {name: found for name, found in meaning(opened).items() if name in kept} == kept
     assert len(opened) == len(said) + 3_000
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
-    assert meaning(SubscriptionBook.from_parts([read(tmp_path)])) == said
+    assert meaning(SubscriptionCatalog.from_parts([read(tmp_path)])) == said
 
 
 def test_parts_are_not_changed_by_what_the_book_does_later() -> None:
@@ -143,7 +143,7 @@ def test_parts_are_not_changed_by_what_the_book_does_later() -> None:
     parts = book.parts()
     add_many(book, [f"later{i}" for i in range(400)])
     book.remove(np.array([found[0] for found in list(before.values())[::2]]))
-    assert meaning(SubscriptionBook.from_parts([parts])) == before
+    assert meaning(SubscriptionCatalog.from_parts([parts])) == before
 
 
 def test_the_description_is_json_and_arrays_are_flat() -> None:
@@ -154,7 +154,7 @@ def test_the_description_is_json_and_arrays_are_flat() -> None:
 
 
 def test_single_subscriptions_are_written_together() -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     for i in range(5_000):
         book.add(i, OneSource("x = :v", {"v": i}))
     parts = book.parts()
@@ -167,7 +167,7 @@ def test_a_large_book_is_opened_without_a_look_at_its_ids(tmp_path: Path) -> Non
     """Opening makes no object per id: what it allocates does not depend on their number."""
     import tracemalloc
 
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     n = 1_000_000
     source = TemplateSource(parse("x = :v"), {"v": pa.array(np.arange(n))}, {})
     book.add_many(IdTable(Ids(np.arange(n) * 3)), source)
@@ -176,7 +176,7 @@ def test_a_large_book_is_opened_without_a_look_at_its_ids(tmp_path: Path) -> Non
     write(book.parts(), tmp_path)
     parts = read(tmp_path)
     tracemalloc.start()
-    opened = SubscriptionBook.from_parts([parts])
+    opened = SubscriptionCatalog.from_parts([parts])
     opened.add("new", ONE)
     assert opened.dense("77") == n + 77
     assert opened.dense(3 * 77) == 77

@@ -16,16 +16,16 @@ from tocsin.catalog.blocks import NEVER, SINGLES
 from tocsin.catalog.id_index import IdTable
 from tocsin.catalog.ids import FEW, Ids
 from tocsin.catalog.sources import OneSource, TemplateSource
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.language import parse
 from tocsin.language.printer import print_expression
 
 
-def condition(book: SubscriptionBook, dense: int) -> str:
+def condition(book: SubscriptionCatalog, dense: int) -> str:
     return print_expression(book.expression(dense))
 
 
-def held(book: SubscriptionBook) -> int:
+def held(book: SubscriptionCatalog) -> int:
     """Return how many subscriptions are held, live or not, wherever."""
     blocks = sum(len(shelved.block) for shelved in book._shelf)
     return max(blocks, book._directory.n_entries, len(book._ends)) + len(book._names)
@@ -36,7 +36,7 @@ def held(book: SubscriptionBook) -> int:
 
 @pytest.mark.parametrize("n", [3, FEW + 1, 3 * SINGLES])
 def test_names_stay_as_they_were_when_the_book_changes(n: int) -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     bulk = add_many(book, [f"b{i}" for i in range(n)]).tolist()
     single = [book.add(i, ONE) for i in range(n)]
     names = book.names
@@ -57,7 +57,7 @@ def test_names_stay_as_they_were_when_the_book_changes(n: int) -> None:
 
 
 def test_names_may_be_read_beside_a_writer() -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     add_many(book, [f"b{i}" for i in range(1_000)])
     views = [(book.names, 1_000)]
     wrong: list[Any] = []
@@ -86,7 +86,7 @@ def test_odd_kinds_of_integers_and_strings_are_plain_ids() -> None:
     class Text(str):
         """A string of another class."""
 
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     dense = book.add(Text("a"), ONE)
     assert type(book.names[dense]) is str
     assert book.dense("a") == dense
@@ -96,7 +96,7 @@ def test_odd_kinds_of_integers_and_strings_are_plain_ids() -> None:
 
 
 def test_a_block_whose_subscriptions_are_gone_is_released() -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     dense = add_many(book, list(range(5_000)))
     book.add("stays", ONE)
     book.remove(dense)
@@ -106,7 +106,7 @@ def test_a_block_whose_subscriptions_are_gone_is_released() -> None:
 
 @pytest.mark.parametrize("left", [1, FEW, 200])
 def test_little_is_held_of_a_block_of_which_little_is_left(left: int) -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     n = 10_000
     columns = {"v": pa.array(np.arange(n))}
     source = TemplateSource(parse("x = :v"), columns, {})
@@ -128,7 +128,7 @@ def test_little_is_held_of_a_block_of_which_little_is_left(left: int) -> None:
 @pytest.mark.parametrize("lifetime", [1, 100, pytest.param(3_000, marks=pytest.mark.slow)])
 def test_endless_churn_of_single_subscriptions_holds_little(lifetime: int) -> None:
     """Also where some of those that come stay for long."""
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     live: list[int] = []
     longest = 0
     for i in range(15_000):
@@ -147,7 +147,7 @@ def test_endless_churn_of_single_subscriptions_holds_little(lifetime: int) -> No
 @pytest.mark.parametrize("kind", ["integers", "strings", "both"])
 def test_many_small_loads_of_texts_are_kept_together(kind: str) -> None:
     """Nothing of what they say is lost: ids, conditions, ends, what was removed meanwhile."""
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     size, n_loads = 100, 200
     live: dict[int, tuple[Any, str, int | None]] = {}
     gone: list[Any] = []
@@ -173,7 +173,7 @@ def test_many_small_loads_of_texts_are_kept_together(kind: str) -> None:
 
 
 def test_the_memory_that_churn_takes_does_not_grow() -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
 
     def churn(first: int, n: int) -> int:
         for i in range(first, first + n):
@@ -190,12 +190,12 @@ def test_the_memory_that_churn_takes_does_not_grow() -> None:
     assert len(book) == 12
 
 
-# Ends.
+# ExpiryQueue.
 
 
 @pytest.mark.parametrize("n", [10, 500])
 def test_those_are_due_whose_moment_has_come_and_that_are_still_there(n: int) -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     until = np.where(np.arange(n) % 2, np.arange(n) + 100, NEVER)
     bulk = add_many(book, [f"b{i}" for i in range(n)], until)
     single = [book.add(i, ONE, 100 + i) for i in range(n)]
@@ -217,7 +217,7 @@ def test_those_are_due_whose_moment_has_come_and_that_are_still_there(n: int) ->
 
 
 def test_moments_far_away_are_kept_apart_from_none() -> None:
-    book = SubscriptionBook()
+    book = SubscriptionCatalog()
     dense = [book.add("far", ONE, 10**30), book.add("past", ONE, -(10**30)), book.add("no", ONE)]
     assert book.due(0).tolist() == [dense[1]]
     assert book.valid_until(dense[2]) is None
@@ -235,7 +235,7 @@ class Life:
     def __init__(self, seed: int, folder: Any) -> None:
         self.random = random.Random(seed)
         self.folder = folder
-        self.book = SubscriptionBook()
+        self.book = SubscriptionCatalog()
         self.model: dict[Any, tuple[int, str, int | None]] = {}
         self.n_made = 0
 

@@ -213,7 +213,7 @@ def test_rule_tables_with_decimals_mean_what_literals_mean() -> None:
         }
     )
     m = tocsin.Matcher()
-    m.subscribe_rows(rules)
+    m.subscribe_many(rules)
     assert [m.match({"x": value}) for value in values] == [[0], [1], [2]]
     assert m.match({"x": float(BEYOND)}) == []
 

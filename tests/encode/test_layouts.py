@@ -133,7 +133,7 @@ def test_subscriptions_load_in_every_layout(layout: str, tmp_path: Path) -> None
         "value": make([*"xyzxxy"]),
     }
     by_row = tocsin.Matcher()
-    report = by_row.subscribe_rows(frame(rules), on_error="quarantine")
+    report = by_row.subscribe_many(frame(rules), on_error="quarantine")
     assert [bad.row for bad in report.bad] == [2]
     assert sorted(by_row.match({"s": "x"})) == ["a", "d", "e"]
     by_row.save(tmp_path / "rows")

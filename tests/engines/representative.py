@@ -19,7 +19,7 @@ import tocsin
 from tocsin.catalog.id_index import IdTable
 from tocsin.catalog.ids import Ids
 from tocsin.catalog.sources import OneSource
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.matcher import Matcher
 
 TYPES = (None, tocsin.EventType("T", x=int, s=str))
@@ -79,7 +79,7 @@ def _subscribe(matcher: Matcher) -> None:
     matcher.subscribe_many({"id": [2, 3, 4, 5], "where": texts})
     matcher.subscribe_many({"id": [6, 7], "v": [1, 2]}, where="x = :v")
     matcher.subscribe_many({"id": [8, 9], "v": ["1", "2"]}, where="s = :v OR s LIKE 'a%'")
-    matcher.subscribe_rows(
+    matcher.subscribe_many(
         {
             "id": [10, 10, 11],
             "attribute": ["x", "s", "x"],
@@ -170,7 +170,7 @@ def _name(matcher: Matcher) -> None:
     matcher.unsubscribe_many(texts.slice(3, 150))
     matcher.unsubscribe_many(np.arange(10**10, 10**10 + 1_100, 2))
     matcher.unsubscribe_many([f"c{i}" for i in range(1, 1_100, 2)])
-    book = SubscriptionBook.from_parts([matcher._book.parts()])
+    book = SubscriptionCatalog.from_parts([matcher._catalog.parts()])
     book.find(IdTable(Ids.of([f"a{i}" for i in range(2 * n)])))
     book.remove(book.find(IdTable(Ids(np.arange(6_000 - n, 6_000)))))
     for i in range(1_100):

@@ -91,7 +91,7 @@ def test_a_view_finds_what_there_was_while_more_is_added() -> None:
     pair.add(range(N, N + 5))
     pair.matcher.match_batch(events(1))
     batch, expected = events(200), pair.expected(events(200))
-    version, names = pair.engine.reader(), pair.matcher._book.names
+    version, names = pair.engine.reader(), pair.matcher._catalog.names
     for first in range(N + 5, N + 400, 50):
         pair.add(range(first, first + 50))
         pair.matcher.match_batch(events(1))

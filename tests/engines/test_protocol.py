@@ -22,7 +22,7 @@ from tocsin.normalize.table import from_forms
 EVENTS: list[dict[str, Any]] = [{"x": 1}, {"x": 2, "s": "ab"}, {}, {"s": "b"}, {"x": 2.5}]
 
 
-class Shelf:
+class LiveBlocks:
     """Expressions by dense id: what the oracle evaluates."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Bench:
 
     def __init__(self, name: str, n_portions: int | None = None, **options: object) -> None:
         """With `n_portions`, nothing is merged, and what comes at once is in so many segments."""
-        self.shelf = Shelf()
+        self.shelf = LiveBlocks()
         self.live: set[int] = set()
         self.n_portions = n_portions
         if n_portions is not None:
@@ -102,11 +102,11 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 def test_names_are_listed_and_made() -> None:
     assert {"auto", "oracle"} <= set(engines.names())
     with pytest.raises(UnknownEngineError) as caught:
-        engines.make("warp", Shelf(), {})
+        engines.make("warp", LiveBlocks(), {})
     assert caught.value.known == engines.names()
     for name in engines.names():
         with pytest.raises(ArgumentError, match="colour"):
-            engines.make(name, Shelf(), {"colour": "red"})
+            engines.make(name, LiveBlocks(), {"colour": "red"})
 
 
 def test_an_engine_without_subscriptions_finds_nothing(bench: Bench) -> None:

@@ -25,7 +25,6 @@ from tocsin.spark.pipeline.folders import Folder, open_folder
 from tocsin.spark.pipeline.keeping import Bucket, Kept, from_kept, read_state, to_kept
 from tocsin.spark.publications import State
 from tocsin.storage import disk
-from tocsin.storage.changes import UpdateOne
 from tocsin.storage.local import LocalPlace
 from tocsin.storage.pins import Pin
 from tocsin.store.subscription_store import SubscriptionStore
@@ -103,11 +102,14 @@ STORES = [
     Scenario(
         "store: update",
         _store,
-        lambda store: store.update_many([UpdateOne("old", where="x = 2")]),
+        lambda store: store.update("old", "x = 2"),
         _check_store(_BOTH, {"older"}),
     ),
     Scenario(
-        "store: remove", _store, lambda store: store.remove(["old"]), _check_store(_BOTH, {"older"})
+        "store: remove",
+        _store,
+        lambda store: store.unsubscribe("old"),
+        _check_store(_BOTH, {"older"}),
     ),
     Scenario("store: compact", _store, lambda s: s.compact(grace=0), _check_store(_BOTH, _BOTH)),
     Scenario("store: save", _store, _save, _check_store(_BOTH, {"new"})),

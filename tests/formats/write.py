@@ -90,9 +90,9 @@ def write_store(folder: Path) -> list[list[Any]]:
     matcher.save(folder)
     store = tocsin.SubscriptionStore(folder)
     store.subscribe("one", "price < :most", params={"most": 50}, valid_until=FOREVER)
-    store.add({"id": ["t1", "t2"], "where": ["firm = 'SUN'", "volume = 15"]})
-    store.add({"id": [1, 2], "v": [15, 2]}, where="volume = :v")
-    store.add_rows(
+    store.subscribe_many({"id": ["t1", "t2"], "where": ["firm = 'SUN'", "volume = 15"]})
+    store.subscribe_many({"id": [1, 2], "v": [15, 2]}, where="volume = :v")
+    store.subscribe_many(
         {
             "id": ["r", "r", "s"],
             "attribute": ["firm", "volume", "firm"],
@@ -101,7 +101,7 @@ def write_store(folder: Path) -> list[list[Any]]:
             "text": ["IBM", None, "IBM"],
         }
     )
-    store.remove(["t2", 1_003])
+    store.unsubscribe_many(["t2", 1_003])
     store.update("one", params={"most": 60})
     store.update("cheap", where="firm = 'IBM' AND price < 10")
     return answers(store.matcher())

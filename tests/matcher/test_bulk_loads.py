@@ -66,7 +66,7 @@ def test_anything_arrow_is_a_table(m: Matcher, make: Callable[[Any], Any]) -> No
     assert m.subscribe_many(make({"id": [1, 2], "where": ["x > 1", "x > 2"]})).loaded == 2
     assert m.subscribe_many(make({"id": [3], "limit": [1.5]}), where="x > :limit").loaded == 1
     rows = {"id": [4], "attribute": ["x"], "op": [">"], "value": [1]}
-    assert m.subscribe_rows(make(rows)).loaded == 1
+    assert m.subscribe_many(make(rows)).loaded == 1
     assert found(m, x=2) == {1, 3, 4}
 
 
@@ -100,7 +100,7 @@ def test_an_empty_table_loads_nothing(m: Matcher) -> None:
     assert m.subscribe_many({"id": none, "where": none}) == LoadReport(0, ())
     assert m.subscribe_many({"id": none, "v": none}, where="x = :v") == LoadReport(0, ())
     rows = {"id": none, "attribute": none, "op": none, "value": none}
-    assert m.subscribe_rows(rows) == LoadReport(0, ())
+    assert m.subscribe_many(rows) == LoadReport(0, ())
     assert len(m) == 0
 
 
@@ -108,7 +108,7 @@ def test_other_columns_are_ignored(m: Matcher) -> None:
     m.subscribe_many({"id": [1], "where": ["x = 1"], "note": [[1, 2]], "x": [b"a"]})
     m.subscribe_many({"id": [2], "v": [1], "note": [[1, 2]]}, where="x = :v")
     rows = {"id": [3], "attribute": ["x"], "op": ["="], "value": [1], "note": [[1, 2]]}
-    m.subscribe_rows(rows)
+    m.subscribe_many(rows)
     assert found(m, x=1) == {1, 2, 3}
 
 
@@ -164,7 +164,7 @@ def test_a_template_takes_its_parameters_from_columns(m: Matcher) -> None:
 )
 def test_parameters_may_be_of_any_type_of_a_kind(m: Matcher, values: Any, equal: Any) -> None:
     m.subscribe_many(pa.table({"id": [1, 2], "v": values}), where="x = :v")
-    m.subscribe_rows(
+    m.subscribe_many(
         pa.table({"id": [3, 4], "attribute": ["x"] * 2, "op": ["="] * 2, "value": values})
     )
     assert found(m, x=equal) == {1, 3}
@@ -218,7 +218,7 @@ def test_in_a_template_with_patterns_only_bad_patterns_are_refused(m: Matcher) -
 
 
 def test_rows_of_one_id_are_anded(m: Matcher) -> None:
-    report = m.subscribe_rows(
+    report = m.subscribe_many(
         {
             "id": ["a", "a", "b"],
             "attribute": ["x", "y", "x"],
@@ -232,7 +232,7 @@ def test_rows_of_one_id_are_anded(m: Matcher) -> None:
 
 
 def test_disjuncts_of_one_id_are_ored(m: Matcher) -> None:
-    m.subscribe_rows(
+    m.subscribe_many(
         {
             "id": [1, 1, 1, 2, 2],
             "disjunct": [0, 0, 1, 0, 0],
@@ -253,7 +253,7 @@ def test_disjuncts_of_one_id_are_ored(m: Matcher) -> None:
     ids=["strings", "integers", "dictionary"],
 )
 def test_disjuncts_are_told_apart_by_any_value(m: Matcher, disjunct: Any) -> None:
-    m.subscribe_rows(
+    m.subscribe_many(
         {
             "id": [1] * 4,
             "disjunct": disjunct,
@@ -269,7 +269,7 @@ def test_disjuncts_are_told_apart_by_any_value(m: Matcher, disjunct: Any) -> Non
 
 
 def test_rows_of_one_id_may_stand_apart(m: Matcher) -> None:
-    m.subscribe_rows(
+    m.subscribe_many(
         {
             "id": ["b", "a", "b", "c", "a", "b"],
             "disjunct": [0, 0, 1, 0, 0, 0],
@@ -287,7 +287,7 @@ def test_rows_of_one_id_may_stand_apart(m: Matcher) -> None:
 
 
 def test_numbers_and_texts_may_stand_in_two_columns(m: Matcher) -> None:
-    m.subscribe_rows(
+    m.subscribe_many(
         {
             "id": [1, 1, 2, 3],
             "attribute": ["firm", "price", "firm", "firm"],
@@ -303,7 +303,7 @@ def test_numbers_and_texts_may_stand_in_two_columns(m: Matcher) -> None:
 
 @pytest.mark.parametrize("column", ["value", "number", "text"])
 def test_one_column_of_values_is_enough(m: Matcher, column: str) -> None:
-    m.subscribe_rows({"id": [1], "attribute": ["x"], "op": ["="], column: ["a"]})
+    m.subscribe_many({"id": [1], "attribute": ["x"], "op": ["="], column: ["a"]})
     assert found(m, x="a") == {1}
 
 
@@ -325,21 +325,21 @@ def test_one_column_of_values_is_enough(m: Matcher, column: str) -> None:
 def test_every_operator_is_known_in_any_case(
     m: Matcher, op: str, holds: list[Any], fails: list[Any]
 ) -> None:
-    m.subscribe_rows({"id": [1], "attribute": ["x"], "op": [op], "value": [3]})
+    m.subscribe_many({"id": [1], "attribute": ["x"], "op": [op], "value": [3]})
     assert all(m.match({"x": value}) == [1] for value in holds)
     assert all(m.match({"x": value}) == [] for value in fails)
 
 
 @pytest.mark.parametrize(("op", "expected"), [("like", ["ab"]), ("NOT LIKE", ["b"])])
 def test_patterns_are_known_too(m: Matcher, op: str, expected: list[str]) -> None:
-    m.subscribe_rows({"id": [1], "attribute": ["x"], "op": [op], "value": ["a%"]})
+    m.subscribe_many({"id": [1], "attribute": ["x"], "op": [op], "value": ["a%"]})
     assert [text for text in ("ab", "b") if m.match({"x": text})] == expected
 
 
 def test_ids_of_rows_may_be_a_dictionary_with_ids_that_nobody_has(m: Matcher) -> None:
     ids = pa.DictionaryArray.from_arrays(pa.array([2, 1, 2]), pa.array(["a", "b", "c", "d"]))
     names = pa.DictionaryArray.from_arrays(pa.array([1, 1, 2]), pa.array(["w", "x", "y"]))
-    m.subscribe_rows({"id": ids, "attribute": names, "op": ["="] * 3, "value": [1, 2, 3]})
+    m.subscribe_many({"id": ids, "attribute": names, "op": ["="] * 3, "value": [1, 2, 3]})
     assert len(m) == 2
     assert found(m, x=1, y=3) == {"c"}
     assert found(m, x=2) == {"b"}
@@ -348,7 +348,7 @@ def test_ids_of_rows_may_be_a_dictionary_with_ids_that_nobody_has(m: Matcher) ->
 
 def test_values_may_be_a_dictionary(m: Matcher) -> None:
     values = pa.array(["a", "b", None, "a"]).dictionary_encode()
-    m.subscribe_rows(
+    m.subscribe_many(
         {"id": range(4), "attribute": ["x"] * 4, "op": ["=", "=", "IS NULL", "="], "value": values}
     )
     assert found(m, x="a") == {0, 3}
@@ -463,7 +463,7 @@ BAD_ROWS = {
 
 def test_bad_rows_of_rules_are_reported_with_their_reason(m: Matcher) -> None:
     with pytest.raises(BadRowsError) as caught:
-        m.subscribe_rows(BAD_ROWS)
+        m.subscribe_many(BAD_ROWS)
     reasons = {bad.id: bad.reason for bad in caught.value.rows}
     assert list(reasons) == [1, 2, 3, 4, 5]
     assert "row 1: unknown operator '~'" in reasons[1]
@@ -477,7 +477,7 @@ def test_bad_rows_of_rules_are_reported_with_their_reason(m: Matcher) -> None:
 
 
 def test_in_quarantine_the_other_rules_are_loaded(m: Matcher) -> None:
-    report = m.subscribe_rows(BAD_ROWS, on_error="quarantine")
+    report = m.subscribe_many(BAD_ROWS, on_error="quarantine")
     assert report.loaded == 1
     assert len(report.bad) == 5
     assert found(m, x=2) == {6}
@@ -487,14 +487,14 @@ def test_rules_with_taken_ids_are_bad(m: Matcher) -> None:
     m.subscribe(1, "x = 0")
     rows = {"id": [2, 1, 1], "attribute": ["x"] * 3, "op": ["="] * 3, "value": [1, 2, 3]}
     with pytest.raises(BadRowsError) as caught:
-        m.subscribe_rows(rows)
+        m.subscribe_many(rows)
     assert [(bad.row, bad.id, bad.code) for bad in caught.value.rows] == [(1, 1, "duplicate-id")]
-    assert m.subscribe_rows(rows, on_error="quarantine").loaded == 1
+    assert m.subscribe_many(rows, on_error="quarantine").loaded == 1
     assert found(m, x=1) == {2}
 
 
 def test_rules_that_clash_with_the_event_type_are_bad(typed: Matcher) -> None:
-    report = typed.subscribe_rows(
+    report = typed.subscribe_many(
         {
             "id": [1, 2, 2, 3],
             "attribute": ["price", "price", "firm", "volume"],
@@ -563,7 +563,7 @@ def test_a_rule_table_that_cannot_be_one_is_refused(
 ) -> None:
     columns = {"id": [1, 2], "attribute": ["x", "x"], "op": ["=", "="], "value": [1, 2]} | changed
     with pytest.raises(ArgumentError, match=why):
-        m.subscribe_rows({name: held for name, held in columns.items() if held is not None})
+        m.subscribe_many({name: held for name, held in columns.items() if held is not None})
     assert len(m) == 0
 
 
@@ -572,4 +572,4 @@ def test_a_table_with_two_columns_of_one_name_is_refused(m: Matcher) -> None:
     with pytest.raises(ArgumentError, match="several columns where"):
         m.subscribe_many(twice)
     with pytest.raises(ArgumentError, match="several columns where"):
-        m.subscribe_rows(twice)
+        m.subscribe_many(twice)

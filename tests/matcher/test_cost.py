@@ -99,7 +99,7 @@ def test_a_subscription_that_is_replaced_while_it_is_updated_is_updated_as_it_is
 
 def test_what_a_store_accepted_once_is_opened_whatever_it_costs(tmp_path: Path) -> None:
     matcher = tocsin.Matcher()
-    matcher._make(AddOne("a", costly(), {}, None), 0.0)
+    matcher.apply(AddOne("a", costly(), {}, None), 0.0)
     assert matcher.match({"a": "7"}) == ["a"]
     matcher.save(tmp_path / "store")
     assert tocsin.Matcher.open(tmp_path / "store").match({"a": "7"}) == ["a"]

@@ -81,7 +81,7 @@ def test_an_explanation_agrees_with_the_match(m: Matcher) -> None:
 def test_subscriptions_that_came_in_bulk_can_be_explained(m: Matcher) -> None:
     m.subscribe_many({"id": [1], "where": ["price > 5"]})
     m.subscribe_many({"id": [2], "limit": [7.5]}, where="price > :limit")
-    m.subscribe_rows({"id": [3], "attribute": ["price"], "op": [">="], "value": [9]})
+    m.subscribe_many({"id": [3], "attribute": ["price"], "op": [">="], "value": [9]})
     assert "price > 5" in m.explain(1)
     assert "price > 7.5" in m.explain(2)
     assert "price >= 9" in m.explain(3)

@@ -33,8 +33,10 @@ from tocsin.errors import (
     FileFormatError,
     IdempotencyError,
     InvalidIdError,
+    InvariantError,
     KindClashError,
     LimitError,
+    MissingExtraError,
     NewerStoreError,
     NoJavaError,
     NoStoreError,
@@ -74,7 +76,7 @@ def filled(engine: str) -> Matcher:
     m.subscribe("bob", "price < :limit", params={"limit": 90.0})
     m.subscribe_many({"id": [1, 2], "where": ["price > 200 OR other = 1", "firm IS NULL"]})
     m.subscribe_many({"id": [3], "v": ["SAP"]}, where="firm = :v")
-    m.subscribe_rows({"id": [4], "attribute": ["price"], "op": [">"], "value": [1]})
+    m.subscribe_many({"id": [4], "attribute": ["price"], "op": [">"], "value": [1]})
     return m
 
 
@@ -180,11 +182,11 @@ CALLS: dict[str, tuple[type[TocsinError], Callable[[Matcher], object]]] = {
     ),
     "rows: bad rows": (
         BadRowsError,
-        lambda m: m.subscribe_rows(
+        lambda m: m.subscribe_many(
             {"id": [5, 6], "attribute": ["price", "firm"], "op": ["<", "<"], "value": [1, 2]}
         ),
     ),
-    "rows: no table": (ArgumentError, lambda m: m.subscribe_rows({"id": [5]})),
+    "rows: no table": (ArgumentError, lambda m: m.subscribe_many({"id": [5]})),
     "match: no mapping": (EventError, lambda m: m.match(5)),  # type: ignore[arg-type]
     "match: clash": (EventError, lambda m: m.match({"firm": 3})),
     "match: huge": (EventError, lambda m: m.match({"other": 2**63})),
@@ -337,6 +339,13 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
         "a.toml: source.format: unknown",
     ),
     "NoJavaError": (NoJavaError("no Java"), {}, "no Java"),
+    "InvariantError": (InvariantError("ids out of order"), {}, "ids out of order"),
+    "MissingExtraError": (
+        MissingExtraError("tocsin.connect", "httpx", "broker"),
+        {"what": "tocsin.connect", "package": "httpx", "extra": "broker"},
+        "tocsin.connect needs the package httpx, which is not installed: "
+        "pip install 'tocsin[broker]'",
+    ),
     "ArgumentError": (ArgumentError("does not fit"), {}, "does not fit"),
     "SubscriptionError": (SubscriptionError("does not fit"), {}, "does not fit"),
     "TocsinError": (TocsinError("does not fit"), {}, "does not fit"),

@@ -32,10 +32,12 @@ class Segmented(Matcher):
         super().update(*args, **named)
         self.flush()
 
-    def subscribe_many(self, table: Any, where: str | None = None, **named: Any) -> LoadReport:
+    def subscribe_many(self, table: Any, where: Any = None, **named: Any) -> LoadReport:
         whole = table if isinstance(table, pa.Table) else pa.table(table)
-        if named:  # rows are reported by their numbers
-            return super().subscribe_many(whole, where, **named)
+        if named or (where is None and "where" not in whole.column_names):
+            return super().subscribe_many(
+                whole, where, **named
+            )  # rows have numbers, or go together
         step = max(-(-len(whole) // self.n_portions), 1)
         for first in range(0, len(whole), step):
             super().subscribe_many(whole.slice(first, step), where)

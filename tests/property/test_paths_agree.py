@@ -314,7 +314,7 @@ def test_a_table_of_rows_is_what_its_texts_are_one_by_one(kind: Kind, engine: st
     if source.below(2):
         rows = [rows[i] for i in sorted(range(len(rows)), key=lambda i: (i * 7919) % len(rows))]
     matcher = tocsin.Matcher(engine=engine)
-    matcher.subscribe_rows(rule_table(rows, kind, source))
+    matcher.subscribe_many(rule_table(rows, kind, source))
     events = rows_of(TYPED, source, 30)
     assert matches(matcher, events) == matches(one_by_one(texts), events)
 

@@ -15,14 +15,14 @@ from tocsin.workloads import workload
 
 
 def table_of(texts: list[str]) -> ConjunctionTable:
-    return load_table({"id": range(len(texts)), "where": texts}, None, None, None)._form
+    return load_table({"id": range(len(texts)), "where": texts}, None, None, None).conjunctions
 
 
 @pytest.mark.parametrize(("name", "most"), [("M", 1.05), ("W0", 1.05), ("W2", 1.3)])
 def test_an_event_goes_to_few_parts(name: str, most: float) -> None:
     chosen, n, n_parts = workload(name), 8000, 5
-    table = load_table(chosen.subscription_texts(n), None, None, None)._form
-    sample = load_table(chosen.subscription_texts(2000, first=n), None, None, None)._form
+    table = load_table(chosen.subscription_texts(n), None, None, None).conjunctions
+    sample = load_table(chosen.subscription_texts(2000, first=n), None, None, None).conjunctions
     events = to_batch(chosen.events(1000))
     parts = clusters.assign_parts(clusters.learn(sample, n_parts, events), table, n)
     counts = np.bincount(parts, minlength=n_parts)
@@ -63,7 +63,7 @@ def test_a_subscription_goes_below_a_cut_if_it_admits_anything_before_it() -> No
 
 def test_the_guess_without_events_divides_too() -> None:
     chosen = workload("W0")
-    table = load_table(chosen.subscription_texts(3000), None, None, None)._form
+    table = load_table(chosen.subscription_texts(3000), None, None, None).conjunctions
     counts = np.bincount(clusters.assign_parts(clusters.learn(table, 4), table, 3000), minlength=4)
     assert counts.min() > 300
     assert isinstance(pa.array(counts), pa.Array)

@@ -56,9 +56,9 @@ def test_changes_since_the_parts_were_made_count_in_both_placements(
     path = tmp_path / "store"
     ts.compile(frame, path, parts=3)
     store = tocsin.SubscriptionStore(path)
-    store.remove([10, 50])
+    store.unsubscribe_many([10, 50])
     store.update(20, where="x = 90")
-    store.add({"id": [1000], "where": ["x = 50"]})
+    store.subscribe_many({"id": [1000], "where": ["x = 50"]})
     events = spark.createDataFrame([(10,), (50,), (90,), (90,), (500,)], "x int")
     expected = [(10, 8), (10, 9), (50, 48), (50, 49), (50, 1000)]
     expected += 2 * [(90, 20), (90, 88), (90, 89), (90, 90)]

@@ -67,7 +67,7 @@ def test_a_subscription_added_to_the_store_matches_from_the_next_micro_batch_on(
         query.processAllAvailable()
         assert stream.found() == [(50.0, "cheap")]
         stream.store.subscribe("dear", "price > 100")
-        stream.store.remove(["cheap"])
+        stream.store.unsubscribe_many(["cheap"])
         stream.add(2, 51.0, 151.0)
         query.processAllAvailable()
         assert stream.found() == [(50.0, "cheap"), (151.0, "dear")]
@@ -110,7 +110,7 @@ def test_a_partitioned_stream_sees_changes_too(stream: Stream, spark: SparkSessi
         query.processAllAvailable()
         assert stream.found() == [(50.5, "50")]
         stream.store.subscribe("new", "price > 100")
-        stream.store.remove(["150"])
+        stream.store.unsubscribe_many(["150"])
         stream.store.update("3", where="price = 150.5")
         stream.add(2, 150.5, 3.5)
         query.processAllAvailable()

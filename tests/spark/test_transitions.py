@@ -89,7 +89,7 @@ def test_a_stream_tells_of_transitions_only_and_goes_on_after_a_restart(fleet: F
     ]
     assert fleet.run() == first
     fleet.store.subscribe("far", "x >= 20")  # met by a publication that is there already
-    fleet.store.remove(["north"])  # silently
+    fleet.store.unsubscribe_many(["north"])  # silently
     fleet.report({"vehicle": "a", "x": 4, "y": 7, "n": 4})
     assert fleet.run() == sorted([*first, ("b", "far", "ENTER")])
     fleet.report({"vehicle": "b", "n": 5, "gone": True}, {"vehicle": "c", "x": 1, "n": 6})
@@ -107,7 +107,7 @@ def test_a_stream_tells_of_transitions_only_and_goes_on_after_a_restart(fleet: F
 
 
 def test_values_that_are_not_given_stay_and_publications_end_in_time(fleet: Fleet) -> None:
-    fleet.store.add({"id": [7, 8], "where": ["x < 10 AND y > 5", "y > 5"]})
+    fleet.store.subscribe_many({"id": [7, 8], "where": ["x < 10 AND y > 5", "y > 5"]})
     fleet.report({"vehicle": "a", "x": 1, "n": 1}, {"vehicle": "a", "y": 6, "n": 2})
     fleet.report({"vehicle": "b", "x": 30, "n": 3}, {"vehicle": "a", "x": 50, "n": 4})
     first = [("a", 7, "ENTER"), ("a", 7, "LEAVE"), ("a", 8, "ENTER")]

@@ -34,7 +34,7 @@ def _prepare(folder: Path, dice: random.Random) -> list[list[dict[str, Any]]]:
         for x, y in ((dice.randrange(100), dice.randrange(100)) for _ in range(150))
     ]
     store = SubscriptionStore.create(folder / "store")
-    store.add({"id": list(range(len(texts))), "where": texts})
+    store.subscribe_many({"id": list(range(len(texts))), "where": texts})
     (folder / "input").mkdir()
     files = []
     for number in range(FILES):

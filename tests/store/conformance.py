@@ -75,7 +75,7 @@ def check_store(place: Place, copies: Path | None = None) -> None:
     store.subscribe("a", "x = 1")
     store.subscribe("b", "x = 1")
     pinned = store.pin("query", 1)
-    store.remove(["a"])
+    store.unsubscribe("a")
     assert SubscriptionStore(place).matcher().match({"x": 1}) == ["b"]
     store.compact(grace=0)
     assert sorted(store.matcher(pinned.version).match({"x": 1})) == ["a", "b"]

@@ -63,7 +63,7 @@ def filled(event_type: tocsin.EventType | None = None, **options: Any) -> Matche
         "number": [i if i % 2 == 0 else None for i in range(2 * n)],
         "text": [f"%{'AEIOU'[i % 5]}%" if i % 2 else None for i in range(2 * n)],
     }
-    matcher.subscribe_rows(rows)
+    matcher.subscribe_many(rows)
     matcher.match_batch(EVENTS)
     matcher.unsubscribe_many([1_003, 1_004, 2_001, "t5", "one 2"])
     matcher.update(-1, params={"w": "SAP"})
@@ -77,7 +77,7 @@ def seen(matcher: Matcher, events: list[dict[str, Any]] = EVENTS) -> dict[str, A
     matcher.check()
     batch = [sorted(map(repr, found)) for found in matcher.match_batch(events)]
     assert [sorted(map(repr, matcher.match(event))) for event in events] == batch
-    book = matcher._book
+    book = matcher._catalog
     dense = book.live().tolist()
     ids = book.names.to_list(book.live())
     is_written = matcher.engine == "auto"

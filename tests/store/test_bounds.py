@@ -79,7 +79,7 @@ def test_a_store_with_sound_checksums_and_a_wrong_id_is_damaged(
     tmp_path: Path, verify: bool
 ) -> None:
     matcher = filled()
-    contents = matcher._contents()
+    contents = matcher.snapshot()
 
     def wrong(of: Callable[[], Parts]) -> Callable[[], Parts]:
         return lambda: changed(of(), "ids", -1, 2**31 - 1)

@@ -59,7 +59,9 @@ def test_a_writer_that_pauses_does_not_take_a_number_that_was_tidied_away(
     monkeypatch.setattr(module, name, paused)
     version = store.subscribe("mine", "x = 1")
     assert store.newest() == version
-    assert {"old", "mine"} <= set(store.matcher()._book.names.to_list(store.matcher()._book.live()))
+    assert {"old", "mine"} <= set(
+        store.matcher()._catalog.names.to_list(store.matcher()._catalog.live())
+    )
     assert tocsin.Matcher.open(str(store.place)).match({"x": 1}) == ["mine"]
 
 
@@ -133,7 +135,7 @@ def change_randomly(path: str, number: int, acknowledged: Any) -> None:
         present.add(id)
         if source.random() < 0.4:
             gone = source.choice(sorted(present))
-            store.remove([gone])
+            store.unsubscribe_many([gone])
             present.discard(gone)
         if source.random() < 0.3:
             store.compact(grace=source.choice([0.0, 600.0]))

@@ -190,7 +190,7 @@ def test_columns_of_every_form_are_kept(tmp_path: Path) -> None:
         "text": pa.array(["a", None, "b", None] * 50).dictionary_encode(),
         "number": pa.array([None, 0.5] * n),
     }
-    matcher.subscribe_rows(rules)
+    matcher.subscribe_many(rules)
     events = [
         {"s": s, "t": t, "v": v} for s in ("IBM", "", "a") for t in (True, None) for v in (0.5, 9)
     ]

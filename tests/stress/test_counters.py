@@ -35,7 +35,7 @@ class LongLife(Life):
     def __init__(self, seed: int, world: World, left: int) -> None:
         super().__init__(seed, world, ())
         for options in ({}, {"merges": False}):
-            made = Matcher._numbered_from(
+            made = Matcher.numbered_from(
                 MOST_IDS - left, clock=lambda: self.model.now / 1_000_000, **options
             )
             engine: Any = made._engine
@@ -48,7 +48,7 @@ class LongLife(Life):
         expected = [self.model.match(row) for row in self.rows]
         for held in self.matchers:
             if one_in(self.source, 4):
-                names, reader = held._book.names, held._engine.reader()
+                names, reader = held._catalog.names, held._engine.reader()
                 self.views.append((names, reader, list(self.rows), expected))
         for names, reader, rows, then in self.views:
             found = reader.match_batch(to_batch(rows))
@@ -65,7 +65,7 @@ def test_a_life_across_the_ends_of_all_counters(seed: int) -> None:
     life.run(60)
     for held in life.matchers:
         engine: Any = held._engine
-        assert held._book.next_dense < 1 << 20, "dense ids did not start again"
+        assert held._catalog.next_dense < 1 << 20, "dense ids did not start again"
         assert engine._time < 1 << 20, "the time did not start again"
 
 
@@ -104,7 +104,7 @@ def test_every_engine_passes_the_last_dense_id(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_part_of_a_store_is_never_renumbered() -> None:
-    part = Matcher._part_numbered_from(MOST_IDS - 2)
+    part = Matcher.numbered_from(MOST_IDS - 2, is_part=True)
     part.subscribe("a", "x = 1")
     part.subscribe("b", "x = 1")
     with pytest.raises(CapacityError):
@@ -124,7 +124,7 @@ def test_readers_are_right_beside_renumberings_and_merges(
 def test_a_merge_in_the_background_is_right_when_ids_are_renumbered_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    matcher = Matcher._numbered_from(MOST_IDS - 3_000)
+    matcher = Matcher.numbered_from(MOST_IDS - 3_000)
     ids = np.arange(2_000)
     for some in np.split(ids, 4):
         matcher.subscribe_many({"id": some, "v": some % 7}, where="x = :v OR y = :v")
@@ -165,7 +165,7 @@ def test_what_died_is_forgotten_and_memory_stays_that_of_what_lives() -> None:
         assert [list(found) for found in matcher.match_batch(batch)] == [["stays"]] * 3
         matcher.unsubscribe_many(ids)
     assert [list(found) for found in matcher.match_batch(batch)] == [["stays"]] * 3
-    assert matcher._book.next_dense < 400_000
+    assert matcher._catalog.next_dense < 400_000
     engine: Any = matcher._engine
     while (merger := engine._merger) is not None:  # it may be behind on a busy machine
         merger.join()
@@ -173,27 +173,27 @@ def test_what_died_is_forgotten_and_memory_stays_that_of_what_lives() -> None:
     matcher.merge()
     matcher.subscribe("last", "x = 3")
     matcher.match_batch(batch)
-    assert matcher._book.next_dense < 2_000
+    assert matcher._catalog.next_dense < 2_000
     assert not engine._tombstones.times.any()
     assert matcher.nbytes < 100_000
     assert len(engine._seen.notes) < 10_000
-    assert len(matcher._book._directory.joined()) < 10_000
+    assert len(matcher._catalog._directory.joined()) < 10_000
 
 
 def test_a_store_written_near_the_end_of_the_numbers_opens_and_goes_on(tmp_path: Path) -> None:
-    matcher = Matcher._numbered_from(MOST_IDS - 30)
+    matcher = Matcher.numbered_from(MOST_IDS - 30)
     for i in range(25):
         matcher.subscribe(f"s{i}", f"x = {i % 5} OR y = {i}", valid_until=2**62 + i)
     matcher.unsubscribe_many([f"s{i}" for i in range(0, 25, 4)])
     matcher.profile([{"x": 1}])
     matcher.save(tmp_path / "store")
     opened = tocsin.Matcher.open(tmp_path / "store")
-    assert opened._book.next_dense > MOST_IDS - 10
+    assert opened._catalog.next_dense > MOST_IDS - 10
     live = [i for i in range(25) if i % 4]
     for i in range(25, 60):
         opened.subscribe(f"s{i}", "x = :v", params={"v": i % 5})
         live.append(i)
-    assert opened._book.next_dense < 100
+    assert opened._catalog.next_dense < 100
     opened.update("s26", params={"v": 77})
     assert opened.match({"x": 77}) == ["s26"]
     opened.update("s26", params={"v": 1})
@@ -213,7 +213,7 @@ def test_times_start_again_while_an_old_reader_goes_on() -> None:
     engine: Any = matcher._engine
     engine.start_time_at(LATEST - 6)
     matcher.subscribe_many({"id": range(10)}, where="x = 1")
-    reader, names = engine.reader(), matcher._book.names
+    reader, names = engine.reader(), matcher._catalog.names
     for i in range(8):
         matcher.unsubscribe(i)
         assert sorted(map(int, matcher.match({"x": 1}))) == list(range(i + 1, 10))

@@ -86,7 +86,7 @@ class Life:
     def steps(self) -> list[Callable[[], None]]:
         return [
             self.subscribe, self.subscribe, self.subscribe_texts, self.subscribe_template,
-            self.subscribe_rows, self.update_params, self.update_where, self.unsubscribe,
+            self.subscribe_many, self.update_params, self.update_where, self.unsubscribe,
             self.unsubscribe_many, self.fail, self.pass_time, self.replace_rows, self.merge,
             self.profile, self.match_many,
         ]  # fmt: skip
@@ -186,7 +186,7 @@ class Life:
         for id, row in zip(ids, rows, strict=True):
             self.model.held[id] = Held(template, row, None)
 
-    def subscribe_rows(self) -> None:
+    def subscribe_many(self) -> None:
         ids = self.free_ids(4)
         if not ids:
             return
@@ -202,7 +202,7 @@ class Life:
         names_of = ("id", "disjunct", "attribute", "op", "value")
         table = pa.table(dict(zip(names_of, zip(*order, strict=True), strict=True)))
         for matcher in self.matchers:
-            matcher.subscribe_rows(table)
+            matcher.subscribe_many(table)
         for id in ids:
             parts: dict[int, list[str]] = {}
             for rule in rules:
@@ -267,7 +267,7 @@ class Life:
             lambda m: m.unsubscribe_many([id, missing]),
             lambda m: m.unsubscribe_many([id, id]),
             lambda m: m.subscribe_many({"id": ["new", "new"], "where": ["x = 1", "x = 2"]}),
-            lambda m: m.subscribe_rows(
+            lambda m: m.subscribe_many(
                 {"id": ["new"], "attribute": ["x"], "op": ["?"], "value": [1]}
             ),
         ]

@@ -125,9 +125,9 @@ class Unchanging(Matcher):
     def unsubscribe_many(self, ids):
         pass
 
-    def subscribe_rows(self, table, *, on_error="raise"):
+    def subscribe_many(self, table, where=None, *, on_error="raise", progress=None):
         if not len(self):
-            return super().subscribe_rows(table)
+            return super().subscribe_many(table)
         return None
 
 

@@ -108,7 +108,7 @@ def test_changes_can_be_made_in_chunks():
 def test_the_writer_knows_which_subscriptions_are_there(chunk):
     chosen = workload("W1")
     matcher = Matcher(chosen.event_type, engine="oracle")
-    matcher.subscribe_rows(chosen.subscription_rows(50))
+    matcher.subscribe_many(chosen.subscription_rows(50))
     texts = chosen.subscription_texts(200, first=50)
     kept = {3, 4}
     writer = Writer(matcher, texts, np.array([i for i in range(50) if i not in kept]), chunk, 1)
@@ -141,7 +141,7 @@ class Haunted(Matcher):
     n_ghosts = 0
 
     def unsubscribe(self, id):
-        where = self._book.expression(self._dense(id))
+        where = self._catalog.expression(self._dense(id))
         super().unsubscribe(id)
         super().subscribe(f"ghost of {id}", where)
         self.n_ghosts += 1

@@ -110,7 +110,7 @@ def test_every_formulation_finds_a_subscription_by_an_event_made_for_it(name):
     chosen = workload(name)
     events = chosen.events(50, 3)
     matcher = Matcher(chosen.event_type, engine="oracle")
-    matcher.subscribe_rows(chosen.subscription_rows(500, 3))
+    matcher.subscribe_many(chosen.subscription_rows(500, 3))
     samples, counts = check(matcher.match_batch, chosen, 500, 3, events)
     assert len(samples) == 20
     assert np.all(counts[10:] >= 1)
@@ -202,7 +202,7 @@ def test_numpy_evaluates_numbers_texts_and_absence():
     predicates = Predicates.of(rows)
     quote = EventType("Quote", firm=str, price=float, volume=int)
     matcher = Matcher(quote, engine="oracle")
-    matcher.subscribe_rows(rows)
+    matcher.subscribe_many(rows)
     for event in workload("M").events(30, 3).to_pylist():
         for absent in ("nothing", "volume", "price", "firm"):
             some = {name: value for name, value in event.items() if name != absent}

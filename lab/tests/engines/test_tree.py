@@ -149,7 +149,7 @@ def test_every_optimisation_leaves_the_answers_and_saves_visits() -> None:
     }
     for name, options in steps.items():
         m = tocsin.Matcher(engine="tree", **options)
-        m.subscribe_rows(rows)
+        m.subscribe_many(rows)
         for _ in range(4):  # annotations come when enough events have
             found = m.match_batch(events)
         answers.append([sorted(ids, key=str) for ids in found])
@@ -211,7 +211,7 @@ def test_large_trees_are_divided_by_more_index_attributes(monkeypatch: pytest.Mo
     for large in (10_000, 50):
         monkeypatch.setattr(order, "_LARGE", large)
         m = tocsin.Matcher(engine="tree")
-        m.subscribe_rows(rows)
+        m.subscribe_many(rows)
         engine: Any = m._engine
         engine.check()
         answers.append([sorted(ids) for ids in m.match_batch(events)])
@@ -246,7 +246,7 @@ def test_visits_grow_more_slowly_than_subscriptions() -> None:
     visits = []
     for n in (1_000, 4_000, 16_000):
         m = tocsin.Matcher(engine="tree", index_attributes=0)
-        m.subscribe_rows(chosen.subscription_rows(n, 2))
+        m.subscribe_many(chosen.subscription_rows(n, 2))
         m.match_batch(events)
         engine: Any = m._engine
         visits.append(engine.n_visits)
@@ -257,7 +257,7 @@ def test_visits_grow_more_slowly_than_subscriptions() -> None:
 def test_nodes_grow_at_most_as_the_tests_do() -> None:
     rows = workload("G").subscription_rows(3_000, 4)
     m = tocsin.Matcher(engine="tree", index_attributes=0)
-    m.subscribe_rows(rows)
+    m.subscribe_many(rows)
     engine: Any = m._engine
     assert engine.n_nodes <= len(rows) + 2 * 3_000
 

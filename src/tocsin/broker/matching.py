@@ -68,7 +68,7 @@ class TypeMatcher:
             self.matcher.subscribe(no, rewritten, params or None, valid_until=valid_until)
             self._rewritten.add(no)
         elif prepared is not None:
-            self.matcher._subscribe(no, prepared, valid_until)
+            self.matcher.subscribe_prepared(no, prepared, valid_until)
         else:
             self.matcher.subscribe(no, where, params or None, valid_until=valid_until)
 
@@ -107,7 +107,7 @@ class TypeMatcher:
         if prepared is None and new.valid_until != old.valid_until:
             prepared = prepare(where, new.params, self.matcher.event_type)
         if prepared is not None:
-            self.matcher._replace(no, prepared, new.valid_until)
+            self.matcher.update_prepared(no, prepared, new.valid_until)
         elif rewritten is not None or no in self._rewritten or new.where != old.where:
             self.matcher.update(no, where=where, params=new.params)
         else:

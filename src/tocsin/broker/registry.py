@@ -453,7 +453,7 @@ class Registry:
         sample = [event for event in recent if type is None or event.type == type]
         if len(sample) >= 100:
             trial = Matcher(self._matcher.event_type(type))
-            trial._subscribe(0, ready, None)
+            trial.subscribe_prepared(0, ready, None)
             n = sum(bool(trial.match(event.attributes)) for event in sample)
             if n > self.limits.max_match_share * len(sample):
                 raise LimitError("the condition matches too many events", "max_match_share")

@@ -1,4 +1,4 @@
-"""Ends: which subscriptions are due.
+"""ExpiryQueue: which subscriptions are due.
 
 Enters: moments in microseconds with dense ids, one or many at a time. Leaves: the dense ids whose
 moment has come. Single ones wait in a heap, columns in sorted runs, so that a million ends cost
@@ -22,7 +22,7 @@ _Run: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 IsLive: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
-class Ends:
+class ExpiryQueue:
     """Moments with dense ids. Those that are gone may be among them; `keep` drops them."""
 
     def __init__(self, run: _Run | None = None) -> None:

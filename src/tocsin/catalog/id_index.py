@@ -84,16 +84,16 @@ class _Table:
         return not self.is_fixed and self.n_entries + n_more <= _MOST_FILLED * len(self.slots)
 
 
-class Directory:
+class IdIndex:
     """Hash tables from ids to dense ids; the last one is open to new entries."""
 
     def __init__(self) -> None:
         self._tables: list[_Table] = []
 
     @staticmethod
-    def opened(tables: Iterable[tuple[NDArray[np.uint64], int]]) -> Directory:
+    def opened(tables: Iterable[tuple[NDArray[np.uint64], int]]) -> IdIndex:
         """Return a directory over tables that are never changed: slots and number of entries."""
-        directory = Directory()
+        directory = IdIndex()
         directory._tables = [_Table(slots, n, is_fixed=True) for slots, n in tables if n]
         return directory
 
@@ -155,11 +155,11 @@ class Directory:
         """Make the tables anew, without the entries of subscriptions that are gone."""
         self._tables = [_filled(self._live(is_live))]
 
-    def renumbered(self, is_live: IsLive, new_of: Renumbering) -> Directory:
+    def renumbered(self, is_live: IsLive, new_of: Renumbering) -> IdIndex:
         """Return a directory of what is live, with new dense ids."""
         entries = self._live(is_live)
         numbers = new_of((entries & _LOW).astype(np.int64)).astype(np.uint64)
-        directory = Directory()
+        directory = IdIndex()
         directory._tables = [_filled(entries & ~_LOW | numbers)] if len(entries) else []
         return directory
 

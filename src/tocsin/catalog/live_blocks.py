@@ -28,7 +28,7 @@ _TEXTS = 65_536
 """How many texts of several blocks are put together at most."""
 
 
-class Shelved:
+class LiveBlock:
     """A block and which of its places are live: all when `live` is None."""
 
     def __init__(self, block: Block, live: NDArray[np.bool_] | None = None) -> None:
@@ -69,15 +69,15 @@ class Shelved:
         return self.n_live * (2 if self.is_small else _LEAST_SHARE) < len(self.block)
 
 
-class Shelf:
+class LiveBlocks:
     """Blocks by dense id; the rest of the book knows what is below `first` of its growing part."""
 
-    def __init__(self, held: list[Shelved] | None = None) -> None:
+    def __init__(self, held: list[LiveBlock] | None = None) -> None:
         self._held = held or []
         self._starts = [shelved.block.first for shelved in self._held]
         self._shown: tuple[tuple[Block, ...], tuple[int, ...]] | None = None
 
-    def __iter__(self) -> Iterator[Shelved]:
+    def __iter__(self) -> Iterator[LiveBlock]:
         return iter(self._held)
 
     def __len__(self) -> int:
@@ -91,12 +91,12 @@ class Shelf:
 
     def append(self, block: Block) -> None:
         """Add a block after all others."""
-        self._held.append(Shelved(block))
+        self._held.append(LiveBlock(block))
         self._starts.append(block.first)
         self._shown = None
         self._tidy(len(self._held) - 1)
 
-    def find(self, dense: int) -> tuple[Shelved, int] | None:
+    def find(self, dense: int) -> tuple[LiveBlock, int] | None:
         """Return the block and place of a dense id that is live, or None."""
         at = bisect_right(self._starts, dense) - 1
         if at < 0:
@@ -182,13 +182,13 @@ class Shelf:
             self._tidy(at)
         return block.until is not None and bool(block.until[place] != NEVER)
 
-    def renumbered(self, new_of: Renumbering) -> Shelf:
+    def renumbered(self, new_of: Renumbering) -> LiveBlocks:
         """Return a shelf of what is live, with new dense ids."""
-        return Shelf([Shelved(_renumbered(s, new_of)) for s in self._held if s.n_live])
+        return LiveBlocks([LiveBlock(_renumbered(s, new_of)) for s in self._held if s.n_live])
 
     def _split(
         self, dense: NDArray[np.int64]
-    ) -> Iterator[tuple[Shelved, NDArray[np.int64], NDArray[np.int64]]]:
+    ) -> Iterator[tuple[LiveBlock, NDArray[np.int64], NDArray[np.int64]]]:
         for at, order in split(self._starts, np.iinfo(np.int64).max, dense):
             if at >= 0:
                 yield self._held[at], order, self._held[at].block.places(dense[order])
@@ -225,12 +225,12 @@ class Shelf:
 
     def _replace(self, start: int, stop: int, block: Block | None) -> None:
         made = [] if block is None else [block]
-        self._held[start:stop] = [Shelved(block) for block in made]
+        self._held[start:stop] = [LiveBlock(block) for block in made]
         self._starts[start:stop] = [block.first for block in made]
         self._shown = None
 
 
-def _renumbered(shelved: Shelved, new_of: Renumbering) -> Block:
+def _renumbered(shelved: LiveBlock, new_of: Renumbering) -> Block:
     """Return a block of what is live, with new dense ids.
 
     Its conditions are copied only where much of them is gone, or some were left out before: a file
@@ -251,7 +251,7 @@ def _renumbered(shelved: Shelved, new_of: Renumbering) -> Block:
     )
 
 
-def _live(shelved: Shelved, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _live(shelved: LiveBlock, places: NDArray[np.int64]) -> NDArray[np.bool_]:
     here = places >= 0
     return here if shelved.live is None else here & shelved.live[places]
 

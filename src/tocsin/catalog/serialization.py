@@ -21,7 +21,7 @@ from tocsin.arrow import STRING
 from tocsin.bundle import Parts
 from tocsin.catalog.blocks import Block
 from tocsin.catalog.ids import Ids, read_only
-from tocsin.catalog.live_blocks import Shelf, Shelved
+from tocsin.catalog.live_blocks import LiveBlock, LiveBlocks
 from tocsin.catalog.sources import (
     OneSource,
     RuleSource,
@@ -45,11 +45,11 @@ from tocsin.normalize.rows import RuleTable
 _RULES = ("row", "row_start", "conjunction_start", "attribute", "op")
 _SOURCE = ".source."
 """Is in the names of the parts of conditions."""
-_Directory: TypeAlias = tuple[NDArray[np.uint64], int]
-_Ends: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+_IdSlots: TypeAlias = tuple[NDArray[np.uint64], int]
+_Expiries: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def write_parts(shelf: Shelf, directory: _Directory, ends: _Ends, first: int) -> Parts:
+def write_parts(shelf: LiveBlocks, directory: _IdSlots, ends: _Expiries, first: int) -> Parts:
     """Take a book apart. `first` is the next dense id."""
     slots, n_entries = directory
     blocks: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def write_parts(shelf: Shelf, directory: _Directory, ends: _Ends, first: int) ->
     return parts
 
 
-def read_parts(parts: Parts) -> tuple[Shelf, _Directory, _Ends, int]:
+def read_parts(parts: Parts) -> tuple[LiveBlocks, _IdSlots, _Expiries, int]:
     """Read what `write_parts` gave."""
     facts, arrays = parts.facts, parts.arrays
     held = [
@@ -69,7 +69,7 @@ def read_parts(parts: Parts) -> tuple[Shelf, _Directory, _Ends, int]:
         for number, of in enumerate(facts["blocks"])
     ]
     directory = (arrays["slots"], facts["n_entries"])
-    return Shelf(held), directory, (arrays["end_moment"], arrays["end_dense"]), facts["next"]
+    return LiveBlocks(held), directory, (arrays["end_moment"], arrays["end_dense"]), facts["next"]
 
 
 def split(parts: Parts) -> tuple[Parts, Parts]:
@@ -112,7 +112,7 @@ class _Place:
         return self.parts.columns.get(self.prefix + name)
 
 
-def _write_block(at: _Place, shelved: Shelved) -> dict[str, Any]:
+def _write_block(at: _Place, shelved: LiveBlock) -> dict[str, Any]:
     block = shelved.block
     at.put("numbers", block.ids.numbers)
     at.put("texts", block.ids.texts)
@@ -123,19 +123,19 @@ def _write_block(at: _Place, shelved: Shelved) -> dict[str, Any]:
     return {"first": block.first, "stop": block.stop, "source": _write_source(at, block.source)}
 
 
-def _read_block(at: _Place, of: Mapping[str, Any]) -> Shelved:
+def _read_block(at: _Place, of: Mapping[str, Any]) -> LiveBlock:
     ids = Ids(at.array("numbers"), at.column("texts"))
     source = _read_source(at, of["source"])
     rows, until, dense = at.array("rows"), at.array("until"), at.array("dense")
     block = Block(of["first"], of["stop"], ids, source, rows, until, dense)
     live = at.array("live")
-    return Shelved(block, None if live is None else read_only(live))
+    return LiveBlock(block, None if live is None else read_only(live))
 
 
-def _joined_singles(held: list[Shelved]) -> list[Shelved]:
+def _joined_singles(held: list[LiveBlock]) -> list[LiveBlock]:
     """Put neighbours of single subscriptions together, as columns of texts and parameters."""
-    joined: list[Shelved] = []
-    run: list[Shelved] = []
+    joined: list[LiveBlock] = []
+    run: list[LiveBlock] = []
     for shelved in [*held, None]:
         if shelved is not None and shelved.is_small:
             run.append(shelved)
@@ -148,7 +148,7 @@ def _joined_singles(held: list[Shelved]) -> list[Shelved]:
     return joined
 
 
-def _join(run: list[Shelved]) -> Shelved:
+def _join(run: list[LiveBlock]) -> LiveBlock:
     kept = [(shelved.block, shelved.kept()) for shelved in run]
     names = [name for block, places in kept for name in block.ids.take(places).to_list()]
     singles = [
@@ -162,7 +162,7 @@ def _join(run: list[Shelved]) -> Shelved:
     until = np.concatenate([block.ends()[places] for block, places in kept])
     source = TextSource(texts, params if params.null_count < len(params) else None)
     first, stop = int(dense[0]), int(dense[-1]) + 1
-    return Shelved(Block(first, stop, Ids.of(names), source, None, until, dense))
+    return LiveBlock(Block(first, stop, Ids.of(names), source, None, until, dense))
 
 
 def _written(source: OneSource) -> tuple[str, str | None]:

@@ -14,6 +14,7 @@ read beside it.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,19 +22,23 @@ from numpy.typing import NDArray
 
 from tocsin.bundle import Parts
 from tocsin.catalog.blocks import NEVER, SINGLES, Block, Names, singles_block
-from tocsin.catalog.expiry import Ends
-from tocsin.catalog.id_index import Directory, IdTable, octets_of
+from tocsin.catalog.expiry import ExpiryQueue
+from tocsin.catalog.id_index import IdIndex, IdTable, octets_of
 from tocsin.catalog.ids import FEW, Ids
-from tocsin.catalog.live_blocks import Shelf
+from tocsin.catalog.listing import Listing
+from tocsin.catalog.live_blocks import LiveBlocks
+from tocsin.catalog.records import Subscription, text_and_params
 from tocsin.catalog.renumbering import Renumbering
 from tocsin.catalog.serialization import read_parts, write_parts
 from tocsin.catalog.sources import OneSource, Source, Template
 from tocsin.errors import CapacityError
 from tocsin.language.expression import Expression
-from tocsin.model import INT64_MIN, SubscriptionId
+from tocsin.model import INT64_MIN, SubscriptionId, from_microseconds, to_microseconds
 from tocsin.normalize.bind import bind
 
 _SPARE = 1024
+_FIRST = to_microseconds(dt.datetime.min)
+_LAST = to_microseconds(dt.datetime.max)
 
 MOST_IDS = 2**31 - 1
 """Dense ids are below this number: engines have 31 bits for them."""
@@ -41,14 +46,14 @@ _WASTE = 8, 1 << 16
 """A book that gave more than 8 dense ids for each live one, and 65,536, is renumbered."""
 
 
-class SubscriptionBook:
+class SubscriptionCatalog:
     """The registered subscriptions."""
 
     def __init__(self, first: int = 0) -> None:
         """Make an empty book whose dense ids start at `first`."""
-        self._shelf = Shelf()
-        self._directory = Directory()
-        self._ends = Ends()
+        self._shelf = LiveBlocks()
+        self._directory = IdIndex()
+        self._ends = ExpiryQueue()
         self._n_shelved = 0
         self._n_ending = 0
         self._n_gone = 0
@@ -308,9 +313,31 @@ class SubscriptionBook:
         recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         return np.concatenate([*parts, np.sort(recent)])
 
+    def ends_of(self, dense: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Return the ends of subscriptions, NEVER for none; None where no subscription ends."""
+        if not self.has_expiries:
+            return None
+        ends = [self.valid_until(each) for each in dense.tolist()]
+        return np.array([NEVER if end is None else end for end in ends], np.int64)
+
+    # Reading back.
+
+    def record(self, dense: int) -> Subscription:
+        """Return a subscription as users read it back."""
+        text, params = text_and_params(self.source(dense))
+        end = self.valid_until(dense)
+        moment = end if end is None or not _FIRST <= end <= _LAST else from_microseconds(end)
+        return Subscription(self.names[dense], text, params, moment)
+
+    def listing(self) -> Listing:
+        """Return all subscriptions as they are now; later changes do not affect the result."""
+        self.verify()
+        self._shelve()
+        return Listing([(live.block, live.kept()) for live in self._shelf])
+
     # Renumbering.
 
-    def renumbered(self, kept: NDArray[np.int64]) -> SubscriptionBook:
+    def renumbered(self, kept: NDArray[np.int64]) -> SubscriptionCatalog:
         """Return a book of the same subscriptions, in which `kept[i]` has the dense id i.
 
         `kept` has, in order, all that are live, and perhaps others. This book stays as it is.
@@ -318,10 +345,10 @@ class SubscriptionBook:
         self.verify()
         self._shelve()
         new_of = Renumbering(kept)
-        book = SubscriptionBook()
+        book = SubscriptionCatalog()
         book._shelf = self._shelf.renumbered(new_of)
         book._directory = self._directory.renumbered(self._shelf.are_live, new_of)
-        book._ends = Ends(self._ends.renumbered(self._are_live, new_of))
+        book._ends = ExpiryQueue(self._ends.renumbered(self._are_live, new_of))
         book._n_shelved, book._n_ending = self._n_shelved, len(book._ends)
         book._start_growing(len(kept))
         book._n_others = len(kept) - len(self)
@@ -342,20 +369,20 @@ class SubscriptionBook:
     @staticmethod
     def from_parts(
         given: Sequence[Parts], verify: Callable[[], object] | None = None
-    ) -> SubscriptionBook:
+    ) -> SubscriptionCatalog:
         """Put a book together; arrays and columns are used as they are and never changed.
 
         Several parts are of books that were numbered one after the other. `verify` raises an error
         where the conditions are damaged. It is called once, before they are looked at for the first
         time: no sooner, since finding subscriptions does not need them.
         """
-        book = SubscriptionBook()
+        book = SubscriptionCatalog()
         book._verify = verify
         read = [read_parts(parts) for parts in given]
-        book._shelf = Shelf([shelved for shelf, *_ in read for shelved in shelf])
-        book._directory = Directory.opened([directory for _, directory, *_ in read])
+        book._shelf = LiveBlocks([shelved for shelf, *_ in read for shelved in shelf])
+        book._directory = IdIndex.opened([directory for _, directory, *_ in read])
         ends = [of for _, _, of, _ in read if len(of[0])]
-        book._ends = Ends(ends[0] if len(ends) == 1 else None)
+        book._ends = ExpiryQueue(ends[0] if len(ends) == 1 else None)
         for moments, dense in ends if len(ends) > 1 else []:
             book._ends.add_many(moments, dense)
         book._n_ending = len(book._ends)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import typer
 
 from tocsin.cli.console import BAD_ROWS, OK, Progress, say
@@ -26,6 +27,7 @@ from tocsin.encode.files import open_text
 from tocsin.errors import ArgumentError, FileFormatError
 from tocsin.matcher import Matcher
 from tocsin.model import INT64_MAX, INT64_MIN, SubscriptionId
+from tocsin.storage.changes import AddTable, ChangeBatch
 from tocsin.store.subscription_store import SubscriptionStore, open_or_create
 
 
@@ -74,8 +76,12 @@ def add_files(path: str, options: FileOptions) -> int:
     n_before = len(matcher)
     tables, quarantine = _load(matcher, options)
     n_added = len(matcher) - n_before
-    version = store.add_tables(tables) if n_added else store.newest()
+    version = _add(store, tables) if n_added else store.newest()
     return _report({"version": version, "added": n_added}, quarantine, options)
+
+
+def _add(store: SubscriptionStore, tables: Sequence[tuple[pa.Table, str | None]]) -> int:
+    return store.apply(ChangeBatch([AddTable(table, where) for table, where in tables]))
 
 
 def compile_files(path: str, engine: str, options: FileOptions) -> int:
@@ -129,7 +135,7 @@ def remove(
                     asked.append(to_id(text, are_integers))
     if not asked:
         raise ArgumentError("give ids, or a file of ids")
-    version = SubscriptionStore(path).remove(asked)
+    version = SubscriptionStore(path).unsubscribe_many(asked)
     return _done({"version": version, "removed": len(asked)}, as_json)
 
 

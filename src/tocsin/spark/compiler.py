@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from tocsin.arguments import to_expression
 from tocsin.encode.events import EventBatch, to_batch
 from tocsin.errors import (
     ArgumentError,
@@ -34,7 +35,7 @@ from tocsin.errors import (
     DuplicateSubscriptionError,
 )
 from tocsin.language.expression import parameter_names
-from tocsin.loading import Load, load_table, to_expression
+from tocsin.loading import Load, load_table
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
 from tocsin.spark import clusters, columns, hadoop, profiles
@@ -149,8 +150,8 @@ class Setting:
 
     def new_matcher(self, first: int) -> Matcher:
         """Return an empty matcher whose dense ids begin at a number."""
-        return Matcher._part_numbered_from(
-            first, self.event_type, engine=self.engine, **self.options
+        return Matcher.numbered_from(
+            first, self.event_type, is_part=True, engine=self.engine, **self.options
         )
 
 
@@ -197,7 +198,7 @@ def _assign(frame: DataFrame, n_parts: int, setting: Setting) -> tuple[DataFrame
     if n_parts == 1:
         return frame.selectExpr("*", f"0 AS {_PART}").repartition(1), [0]
     some = profiles.sample_rows(frame, _SAMPLE, 0).drop_columns([_ROW])
-    tree = clusters.learn(setting.load(some)._form, n_parts, setting.events())
+    tree = clusters.learn(setting.load(some).conjunctions, n_parts, setting.events())
     schema = st.StructType([*frame.schema, st.StructField(_PART, st.IntegerType(), False)])
     assigned = frame.mapInArrow(AssignTask(tree, setting), schema)
     assigned = assigned.repartitionById(n_parts, _PART).persist()
@@ -220,7 +221,7 @@ class AssignTask:
         for batch in batches:
             table = pa.table(batch)
             loaded = self.setting.load(table.drop_columns([_ROW]))
-            parts = clusters.assign_parts(self.tree, loaded._form, len(table))
+            parts = clusters.assign_parts(self.tree, loaded.conjunctions, len(table))
             field = pa.field(_PART, pa.int32(), False)
             yield from table.append_column(field, pa.array(parts)).to_batches()
 
@@ -269,12 +270,12 @@ class BuildTask:
         if events is not None:
             matcher.profile(events)
         loaded = setting.load(table.drop_columns([_PART, _ROW]))
-        report = matcher._load(loaded, "quarantine")
+        report = matcher.load(loaded, "quarantine")
         bad = [[rows[b.row], b.id, b.reason, b.code] for b in report.bad]
         if not report.loaded:
             return _PartReport(number, 0, None, bad, 0.0)
         matcher.merge()
-        summary = Summary.of_table(loaded._form)
+        summary = Summary.of_table(loaded.conjunctions)
         admitted = None if events is None else float(summary.admits(events).mean())
         facts = {"summary": summary.to_json(), "admitted": admitted}
         part = _write_part(setting.place, matcher, facts)
@@ -306,7 +307,7 @@ def _located(
 
 def _write_part(place: Place, matcher: Matcher, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Write a matcher as a part that is not committed yet; return the part for JSON."""
-    part = folder.write_part(place, matcher._contents())
+    part = folder.write_part(place, matcher.snapshot())
     return asdict(replace(part, facts={**part.facts, **facts}))
 
 

@@ -145,5 +145,5 @@ def _issue(
         reason = "there is no such column"
     else:
         reason = f"the column {location.column!r} has type {location.type.simpleString()}"
-    examples = matcher._book.names.to_list(distinct[:_EXAMPLES])
+    examples = matcher.catalog.names.to_list(distinct[:_EXAMPLES])
     return SchemaIssue(attribute, reason, len(dense_ids), len(distinct), tuple(examples))

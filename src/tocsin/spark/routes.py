@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tocsin.arrow import to_array
 from tocsin.encode.events import to_batch
 from tocsin.errors import StoreError
-from tocsin.loading import load_book
+from tocsin.loading import load_catalog
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
 from tocsin.spark import placements, worker
@@ -86,7 +86,7 @@ def _read_routes(moment: Moment) -> Routes:
 def summary_of(matcher: Matcher) -> Summary:
     """Return the summary of a matcher's subscriptions, which are parsed again for it."""
     summary = Summary.never()
-    for _, table in load_book(matcher._book, matcher.event_type):
+    for _, table in load_catalog(matcher.catalog, matcher.event_type):
         summary = summary.joined(Summary.of_table(table))
     return summary
 

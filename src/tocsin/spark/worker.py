@@ -196,7 +196,7 @@ def _open_new(snapshot: StoreSnapshot, moment: Moment, parts: _Parts, verify: bo
         matcher = snapshot.delta(clock=clock)
     else:
         matcher = snapshot.matcher(parts=parts, clock=clock, verify=verify, merges=False)
-    return OpenMatcher(matcher, moment.version, moment.made_at, clock, matcher._book.has_expiries)
+    return OpenMatcher(matcher, moment.version, moment.made_at, clock, matcher.catalog.has_expiries)
 
 
 def _advance_older(key: _Key, snapshot: StoreSnapshot) -> OpenMatcher | None:
@@ -210,7 +210,7 @@ def _advance_older(key: _Key, snapshot: StoreSnapshot) -> OpenMatcher | None:
     if not snapshot.advance(entry.matcher, entry.version, made_at=entry.made_at, is_whole=is_whole):
         return None
     entry.version, entry.made_at = version, made_at
-    entry.expires = entry.expires or entry.matcher._book.has_expiries
+    entry.expires = entry.expires or entry.matcher.catalog.has_expiries
     return entry
 
 

@@ -16,32 +16,48 @@ import pyarrow as pa
 
 from tocsin.bundle import Parts
 from tocsin.catalog.ids import Ids
+from tocsin.catalog.records import write_json
 from tocsin.catalog.sources import read_params, write_params
 from tocsin.model import SubscriptionId
 from tocsin.storage.container import read_file
 from tocsin.storage.manifests import Manifest
 from tocsin.storage.place import Place
 
+_FEW = 64
+"""So few updates are made one by one."""
+
 
 class ChangeTarget(Protocol):
     """What changes are made to: a matcher."""
 
     def subscribe(
-        self, id: SubscriptionId, where: str, params: Any = None, valid_until: Any = None
+        self,
+        id: SubscriptionId,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        valid_until: int | None = None,
     ) -> None:
         """Register one subscription."""
 
     def subscribe_many(self, table: object, where: str | None = None) -> object:
         """Register many subscriptions."""
 
-    def subscribe_rows(self, table: object) -> object:
-        """Register many subscriptions by predicates."""
-
     def unsubscribe_many(self, ids: Any) -> None:
         """Remove subscriptions."""
 
-    def update(self, id: SubscriptionId, *, where: str | None, params: Any) -> None:
+    def update(
+        self,
+        id: SubscriptionId,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        *,
+        valid_until: int | None,
+    ) -> None:
         """Change a subscription."""
+
+    def update_many(self, table: object) -> object:
+        """Change many subscriptions."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +71,7 @@ class AddOne:
 
     def apply(self, matcher: ChangeTarget) -> None:
         """Register it."""
-        matcher.subscribe(self.id, self.where, self.params, self.valid_until)
+        matcher.subscribe(self.id, self.where, self.params, valid_until=self.valid_until)
 
 
 @dataclass(frozen=True)
@@ -68,10 +84,10 @@ class AddTable:
 
     def apply(self, matcher: ChangeTarget) -> None:
         """Register the subscriptions."""
-        if self.is_rows:
-            matcher.subscribe_rows(self.table)
-        else:
-            matcher.subscribe_many(self.table, self.where)
+        table = self.table
+        if self.is_rows and "where" in table.column_names:  # it would be taken for texts
+            table = table.drop_columns(["where"])
+        matcher.subscribe_many(table, self.where)
 
 
 @dataclass(frozen=True)
@@ -87,25 +103,41 @@ class RemoveIds:
 
 @dataclass(frozen=True)
 class UpdateOne:
-    """A new condition, or new values of some parameters, or both; in a store always all of it."""
+    """A subscription as it is after an update."""
 
     id: SubscriptionId
-    where: str | None = None
-    params: Mapping[str, object] | None = None
-    valid_until: int | None = None
-    """Stays as it was; it stands here for whoever sees the update alone."""
+    where: str
+    params: Mapping[str, object]
+    valid_until: int | None
 
 
 @dataclass(frozen=True)
 class UpdateMany:
-    """Updates, in order."""
+    """Updates of different subscriptions."""
 
     updates: Sequence[UpdateOne]
 
     def apply(self, matcher: ChangeTarget) -> None:
         """Change the subscriptions."""
-        for one in self.updates:
-            matcher.update(one.id, where=one.where, params=one.params)
+        updates = self.updates
+        if len(updates) > _FEW and len({type(one.id) for one in updates}) == 1:
+            matcher.update_many(self.to_table())
+            return
+        for one in updates:
+            matcher.update(one.id, one.where, one.params, valid_until=one.valid_until)
+
+    def to_table(self) -> pa.Table:
+        """Return the updates as a table that `update_many` takes; the ids are of one kind."""
+        ends = [one.valid_until for one in self.updates]
+        params = [write_json(one.params) if one.params else None for one in self.updates]
+        return pa.table(
+            {
+                "id": pa.array([one.id for one in self.updates]),
+                "where": pa.array([one.where for one in self.updates], pa.large_string()),
+                "params": pa.array(params, pa.large_string()),
+                "valid_until": pa.array(ends, pa.int64()),
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -144,8 +176,7 @@ def write_change(change: Change) -> Parts:
         columns = {} if ids.texts is None else {"texts": ids.texts}
         return Parts({"op": "remove"}, arrays, columns)
     updates = [
-        [one.id, one.where, write_params(one.params or {}), one.valid_until]
-        for one in change.updates
+        [one.id, one.where, write_params(one.params), one.valid_until] for one in change.updates
     ]
     return Parts({"op": "update", "updates": updates})
 

@@ -7,18 +7,21 @@ it, or what came after it, takes what concerns it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tocsin.arguments import Moment, OnError, Unchanged
 from tocsin.arrow import kind_of_type
-from tocsin.catalog.serialization import to_text
+from tocsin.catalog.records import text_and_params
 from tocsin.errors import BadRow
-from tocsin.language.expression import attribute_names
-from tocsin.loading import Load, load_rows, load_table, to_expression
+from tocsin.language import parse
+from tocsin.language.expression import Expression, attribute_names
+from tocsin.loading import Load, LoadReport, load_rows, load_table
 from tocsin.matcher import Matcher
 from tocsin.model import Kind, SubscriptionId
 from tocsin.storage.changes import (
@@ -54,47 +57,81 @@ def apply_to_part(
     for one in change.updates if isinstance(change, UpdateMany) else ():
         assert one.where is not None, "updates are written whole"
         new = AddOne(one.id, one.where, one.params or {}, one.valid_until)
-        matcher._make(new, moment)
+        matcher.apply(new, moment)
     if isinstance(change, AddOne | AddTable):
-        matcher._make(change, moment)
+        matcher.apply(change, moment)
 
 
-def resolve_updates(change: Change, matcher: Matcher) -> Change:
-    """Return updates with the whole condition that each led to."""
-    if isinstance(change, ChangeBatch):
-        assert not any(isinstance(one, UpdateMany) for one in change.changes)
-    if not isinstance(change, UpdateMany):
-        return change
-    whole = {}
-    for one in change.updates:
-        dense = matcher._dense(one.id)
-        where, params = matcher._book.template(dense)
-        text, lifted = to_text(where)
-        until = matcher._book.valid_until(dense)
-        whole[one.id] = UpdateOne(one.id, text, {**params, **lifted}, until)
-    return UpdateMany(list(whole.values()))
+class AppliedChange(NamedTuple):
+    """A change that was made to a matcher, as it is to be written; None where nothing changed."""
+
+    change: Change | None
+    attributes: set[str]
+    """The attributes that new conditions mention."""
+    report: LoadReport = LoadReport(0)
 
 
-def apply_change(change: Change, matcher: Matcher) -> set[str]:
+def apply_change(change: AddOne | RemoveIds | AddTable | ChangeBatch, matcher: Matcher) -> set[str]:
     """Make a change to a matcher; return the attributes that new conditions mention."""
     if isinstance(change, ChangeBatch):
-        return {name for one in change.changes for name in apply_change(one, matcher)}
+        changes = [each for each in change.changes if not isinstance(each, UpdateMany)]
+        assert len(changes) == len(change.changes)
+        return {name for each in changes for name in apply_change(each, matcher)}
     if isinstance(change, AddTable):
-        loaded = load_change(change, matcher)
-        matcher._load(loaded, "raise")
-        return set(loaded.attributes)
+        load = load_change(change, matcher)
+        matcher.load(load)
+        return set(load.attributes)
     change.apply(matcher)
-    if isinstance(change, RemoveIds):
-        return set()
-    texts = [change.where] if isinstance(change, AddOne) else [one.where for one in change.updates]
-    return {name for text in texts if text for name in attribute_names(to_expression(text))}
+    return set(attribute_names(parse(change.where))) if isinstance(change, AddOne) else set()
+
+
+def add_table(change: AddTable, matcher: Matcher, on_error: OnError) -> AppliedChange:
+    """Register the subscriptions of a table."""
+    load = load_change(change, matcher)
+    report = matcher.load(load, on_error)
+    made = without_bad_rows(change, report.bad) if report.loaded else None
+    return AppliedChange(made, set(load.attributes), report)
+
+
+def update_table(
+    table: object, where: str | Expression | None, matcher: Matcher, on_error: OnError
+) -> AppliedChange:
+    """Change subscriptions; what is written is the condition that each has afterwards."""
+    report = matcher.update_many(table, where, on_error=on_error)
+    stop = matcher.catalog.next_dense
+    return _resolved(matcher, range(stop - report.loaded, stop), report)
+
+
+def update_one(
+    id: SubscriptionId,
+    where: str | Expression | None,
+    params: Mapping[str, object] | None,
+    valid_until: Moment | Unchanged | None,
+    matcher: Matcher,
+) -> AppliedChange:
+    """Change a subscription; what is written is the condition that it has afterwards."""
+    matcher.update(id, where, params, valid_until=valid_until)
+    newest = matcher.catalog.next_dense - 1
+    return _resolved(matcher, range(newest, newest + 1), LoadReport(1))
+
+
+def _resolved(matcher: Matcher, dense: range, report: LoadReport) -> AppliedChange:
+    """Return the subscriptions that have just been changed: they have the latest dense ids."""
+    catalog = matcher.catalog
+    names, updates = catalog.names, []
+    for each in dense:
+        text, params = text_and_params(catalog.source(each))
+        updates.append(UpdateOne(names[each], text, params, catalog.valid_until(each)))
+    texts = {one.where for one in updates}
+    attributes = {name for text in texts for name in attribute_names(parse(text))}
+    return AppliedChange(UpdateMany(updates) if updates else None, attributes, report)
 
 
 def load_change(change: AddTable, matcher: Matcher) -> Load:
     """Read a table as a matcher would."""
     if change.is_rows:
         return load_rows(change.table, matcher.event_type)
-    return load_table(change.table, change.where, matcher.event_type, None)
+    return load_table(change.table, change.where, matcher.event_type)
 
 
 def without_bad_rows(change: AddTable, bad: Sequence[BadRow]) -> AddTable:

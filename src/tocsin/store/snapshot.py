@@ -119,7 +119,7 @@ class StoreSnapshot:
             self.place, base.parts if parts is None else [base.parts[at] for at in parts], verify
         )
         options = {} if merges or saved.facts.engine != "auto" else {"merges": False}
-        matcher = Matcher._of_parts(saved, self.place, clock, **options)
+        matcher = Matcher.restore(saved, self.place, clock, **options)
         apply_changes(self.place, self.chain.changes, matcher, is_whole=parts is None)
         return matcher
 
@@ -167,6 +167,6 @@ def apply_changes(
     with as_damaged_store(place):
         for change, moment in read_changes(place, list(changes)):
             if is_whole:
-                matcher._make(change, moment)
+                matcher.apply(change, moment)
             else:
                 matcher.unsubscribe_many([id for id in replaced_ids(change) if id in matcher])

@@ -12,18 +12,30 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tocsin.arrow import to_canonical
+from tocsin.arguments import (
+    UNCHANGED,
+    IdsArgument,
+    Moment,
+    OnError,
+    Unchanged,
+    check_on_error,
+    to_end,
+    to_ids,
+    to_params,
+    to_table,
+)
 from tocsin.catalog.ids import Ids
+from tocsin.catalog.records import Subscription
 from tocsin.catalog.serialization import to_text
 from tocsin.errors import (
     ArgumentError,
-    BadRow,
     ChangedStoreError,
     DamagedStoreError,
     NoStoreError,
@@ -31,26 +43,11 @@ from tocsin.errors import (
     SubscriptionError,
 )
 from tocsin.language.expression import Expression
-from tocsin.loading import (
-    Moment,
-    to_ids,
-    to_moment,
-    to_params,
-    to_table,
-)
-from tocsin.matcher import LoadReport, Matcher
+from tocsin.loading import LoadReport, are_rules
+from tocsin.matcher import Matcher
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.storage import folder, manifests, pins
-from tocsin.storage.changes import (
-    AddOne,
-    AddTable,
-    Change,
-    ChangeBatch,
-    RemoveIds,
-    UpdateMany,
-    UpdateOne,
-    write_change,
-)
+from tocsin.storage.changes import AddOne, AddTable, ChangeBatch, RemoveIds, write_change
 from tocsin.storage.folder import GRACE, PartContents, VersionChain
 from tocsin.storage.manifests import Part
 from tocsin.storage.matchers import (
@@ -62,14 +59,22 @@ from tocsin.storage.matchers import (
 from tocsin.storage.pins import Pin
 from tocsin.storage.place import Place, to_place
 from tocsin.store.replay import (
+    AppliedChange,
+    add_table,
     apply_change,
     id_kinds,
-    load_change,
     merge_id_kinds,
-    resolve_updates,
-    without_bad_rows,
+    update_one,
+    update_table,
 )
 from tocsin.store.snapshot import StoreSnapshot, StoreState, apply_changes
+
+
+class _Commit(NamedTuple):
+    """What a change became."""
+
+    number: int
+    report: LoadReport
 
 
 class SubscriptionStore:
@@ -95,9 +100,11 @@ class SubscriptionStore:
         manifests.newest(self.place)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> SubscriptionStore:
+    def open(
+        cls, path: str | os.PathLike[str] | Place, *, clock: Callable[[], float] = time.time
+    ) -> Self:
         """Return the store at a path; raise NoStoreError where there is none."""
-        return cls(path)
+        return cls(path, clock=clock)
 
     @classmethod
     def create(
@@ -114,7 +121,7 @@ class SubscriptionStore:
         if manifests.numbers(place):
             raise StoreError(str(place), "there is a subscription store already")
         given: dict[str, Any] = options
-        contents = Matcher(event_type, engine=engine, **given)._contents()
+        contents = Matcher(event_type, engine=engine, **given).snapshot()
         part = folder.write_part(place, contents)
         try:
             folder.commit(place, 0, "base", contents.facts, parts=[part])
@@ -174,83 +181,152 @@ class SubscriptionStore:
             self.place, version, lambda chain: StoreSnapshot(self.place, chain).delta(clock=clock)
         )
 
-    # Changes.
+    # One subscription.
 
     def subscribe(
         self,
         id: SubscriptionId,
         where: str | Expression,
         params: Mapping[str, object] | None = None,
+        *,
         valid_until: Moment | None = None,
     ) -> int:
-        """Add one subscription; return the version that has it."""
+        """Register a subscription under a new id; return the version that has it.
+
+        The arguments and errors are those of `Matcher.subscribe`.
+        """
         text, lifted = to_text(where)
-        moment = None if valid_until is None else to_moment(valid_until)
-        return self._commit(AddOne(check_id(id), text, {**to_params(params), **lifted}, moment))
-
-    def add(
-        self,
-        table: object,
-        where: str | None = None,
-        *,
-        on_error: Literal["raise", "quarantine"] = "raise",
-    ) -> LoadReport:
-        """Add many subscriptions, in the forms of `Matcher.subscribe_many`, in one version."""
-        return self._add(AddTable(to_table(table), where), on_error)
-
-    def add_rows(
-        self, table: object, *, on_error: Literal["raise", "quarantine"] = "raise"
-    ) -> LoadReport:
-        """Add many subscriptions, one predicate a row, in one version."""
-        return self._add(AddTable(to_table(table), is_rows=True), on_error)
-
-    def _add(self, change: AddTable, on_error: str) -> LoadReport:
-        if on_error not in ("raise", "quarantine"):
-            raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
-        bad: tuple[BadRow, ...] = ()
-        with self._lock:
-            while True:
-                version, matcher = self._open_head()
-                kept = change
-                if on_error == "quarantine":
-                    bad = load_change(change, matcher).refuse_taken(matcher._book)
-                    kept = without_bad_rows(change, bad)
-                if not kept.table.num_rows or self._try(kept, version, matcher) is not None:
-                    return LoadReport(_n_ids(kept.table), bad)
-
-    def add_tables(self, tables: Iterable[tuple[pa.Table, str | None]]) -> int:
-        """Add tables, each with the text its parameters are for (or None), all in one version."""
-        return self._commit(ChangeBatch([AddTable(table, where) for table, where in tables]))
-
-    def remove(self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray) -> int:
-        """Remove subscriptions; when one is unknown, none is. Return the version without them."""
-        asked = to_ids(ids)
-        return self._commit(RemoveIds(asked.to_list() if isinstance(asked, Ids) else asked))
+        values = {**to_params(params), **lifted}
+        return self.apply(AddOne(check_id(id), text, values, to_end(valid_until)))
 
     def update(
         self,
         id: SubscriptionId,
-        *,
-        where: str | None = None,
+        where: str | Expression | None = None,
         params: Mapping[str, object] | None = None,
+        *,
+        valid_until: Moment | Unchanged | None = UNCHANGED,
     ) -> int:
-        """Change a subscription: some of its parameters, or its whole condition."""
-        return self.update_many([UpdateOne(id, where, params)])
+        """Change a subscription; return the version that has the change.
 
-    def update_many(self, updates: Sequence[UpdateOne]) -> int:
-        """Change many subscriptions in one version; when one cannot be, none is."""
-        for one in updates:
-            if one.where is None and one.params is None:
-                raise ArgumentError("update needs where, params or both")
-        return self._commit(UpdateMany(list(updates)))
+        The arguments and errors are those of `Matcher.update`.
+        """
+        return self._commit(
+            lambda matcher: update_one(id, where, params, valid_until, matcher)
+        ).number
 
-    def _commit(self, change: Change) -> int:
-        with self._lock:  # nobody else makes changes to the matcher that a change is tried on
+    def unsubscribe(self, id: SubscriptionId) -> int:
+        """Remove a subscription; return the version without it.
+
+        Raises UnknownSubscriptionError (a KeyError).
+        """
+        return self.apply(RemoveIds([check_id(id)]))
+
+    # Many subscriptions.
+
+    def subscribe_many(
+        self,
+        table: object,
+        where: str | Expression | None = None,
+        *,
+        on_error: OnError = "raise",
+    ) -> LoadReport:
+        """Register many subscriptions, in one version; the report names it.
+
+        The forms of the table and the errors are those of `Matcher.subscribe_many`.
+        """
+        check_on_error(on_error)
+        change = _to_change(to_table(table), where)
+        return self._commit(lambda matcher: add_table(change, matcher, on_error)).report
+
+    def update_many(
+        self,
+        table: object,
+        where: str | Expression | None = None,
+        *,
+        on_error: OnError = "raise",
+    ) -> LoadReport:
+        """Change many subscriptions, in one version; the report names it.
+
+        The forms of the table and the errors are those of `Matcher.update_many`.
+        """
+        check_on_error(on_error)
+        data = to_table(table)
+        return self._commit(lambda matcher: update_table(data, where, matcher, on_error)).report
+
+    def unsubscribe_many(self, ids: IdsArgument) -> int:
+        """Remove many subscriptions; return the version without them.
+
+        Where one is unknown, none is removed and UnknownSubscriptionError (a KeyError) is raised.
+        """
+        names = to_ids(ids)
+        return self.apply(RemoveIds(names.to_list() if isinstance(names, Ids) else names))
+
+    # Reading back.
+
+    def get(self, id: SubscriptionId) -> Subscription:
+        """Return a subscription of the newest version.
+
+        Raises UnknownSubscriptionError (a KeyError).
+        """
+        with self._lock:
+            return self._open_head()[1].get(id)
+
+    def to_table(self) -> pa.Table:
+        """Return the subscriptions of the newest version, as `Matcher.to_table` does."""
+        with self._lock:
+            return self._open_head()[1].to_table()
+
+    def __iter__(self) -> Iterator[SubscriptionId]:
+        """Iterate over the ids of the newest version."""
+        with self._lock:
+            return iter(self._open_head()[1])
+
+    def __len__(self) -> int:
+        """Return the number of subscriptions of the newest version."""
+        with self._lock:
+            return len(self._open_head()[1])
+
+    def __bool__(self) -> bool:
+        """A store is true, whether it has subscriptions or not."""
+        return True
+
+    def __contains__(self, id: object) -> bool:
+        with self._lock:
+            return id in self._open_head()[1]
+
+    def close(self) -> None:
+        """Release the files that this store maps; the next call opens them again."""
+        with self._lock:
+            self._head = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Committing.
+
+    def apply(self, change: AddOne | RemoveIds | AddTable | ChangeBatch) -> int:
+        """Make a change, in one version; return that. For the other packages of Tocsin."""
+        return self._commit(
+            lambda matcher: AppliedChange(change, apply_change(change, matcher))
+        ).number
+
+    def _commit(self, act: Callable[[Matcher], AppliedChange]) -> _Commit:
+        """Make a change to the newest version; again where another writer was faster."""
+        with self._lock:  # no other thread uses the matcher that the change is tried on
             while True:
                 version, matcher = self._open_head()
-                number = self._try(change, version, matcher)
-                if number is not None:
-                    return number
+                commit = self._try(act, version, matcher)
+                if commit is not None:
+                    return commit
 
     def _open_head(self) -> tuple[int, Matcher]:
         """Return the newest version, with a matcher of it that only this store changes."""
@@ -271,17 +347,23 @@ class SubscriptionStore:
         self._latest = max(self._latest, last.facts.get("at", 0.0))
         return self._head
 
-    def _try(self, change: Change, version: int, matcher: Matcher) -> int | None:
-        """Make a change the version after another; None where somebody else was faster."""
+    def _try(
+        self, act: Callable[[Matcher], AppliedChange], version: int, matcher: Matcher
+    ) -> _Commit | None:
+        """Make a change the version after another; None where another writer was faster."""
         with self._lock:
-            self._head = None  # whatever happens now, unless all goes well
+            self._head = None  # set again when the change is committed
             moment = max(self._clock(), self._latest)
-            matcher._clock = lambda: moment
-            attributes = apply_change(change, matcher)
-            change = resolve_updates(change, matcher)
+            with matcher.at(moment):
+                made = act(matcher)
+                n_subscriptions = len(matcher)
+            change = made.change
+            if change is None:
+                self._head = version, matcher
+                return _Commit(version, replace(made.report, version=version))
             facts = {
-                "n_subscriptions": len(matcher),
-                "attributes": sorted(attributes),
+                "n_subscriptions": n_subscriptions,
+                "attributes": sorted(made.attributes),
                 "ids": id_kinds(change),
                 "at": moment,
             }
@@ -299,13 +381,13 @@ class SubscriptionStore:
                 folder.remove_unless_committed(self.place, version + 1, [written.name])
                 raise
             self._head, self._latest = (version + 1, matcher), moment
-            return version + 1
+            return _Commit(version + 1, replace(made.report, version=version + 1))
 
     # Building and tidying.
 
     def write_part(self, matcher: Matcher) -> Part:
         """Write a matcher as one part of a base that is yet to be committed."""
-        return folder.write_part(self.place, matcher._contents())
+        return folder.write_part(self.place, matcher.snapshot())
 
     def commit_base(self, parts: Sequence[Part], covers: int | None = None) -> int:
         """Make a base of parts, in the order of their dense ids; return its version.
@@ -348,7 +430,7 @@ class SubscriptionStore:
                 raise ChangedStoreError(str(self.place), reason)
         if between:
             saved = open_parts(self.place, parts, False)
-            trial = Matcher._of_parts(saved, self.place, self._clock)
+            trial = Matcher.restore(saved, self.place, self._clock)
             try:
                 apply_changes(self.place, between, trial)
             except SubscriptionError as error:
@@ -415,13 +497,14 @@ def open_or_create(
         return SubscriptionStore.create(path, event_type, engine=engine, **options)
 
 
-def _n_ids(table: pa.Table) -> int:
-    """Return how many ids there are in a table that was found good."""
-    if not table.num_rows:
-        return 0
-    found = to_canonical(table.column("id"))
-    assert found is not None, "ids are integers or strings"
-    return int(pc.count_distinct(found[0]).as_py())
+def _to_change(table: pa.Table, where: str | Expression | None) -> AddTable:
+    """Return a table of subscriptions as it is written."""
+    if where is None:
+        return AddTable(table, is_rows=are_rules(table))
+    text, lifted = to_text(where)
+    for name, value in lifted.items():
+        table = table.append_column(name, pa.array([value] * table.num_rows))
+    return AddTable(table, text)
 
 
 def _joined_facts(parts: Sequence[Part]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.arguments import to_table
 from tocsin.arrow import kind_of_type, to_array, to_canonical
 from tocsin.encode.columns import Column
 from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError, EventError
-from tocsin.loading import to_table
 from tocsin.model import EventType, Kind
 from tocsin.subjects.dimensions import Dimensions, is_ranges
 from tocsin.subjects.model import Range

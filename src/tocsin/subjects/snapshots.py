@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tocsin.bundle import Parts
 from tocsin.catalog.blocks import Names
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.errors import DamagedStoreError, StoreError, TocsinError
 from tocsin.model import EventType
 from tocsin.normalize.patterns import parse_pattern
@@ -252,7 +252,7 @@ def _restore(make: type[_Space], snapshot: _Snapshot, clock: Callable[[], float]
             raise ValueError("dimensions are out of order")
         space._dimensions.entries[at].labels = Labels(*entry["labels"])
     parts = Parts(snapshot.records["book"]["facts"], snapshot.arrays("book"), snapshot.columns)
-    space._subscriptions.catalog = SubscriptionBook.from_parts([parts])
+    space._subscriptions.catalog = SubscriptionCatalog.from_parts([parts])
     _restore_interests(space, snapshot)
     _restore_objects(space, snapshot)
     return space  # type: ignore[no-any-return]

@@ -24,10 +24,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from tocsin.arguments import Moment, to_ids, to_moment, to_params
 from tocsin.catalog.serialization import to_text
 from tocsin.errors import ArgumentError, BadRowsError
 from tocsin.language.expression import Expression
-from tocsin.loading import Moment, find_all, load_table, to_ids, to_moment, to_params
+from tocsin.loading import find_all, load_table
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.subjects import snapshots
 from tocsin.subjects.batches import read_batch
@@ -289,7 +290,7 @@ class SubjectSpace:
         mask = to_transition_mask(notify)
         load = load_table(table, where, self.spaces[0], None)
         with Transaction(self) as transaction:
-            self._subscriptions.reserve(len(load.table.ids))
+            self._subscriptions.reserve(len(load))
             bad = load.refuse_taken(self._subscriptions.catalog)
             if bad and on_error == "raise":
                 raise BadRowsError(bad)

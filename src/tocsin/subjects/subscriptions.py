@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.arguments import to_expression, to_params
 from tocsin.catalog.sources import OneSource
-from tocsin.catalog.subscriptions import SubscriptionBook
+from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.errors import (
     ArgumentError,
     DuplicateSubscriptionError,
@@ -23,7 +24,7 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.language.expression import Constant, Expression, parameter_names
-from tocsin.loading import Load, to_expression, to_params
+from tocsin.loading import Load
 from tocsin.model import SubscriptionId, check_id
 from tocsin.normalize import bind, normalize
 from tocsin.normalize.table import from_forms
@@ -69,7 +70,7 @@ class SubscriptionTable:
     def __init__(self, dimensions: Dimensions, state: State) -> None:
         self.dimensions = dimensions
         self.state = state
-        self.catalog = SubscriptionBook()
+        self.catalog = SubscriptionCatalog()
         self.regions: dict[int, Subscription] = {}
 
     def prepare(self, where: object, params: Mapping[str, Any] | None) -> Prepared:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.arguments import to_table
 from tocsin.catalog.blocks import Names
 from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError
-from tocsin.loading import to_table
 from tocsin.matcher import Matcher
 from tocsin.transitions import difference_kernels
 from tocsin.transitions.transition import ENTER, LEAVE
@@ -87,7 +87,7 @@ def of_subscriptions(before: Matcher, after: Matcher, batch: object) -> BatchTra
     distinct = np.unique(old.dense.values)
     ids, kept = old.names.to_list(distinct), np.full(len(distinct), -1, np.int32)
     for at, name in enumerate(ids):
-        number = after._book.dense(name)
+        number = after._catalog.dense(name)
         kept[at] = -1 if number is None else number
     mapped = kept[np.searchsorted(distinct, old.dense.values)]
     is_there = mapped >= 0
@@ -95,7 +95,9 @@ def of_subscriptions(before: Matcher, after: Matcher, batch: object) -> BatchTra
     np.cumsum(is_there, out=counts[1:])
     offsets = counts[old.offsets]
     return difference(
-        (offsets, mapped[is_there], None), (new.offsets, new.dense.values, None), after._book.names
+        (offsets, mapped[is_there], None),
+        (new.offsets, new.dense.values, None),
+        after._catalog.names,
     )
 
 

@@ -30,7 +30,7 @@ def quotes(first: int, end: int) -> list[dict[str, Any]]:
 def make_store(path: Path, conditions: Mapping[str, str] = CONDITIONS) -> SubscriptionStore:
     """Return a store of the subscriptions."""
     store = SubscriptionStore.create(path)
-    store.add({"id": list(conditions), "where": list(conditions.values())})
+    store.subscribe_many({"id": list(conditions), "where": list(conditions.values())})
     return store
 
 

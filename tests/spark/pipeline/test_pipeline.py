@@ -123,7 +123,7 @@ def test_a_replayed_batch_uses_its_pin_and_gives_the_same_rows(place: Place) -> 
     for path in lost:  # as if the batch had been cut off after the quarantine was written
         path.rename(place.folder / f"lost-{path.name}-{len(path.parts)}-{path.parent.name}")
     place.store.subscribe("anything", "price >= 0")
-    place.store.remove(["cheap"])
+    place.store.unsubscribe_many(["cheap"])
     again = place.run()
     assert [b.batch for b in again] == [0]
     assert [place.found(), place.table("quarantine"), place.table("unmatched")] == before
@@ -213,7 +213,7 @@ def test_generated_events_end_when_they_should_and_go_to_all_sinks(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = SubscriptionStore.create(place.folder / "market")
-    store.add({"id": [1, 2], "where": ["firm = 'F000'", "price < 0"]})
+    store.subscribe_many({"id": [1, 2], "where": ["firm = 'F000'", "price < 0"]})
     config = place.configure(
         pipeline={"subscriptions": "market", "output": "out"},
         event=None,

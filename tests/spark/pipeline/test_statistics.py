@@ -39,7 +39,7 @@ def config(tmp_path: Path) -> Config:
         "source": {"format": "json", "path": str(tmp_path / "events")},
     }
     store = SubscriptionStore.create(tmp_path / "store")
-    store.add(conditions())
+    store.subscribe_many(conditions())
     return from_mapping(values)
 
 

@@ -96,7 +96,7 @@ def fleet(spark: SparkSession, tmp_path: Path) -> Fleet:
 
 
 def test_only_what_begins_and_ceases_is_told_while_subscriptions_change(fleet: Fleet) -> None:
-    fleet.store.add({"id": ["west", "north"], "where": ["x < 10", "y >= 5"]})
+    fleet.store.subscribe_many({"id": ["west", "north"], "where": ["x < 10", "y >= 5"]})
     fleet.report(
         {"vehicle": "a", "x": 1, "y": 0, "n": 1},
         {"vehicle": "a", "x": 3, "y": 0, "n": 3},
@@ -118,7 +118,7 @@ def test_only_what_begins_and_ceases_is_told_while_subscriptions_change(fleet: F
     reasons = read_table(str(fleet.folder / "out" / "quarantine")).to_pylist()
     assert sorted(row["code"] for row in reasons) == ["missing", "syntax"]
     fleet.store.subscribe("far", "x >= 20")  # met by a publication that is there already
-    fleet.store.remove(["north"])  # silently
+    fleet.store.unsubscribe_many(["north"])  # silently
     fleet.report("no event at all")
     fleet.run()
     told.append(("b", "far", "ENTER"))
@@ -143,7 +143,7 @@ def _check_reports(fleet: Fleet, n_told: int) -> None:
 
 
 def test_publications_end_in_time_and_values_that_are_not_given_stay(fleet: Fleet) -> None:
-    fleet.store.add({"id": [7, 8], "where": ["x < 10 AND y > 5", "y > 5"]})
+    fleet.store.subscribe_many({"id": [7, 8], "where": ["x < 10 AND y > 5", "y > 5"]})
     rules = {**RULES, "partial": True, "ttl": "1000 hours"}
     fleet.report({"vehicle": "a", "x": 1, "n": 1}, {"vehicle": "a", "y": 6, "n": 2})
     fleet.report({"vehicle": "b", "x": 30, "n": 3}, {"vehicle": "a", "x": 50, "n": 4})
@@ -158,12 +158,14 @@ def test_publications_end_in_time_and_values_that_are_not_given_stay(fleet: Flee
 
 def test_a_batch_that_was_cut_off_is_told_once(fleet: Fleet) -> None:
     """Cut off after all was done, before the metrics, before the sink, before anything counted."""
-    fleet.store.add({"id": ["west", "north"], "where": ["x < 10", "y >= 5"]})
+    fleet.store.subscribe_many({"id": ["west", "north"], "where": ["x < 10", "y >= 5"]})
     fleet.report({"vehicle": "a", "x": 1, "n": 1}, {"vehicle": "b", "y": 9, "n": 2})
     fleet.report({"vehicle": "a", "x": 11, "n": 3}, {"vehicle": "c", "x": 0, "y": 7, "n": 4})
     fleet.run()
     before = fleet.told()
-    fleet.store.add({"id": ["all"], "where": ["n > 0"]})  # not what the batch is pinned to
+    fleet.store.subscribe_many(
+        {"id": ["all"], "where": ["n > 0"]}
+    )  # not what the batch is pinned to
     output = fleet.folder / "out"
     kept = output / "checkpoint" / FOLDER
     lost: list[tuple[Path, str]] = []
@@ -229,7 +231,7 @@ def test_a_valid_event_counts_beside_a_file_that_cannot_be_read(fleet: Fleet) ->
 
 
 def test_a_frame_from_python_has_keys_of_its_own_type(fleet: Fleet) -> None:
-    fleet.store.add({"id": [1, 2], "where": ["x < 10", "x < 0"]})
+    fleet.store.subscribe_many({"id": [1, 2], "where": ["x < 10", "x < 0"]})
     frame = fleet.spark.createDataFrame([(5, 1), (6, 20), (None, 3)], "vehicle int, x long")
     config = fleet.configure(source={"format": "frame"}, event=None, transitions={"key": "vehicle"})
     batches = fleet.run(config, events=frame)

@@ -173,7 +173,7 @@ def _rehearse(adapt: Adapt, before: Side, after: Side) -> None:
     matcher, events = _load(small, before, 0), after.events(small.events, adapt.seed)
     matcher.match_batch(events)
     matcher.unsubscribe_many(range(n // 2))
-    matcher.subscribe_rows(after.rows(n, adapt.seed, first=n))
+    matcher.subscribe_many(after.rows(n, adapt.seed, first=n))
     matcher.match_batch(events)
     _adapt(matcher, after, small)
     matcher.match_batch(events)
@@ -183,7 +183,7 @@ def _load(adapt: Adapt, side: Side, first: int) -> Matcher:
     """Make a matcher that knows the events of a side and holds its subscriptions."""
     matcher = Matcher(side.workload.event_type, engine=adapt.engine)
     matcher.profile(side.events(adapt.events, adapt.seed))
-    matcher.subscribe_rows(side.rows(adapt.subscriptions, adapt.seed, first))
+    matcher.subscribe_many(side.rows(adapt.subscriptions, adapt.seed, first))
     return matcher
 
 
@@ -210,7 +210,7 @@ def _follow(
         started = perf_counter()
         matcher.unsubscribe_many(range(start, end))
         if end > start:
-            matcher.subscribe_rows(new)
+            matcher.subscribe_many(new)
         change_s += perf_counter() - started
         curve.add("changing", end / n, matcher, events)
     steps.start("after")

@@ -83,7 +83,7 @@ def _load_and_build(chosen: Workload, n: int, setting: Setting, n_events: int) -
     else:
         table = chosen.subscription_rows(n, setting.seed)
         started = perf_counter()
-        matcher.subscribe_rows(table)
+        matcher.subscribe_many(table)
     load_s = perf_counter() - started
     events = chosen.events(n_events, setting.seed)
     started = perf_counter()

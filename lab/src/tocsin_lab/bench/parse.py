@@ -166,7 +166,7 @@ def _make_rows(chosen: Workload, n: int, seed: int) -> tuple[list[_Part], int]:
         np.arange(n),
         lambda row: _text(chosen, row, seed),
         lambda: normalize_rows(read_rows(table), chosen.event_type),
-        lambda matcher: matcher.subscribe_rows(table),
+        lambda matcher: matcher.subscribe_many(table),
     )
     return [part], len(table)
 

@@ -139,7 +139,7 @@ def _prepare(state: Run) -> None:
     market = workload("M")
     setting = state.setting
     store = SubscriptionStore.create(state.folder / "store")
-    store.add(market.subscription_texts(setting.subscriptions, setting.seed))
+    store.subscribe_many(market.subscription_texts(setting.subscriptions, setting.seed))
     store.compact()
     (state.folder / "events").mkdir()
     for name, master in (("local", "local[2,4]"), ("cluster", _CLUSTER)):
@@ -231,7 +231,7 @@ def _change(state: Run) -> None:
     while not state.stop.wait(dice.uniform(0.05, 0.6)):
         what = dice.random()
         if what < 0.4:
-            store.add(market.subscription_texts(20, state.setting.seed, fresh))
+            store.subscribe_many(market.subscription_texts(20, state.setting.seed, fresh))
             live += range(fresh, fresh + 20)
             fresh += 20
         elif what < 0.6:
@@ -241,7 +241,7 @@ def _change(state: Run) -> None:
             fresh += 1
         elif what < 0.8:
             gone = [live.pop(dice.randrange(len(live))) for _ in range(10)]
-            store.remove(gone)
+            store.unsubscribe_many(gone)
         elif what < 0.98:
             store.update(dice.choice(live), where=f"volume > {dice.randrange(50_000, 90_000)}")
         else:

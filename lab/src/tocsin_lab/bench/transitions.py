@@ -133,7 +133,7 @@ def _build(setting: TransitionsSetting, path: Path) -> str:
         "op": [">="] * n + ["<"] * n + [">="] * n + ["<"] * n,
         "value": np.concatenate([low[0], low[0] + setting.width, low[1], low[1] + setting.width]),
     }
-    matcher.subscribe_rows(rows)
+    matcher.subscribe_many(rows)
     matcher.merge()
     matcher.save(path)
     return str(path)

@@ -200,7 +200,7 @@ def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
 def test_the_system_answers_what_another_process_submits(capfd, monkeypatch) -> None:
     before, after = SCENARIOS["skew"]
     matcher = Matcher(before.workload.event_type, engine="dynamic")
-    matcher.subscribe_rows(before.rows(500, 1))
+    matcher.subscribe_many(before.rows(500, 1))
     events = after.events(200, seed=1, first=7).to_pylist()
     matcher.subscribe(500, " AND ".join(f"{k} = {v}" for k, v in events[102].items()))
     seen: list[list[dict[str, object]]] = []

@@ -77,7 +77,7 @@ def test_updates_in_place_equal_new_subscriptions(seed: int) -> None:
             text = dice.choice(TEMPLATES)
             change: dict[str, Any] = {"where": text, "params": asked(text)}
         else:
-            _, known = plain._book.template(plain._dense(i))
+            _, known = plain._catalog.template(plain._dense(i))
             change = {"params": {k: v for k, v in params().items() if k in known}}
         updated.update(i, **change)
         plain.update(i, **change)

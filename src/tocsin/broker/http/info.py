@@ -136,7 +136,7 @@ def try_condition(
     prepared = prepare(where, given, event_type, limit=max_conjunctions)
     form, bound = prepared.form, bind(expression, given)
     matcher = Matcher(event_type)
-    matcher._subscribe("it", prepared, None)
+    matcher.subscribe_prepared("it", prepared, None)
     hits = []
     if recent:
         try:

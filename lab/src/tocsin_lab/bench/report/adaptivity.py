@@ -182,7 +182,7 @@ def _replace(scenario: str, held: Filled, scale: Scale, part: int, is_told: bool
     new = after.rows(end - start, scale.seed, first=held.n + start)
     known = after.events(_PROFILED, scale.seed)
     spent = seconds(lambda: held.matcher.unsubscribe_many(gone))
-    spent += seconds(lambda: held.matcher.subscribe_rows(new))
+    spent += seconds(lambda: held.matcher.subscribe_many(new))
     if is_told:
         spent += seconds(lambda: held.matcher.profile(known))
     return spent + seconds(held.build)

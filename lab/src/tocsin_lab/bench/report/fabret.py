@@ -147,7 +147,7 @@ def _churned(held: Filled, scale: Scale) -> dict[str, float]:
     for part in range(_CHURN_ROUNDS):
         rows = source.rows(n, scale.seed, first=_NEW + part * n)
         gone = list(range(part * n, (part + 1) * n))
-        spent += seconds(lambda: held.matcher.subscribe_rows(rows))  # noqa: B023
+        spent += seconds(lambda: held.matcher.subscribe_many(rows))  # noqa: B023
         spent += seconds(lambda: held.matcher.unsubscribe_many(gone))  # noqa: B023
         spent += seconds(lambda: held.matcher.match_batch(held.events.slice(0, 1)))
     changes = 2 * n * _CHURN_ROUNDS

@@ -46,7 +46,7 @@ class Filled:
     ) -> None:
         self._source, self._scale = source, scale
         small = Matcher(kind, engine=engine, **options)  # so that kernels are compiled
-        small.subscribe_rows(source.rows(_FEW_SUBSCRIPTIONS, scale.seed))
+        small.subscribe_many(source.rows(_FEW_SUBSCRIPTIONS, scale.seed))
         small.match_batch(source.events(_FEW_EVENTS, scale.seed))
         small.unsubscribe_many(range(_FEW_SUBSCRIPTIONS // 2))
         self.events = source.events(_MOST_EVENTS, scale.seed)
@@ -67,7 +67,7 @@ class Filled:
         while self.n < n:
             more = min(_CHUNK, n - self.n)
             rows = self._source.rows(more, self._scale.seed, first=self.n)
-            self.load_s += seconds(lambda: self.matcher.subscribe_rows(rows))  # noqa: B023
+            self.load_s += seconds(lambda: self.matcher.subscribe_many(rows))  # noqa: B023
             self.n += more
         self.load_s += seconds(self.build)
 

@@ -223,7 +223,7 @@ def _wrong(n_ranges: int, width: float, scale: Scale) -> Row:
     reached: list[int] = []
     for levels in (_LEVELS, 0):  # without levels what is found is checked
         matcher = Matcher(chosen.event_type, engine="tama", levels=levels)
-        matcher.subscribe_rows(chosen.subscription_rows(n, scale.seed))
+        matcher.subscribe_many(chosen.subscription_rows(n, scale.seed))
         matched = matcher.match_batch(events)
         found.append(matched.n_matches)
         pairs = matched.to_table()
