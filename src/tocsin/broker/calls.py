@@ -332,7 +332,7 @@ def unsubscribe_many(ids: Iterable[str]) -> Call[int]:
 def _rows(table: Iterable[Row]) -> list[Row]:
     """Return the rows of a table as mappings; an attribute that is null is left out."""
     if hasattr(table, "__arrow_c_stream__") or hasattr(table, "to_pandas"):
-        from tocsin.loading import to_table
+        from tocsin.arguments import to_table
 
         table = [_given(**row) for row in to_table(table).to_pylist()]
     rows = list(table)
