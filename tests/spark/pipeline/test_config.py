@@ -112,13 +112,13 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     (
         "source.path",
         {"source": {"format": "kafka", "servers": "s", "topic": "t", "path": "x"}},
-        "no key",
+        "not a key",
     ),
     ("source.workload", {"source": {"format": "generated", "workload": "Z"}}, "choose G, H, M"),
     (
         "source.options.x",
         {"source": {"format": "json", "path": "x", "options": {"x": [1]}}},
-        "text",
+        "string",
     ),
     ("event.attributes.price", {"event": {"attributes": {"price": "money"}}}, "not a kind"),
     ("event.attributes", {"event": None}, "no types of its own"),
