@@ -4,8 +4,8 @@ Enters: a sample of subscriptions, perhaps one of events, and the number of part
 splits, and with it the part of any subscription. Subscriptions on similar values are assigned to
 one part, so that its summary (Jayaram et al. 2010, section 5.6) admits few events.
 
-Each split divides the subscriptions at a cut of one attribute: below are those that admit a value
-before the cut. The attribute and the cut minimize the share of events that go to both halves, and
+Each split divides the subscriptions at a cut of one attribute: a subscription is below if it admits a
+value before the cut. The attribute and the cut minimize the share of events that go to both halves, and
 the imbalance of the halves. The splits are learned in cells (see `encode.cells`); a split holds its
 cut as a value, so that tasks can assign subscriptions that were not in the sample. Subscriptions
 that no cut divides are assigned in rotation.
@@ -29,7 +29,7 @@ from tocsin.normalize.keys import LOW_CUT
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 _MOST_ATTRIBUTES = 32
-"""The number of attributes considered for splits: those that most subscriptions constrain."""
+"""The number of attributes considered for splits: the most frequently constrained ones."""
 _IMBALANCE = 0.5
 """The cost of having all subscriptions on one side, as a share of events that go to both."""
 

@@ -194,7 +194,7 @@ def _input_columns(
     hidden: Sequence[str],
     source: Source,
 ) -> list[str]:
-    """Return the columns that tasks read: kept ones, and those that conditions may mention.
+    """Return the columns that tasks read: kept ones, and all that conditions may mention.
 
     In a stream, later subscriptions may mention any readable column.
     """

@@ -85,7 +85,7 @@ class Validate:
         )
 
     def _mark(self, frames: Frames) -> tuple[DataFrame | None, bool, tuple[str, ...]]:
-        """Return all rows, those that are not events marked; whether there may be such; drift."""
+        """Return all rows with their marks, whether any may be bad, and drift in words."""
         parts, some_bad = list(frames.parsed), bool(frames.parsed)
         reports: list[str] = []
         for frame in frames.typed:
