@@ -4,11 +4,11 @@ Enters: a sample of subscriptions, perhaps one of events, and the number of part
 splits, and with it the part of any subscription. Subscriptions on similar values are assigned to
 one part, so that its summary (Jayaram et al. 2010, section 5.6) admits few events.
 
-Each split divides the subscriptions at a cut of one attribute: a subscription is below if it admits a
-value before the cut. The attribute and the cut minimize the share of events that go to both halves, and
-the imbalance of the halves. The splits are learned in cells (see `encode.cells`); a split holds its
-cut as a value, so that tasks can assign subscriptions that were not in the sample. Subscriptions
-that no cut divides are assigned in rotation.
+Each split divides the subscriptions at a cut of one attribute: a subscription is below if it admits
+a value before the cut. The attribute and the cut minimize the share of events that go to both
+halves, and the imbalance of the halves. The splits are learned in cells (see `encode.cells`); a
+split holds its cut as a value, so that tasks can assign subscriptions that were not in the sample.
+Subscriptions that no cut divides are assigned in rotation.
 """
 
 from __future__ import annotations
