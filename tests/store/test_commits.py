@@ -14,7 +14,7 @@ import pytest
 
 import tocsin
 from tocsin.errors import ChangedStoreError, StoreError
-from tocsin.storage import folder, manifests
+from tocsin.storage import folder, manifests, pins
 from tocsin.storage.local import LocalPlace
 from tocsin.store.subscription_store import SubscriptionStore
 
@@ -112,6 +112,36 @@ def test_a_pin_names_a_version_that_is_there(
     assert store.matcher(pinned.version).match({"x": 1}) == ["a"]
     with pytest.raises(StoreError, match="there is no version 1 to pin"):
         store.pin("query", 8, version=1)
+
+
+def test_a_version_whose_base_was_removed_is_not_pinned_and_stops_no_vacuum(
+    store: SubscriptionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = manifests.newest
+
+    def newest(place: Any) -> int:
+        """Between the look and the pin, a base is made without that version, and vacuumed."""
+        version = real(place)
+        monkeypatch.undo()
+        covers = version - 1
+        part = store.write_part(store.matcher(covers))
+        store.commit_base([part], covers=covers)
+        store.vacuum(grace=0)
+        assert version in manifests.numbers(store.place)
+        return version
+
+    for n in range(3):
+        store.subscribe(f"a{n}", "x = 1")
+    monkeypatch.setattr(manifests, "newest", newest)
+    pinned = store.pin("query", 7)
+    assert sorted(store.matcher(pinned.version).match({"x": 1})) == ["a0", "a1", "a2"]
+    lost = pinned.version - 1
+    with pytest.raises(StoreError, match=f"there is no version {lost} to pin"):
+        store.pin("query", 8, version=lost)
+    monkeypatch.setattr(pins, "_is_openable", lambda *_: True)  # as an earlier release did
+    store.pin("other", 1, version=lost)
+    store.vacuum(grace=0)
+    assert store.pin("query", 7) == pinned
 
 
 def test_a_save_keeps_the_version_before_for_who_has_its_number(store: SubscriptionStore) -> None:

@@ -341,7 +341,9 @@ def vacuum(place: Place, grace: float = 0.0) -> list[str]:
     numbers: `commit` relies on it.
     """
     found = manifests.numbers(place)
-    needed = min({_newest_at(place, found, grace), *(pins.pinned_versions(place) & set(found))})
+    first = manifests.oldest_openable(place, found)
+    pinned = {n for n in pins.pinned_versions(place) & set(found) if n >= first}
+    needed = min({_newest_at(place, found, grace), *pinned})
     oldest = version_chain(place, needed).base
     kept = [n for n in found if n > oldest.covers]
     named = {name for n in kept for name in manifests.read(place, n).names()}
@@ -369,7 +371,7 @@ def _newest_at(place: Place, found: list[int], grace: float) -> int:
 
     What is left before the first base only serves a later one.
     """
-    first = next(number for number in found if manifests.read(place, number).kind == "base")
+    first = manifests.oldest_openable(place, found)
     moment = (time.time() - grace) * 1e6
     for number in reversed(found):
         if number <= first or not grace or manifests.read(place, number).made_at <= moment:

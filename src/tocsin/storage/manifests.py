@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -101,6 +102,14 @@ def newest(place: Place) -> int:
         reason = "there is no subscription store" if here else "there is no such folder"
         raise NoStoreError(str(place), reason)
     return found[-1]
+
+
+def oldest_openable(place: Place, found: Sequence[int]) -> int:
+    """Return the oldest of the versions of a place that can be opened: its first base.
+
+    Changes before it are there only because a later base was made without them.
+    """
+    return next(number for number in found if read(place, number).kind == "base")
 
 
 def create(place: Place, manifest: Manifest) -> None:

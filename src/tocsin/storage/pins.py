@@ -51,7 +51,7 @@ def pin(
 
 
 def _make(place: Place, file: str, version: int | None, now: float | None) -> Pin | None:
-    """Pin a version that is there, also afterwards; None where it was removed meanwhile.
+    """Pin a version that can be opened, also afterwards; None where it was removed meanwhile.
 
     On one machine nothing is removed between the look and the pin; elsewhere it may be, and a pin
     of a version that is gone would keep its batch from ever being done.
@@ -59,7 +59,7 @@ def _make(place: Place, file: str, version: int | None, now: float | None) -> Pi
     number = manifests.newest(place) if version is None else version
     made = Pin(number, float(time.time() if now is None else now))
     with place.locked():
-        if place.size(manifests.name_of(number)) is None:
+        if not _is_openable(place, number):
             if version is None:
                 return None
             reason = f"there is no version {number} to pin: it never was, or was removed"
@@ -68,10 +68,23 @@ def _make(place: Place, file: str, version: int | None, now: float | None) -> Pi
             place.commit_once(file, _written(made))
         except FileExistsError:
             return _read(place, file)
-        if place.size(manifests.name_of(number)) is None:
+        if not place.is_local and not _is_openable(place, number):
             place.remove(file)
             return None
     return made
+
+
+def _is_openable(place: Place, number: int) -> bool:
+    """Whether a version is there, and the base that it is made of."""
+    found = manifests.numbers(place)
+    if number not in found:
+        return False
+    try:
+        return number == found[-1] or number >= manifests.oldest_openable(place, found)
+    except DamagedStoreError:
+        if manifests.numbers(place) == found:
+            raise
+        return _is_openable(place, number)  # it was vacuumed meanwhile
 
 
 def list_pins(place: Place, name: str) -> dict[int, Pin]:
