@@ -22,7 +22,7 @@ from tests.faults.files import Fault, count_calls, failing
 import tocsin
 from tocsin.errors import PipelineError, StoreError, TocsinError
 from tocsin.spark.pipeline.folders import Folder, open_folder
-from tocsin.spark.pipeline.keeping import Bucket, Kept, from_kept, read_state, to_kept
+from tocsin.spark.pipeline.publication_table import BucketFile, PublicationManifest, read_state
 from tocsin.spark.publications import State
 from tocsin.storage import disk
 from tocsin.storage.local import LocalPlace
@@ -206,18 +206,18 @@ def _keep(place: LocalPlace) -> None:
     state = State(pa.table({"key": ["a"], "x": [1]}), Pin(1, 2.0))
     octets = state.to_bytes()
     place.put("q-000000000-00000-abc.arrow", lambda to: disk.write_file(to, [octets]))
-    bucket = Bucket("q-000000000-00000-abc.arrow", 1, zlib.crc32(octets))
-    kept = Kept("q", 0, 1, 2.0, "key", 1, states={"0": bucket})
-    place.commit_once("q-000000000.json", from_kept(kept))
+    bucket = BucketFile("q-000000000-00000-abc.arrow", 1, zlib.crc32(octets))
+    kept = PublicationManifest("q", 0, 1, 2.0, "key", 1, states={"0": bucket})
+    place.commit_once("q-000000000.json", kept.to_json())
 
 
 def _check_kept(path: Path, place: LocalPlace, is_done: bool) -> None:
     try:
-        kept = to_kept(place.read("q-000000000.json"), "kept")
+        kept = PublicationManifest.from_json(place.read("q-000000000.json"), "kept")
     except FileNotFoundError:
         assert not is_done
         _keep(place)
-        kept = to_kept(place.read("q-000000000.json"), "kept")
+        kept = PublicationManifest.from_json(place.read("q-000000000.json"), "kept")
     state = read_state(place, kept.states["0"])
     assert state.values.to_pydict() == {"key": ["a"], "x": [1]}
 

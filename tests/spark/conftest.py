@@ -63,3 +63,18 @@ def spark() -> Iterator[SparkSession]:
     yield session
     session.stop()
     patch.undo()
+
+
+@pytest.fixture
+def hadoop_url(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """A URL that only Hadoop reaches: a mount table of ViewFs over a local folder."""
+    monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "disk").mkdir()
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    name = tmp_path.name.replace("_", "-")
+    key = f"fs.viewfs.mounttable.{name}.link./data"
+    conf.set(key, (tmp_path / "disk").as_uri())
+    yield f"viewfs://{name}/data"
+    conf.unset(key)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,40 +16,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def url(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A URL that only Hadoop knows: a mount table of ViewFs over a local folder."""
-    monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "disk").mkdir()
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
-    key = f"fs.viewfs.mounttable.{tmp_path.name.replace('_', '-')}.link./data"
-    conf.set(key, (tmp_path / "disk").as_uri())
-    yield f"viewfs://{tmp_path.name.replace('_', '-')}/data"
-    conf.unset(key)
-
-
-def test_a_url_of_hadoop_is_a_place(spark: SparkSession, url: str) -> None:
-    place = open_place(f"{url}/deep/folder")
+def test_a_url_of_hadoop_is_a_place(spark: SparkSession, hadoop_url: str) -> None:
+    place = open_place(f"{hadoop_url}/deep/folder")
     assert isinstance(place, HadoopPlace)
     check_place(place)
-    check_store(open_place(f"{url}/store"))
+    check_store(open_place(f"{hadoop_url}/store"))
     assert isinstance(open_place("/local/folder"), LocalPlace)
 
 
-def test_of_several_writers_on_hadoop_one_commits(spark: SparkSession, url: str) -> None:
-    check_that_one_writer_wins(HadoopPlace(f"{url}/race", spark.sparkContext), 2)
+def test_of_several_writers_on_hadoop_one_commits(spark: SparkSession, hadoop_url: str) -> None:
+    check_that_one_writer_wins(HadoopPlace(f"{hadoop_url}/race", spark.sparkContext), 2)
 
 
-def test_what_hadoop_refuses_is_an_error_of_the_system(spark: SparkSession, url: str) -> None:
+def test_what_hadoop_refuses_is_an_error_of_the_system(
+    spark: SparkSession, hadoop_url: str
+) -> None:
     with pytest.raises(StoreError, match="Hadoop cannot use the URL"):
         HadoopPlace("nothing://host/folder", spark.sparkContext)
-    place = HadoopPlace(url, spark.sparkContext)
+    place = HadoopPlace(hadoop_url, spark.sparkContext)
     place.commit_once("file", b"content")
     with pytest.raises(OSError, match="file"):
-        HadoopPlace(f"{url}/file", spark.sparkContext).commit_once("inner", b"content")
-    assert HadoopPlace(f"{url}/file", spark.sparkContext).is_file()
+        HadoopPlace(f"{hadoop_url}/file", spark.sparkContext).commit_once("inner", b"content")
+    assert HadoopPlace(f"{hadoop_url}/file", spark.sparkContext).is_file()
 
 
-def test_in_a_task_a_url_of_hadoop_is_reached_through_fsspec(spark: SparkSession, url: str) -> None:
+def test_in_a_task_a_url_of_hadoop_is_reached_through_fsspec(
+    spark: SparkSession, hadoop_url: str
+) -> None:
     with pytest.raises(StoreError, match="the URL cannot be used"):  # there is no libhdfs here
-        pickle.loads(pickle.dumps(HadoopPlace(url, spark.sparkContext)))
+        pickle.loads(pickle.dumps(HadoopPlace(hadoop_url, spark.sparkContext)))

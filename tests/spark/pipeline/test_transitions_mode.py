@@ -12,10 +12,11 @@ import pytest
 
 from tocsin.cli.pipeline import _facts, _summary_text
 from tocsin.errors import PipelineError
-from tocsin.spark.pipeline import Pipeline, read_table
+from tocsin.spark.pipeline import Pipeline, read_frame, read_table
 from tocsin.spark.pipeline.config import Config, from_mapping
-from tocsin.spark.pipeline.keeping import FOLDER
+from tocsin.spark.pipeline.folders import open_folder
 from tocsin.spark.pipeline.metrics import BatchMetrics
+from tocsin.spark.pipeline.publication_table import FOLDER
 from tocsin.spark.pipeline.status import status
 from tocsin.store.subscription_store import SubscriptionStore
 
@@ -228,6 +229,40 @@ def test_a_valid_event_counts_beside_a_file_that_cannot_be_read(fleet: Fleet) ->
     batches = fleet.run(fleet.configure(source=source, transitions=transitions))
     assert [(b.events, b.quarantined, b.entered) for b in batches] == [(2, 1, 1)]
     assert fleet.told() == [("a", "west", "ENTER")]
+
+
+def test_a_checkpoint_that_hadoop_reaches_needs_nothing_but_sparks_configuration(
+    fleet: Fleet, hadoop_url: str, tmp_path: Path
+) -> None:
+    """Buckets and transitions go through Spark: tasks have no file system of their own there."""
+    output = f"{hadoop_url}/out"
+    values = {"subscriptions": "store", "output": output, "trigger": "once", "mode": "transitions"}
+    config = fleet.configure(pipeline=values)
+    fleet.store.subscribe_many({"id": ["west", "north"], "where": ["x < 10", "y >= 5"]})
+    fleet.report({"vehicle": "a", "x": 1, "n": 1}, {"vehicle": "b", "y": 9, "n": 2})
+    for n in range(3, 7):
+        fleet.report({"vehicle": "a", "x": 20 * (n % 2), "n": n})
+    batches = fleet.run(config)
+    assert [batch.publications for batch in batches] == [2] * 5
+    assert [(batch.entered, batch.left) for batch in batches] == [(2, 0), *[(0, 1), (1, 0)] * 2]
+    rows = read_frame(fleet.spark, f"{output}/notifications").collect()
+    assert sorted((r["vehicle"], r["subscription"], r["kind"]) for r in rows) == [
+        *[("a", "west", "ENTER")] * 3,
+        *[("a", "west", "LEAVE")] * 2,
+        ("b", "north", "ENTER"),
+    ]
+    kept = tmp_path / "disk" / "out" / "checkpoint" / FOLDER
+    manifests = sorted(kept.glob("*-00000000?.json"))
+    assert [path.name[-6] for path in manifests] == ["2", "3", "4"]
+    folder = open_folder(output, fleet.spark)
+    query = manifests[-1].name.removesuffix("-000000004.json")
+    for name in (f"checkpoint/{FOLDER}/{query}-000000004.json", f"metrics/{query}-000000004.json"):
+        assert folder.read(name) is not None
+        folder.remove(name)  # cut off before it took effect
+    folder.remove("checkpoint/commits/4")
+    again = fleet.run(config)
+    assert [(batch.entered, batch.left) for batch in again] == [(1, 0)]
+    assert read_frame(fleet.spark, f"{output}/notifications").count() == 6
 
 
 def test_a_frame_from_python_has_keys_of_its_own_type(fleet: Fleet) -> None:

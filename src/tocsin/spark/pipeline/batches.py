@@ -23,11 +23,11 @@ from tocsin.spark.pipeline.batch import Batch, Frames, Pass
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.deliver import Deliver
 from tocsin.spark.pipeline.folders import Folder, open_folder
-from tocsin.spark.pipeline.keeping import Keeper
 from tocsin.spark.pipeline.match import MatchEvents, MatchPublications
 from tocsin.spark.pipeline.metrics import BatchMetrics, has_metrics
 from tocsin.spark.pipeline.parse import parse
 from tocsin.spark.pipeline.pin import Pin
+from tocsin.spark.pipeline.publication_table import PublicationTable
 from tocsin.spark.pipeline.read import Read
 from tocsin.spark.pipeline.record import Record
 from tocsin.spark.pipeline.validate import Validate
@@ -67,15 +67,15 @@ def make_passes(config: Config, spark: SparkSession, folder: Folder) -> tuple[Pa
     """Return the passes of a pipeline in order, ready to run."""
     store = SubscriptionStore(hadoop.open_place(config.subscriptions))
     ids = _fix_id_type(config, store, folder)
-    keeper = Keeper(config, spark, ids == "string") if config.tracking else None
+    publications = PublicationTable(config, spark, ids == "string") if config.tracking else None
     return (
         Pin(store),
         Read(config, spark),
         parse,
         Validate(config, spark),
-        MatchEvents(config, ids) if keeper is None else MatchPublications(keeper),
+        MatchEvents(config, ids) if publications is None else MatchPublications(publications),
         Deliver(config, spark),
-        Record(config, folder, store, keeper),
+        Record(config, folder, store, publications),
     )
 
 

@@ -2,7 +2,7 @@
 
 Enters: valid events and a snapshot. Leaves: a frame of notifications. In the mode `matches` that is
 a plan, which the sinks run; in the mode `transitions` events are updates of publications, which are
-committed here (`keeping`), and the notifications are the transitions of the batch.
+committed here (`publication_table`), and the notifications are the transitions of the batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tocsin.spark.columns import quoted
 from tocsin.spark.match_plan import match_pinned
 from tocsin.spark.pipeline.batch import ORIGIN, Batch, Frames
 from tocsin.spark.pipeline.config import Config
-from tocsin.spark.pipeline.keeping import Keeper
+from tocsin.spark.pipeline.publication_table import PublicationTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,17 +80,17 @@ class MatchEvents:
 class MatchPublications:
     """Updates publications by the events of a batch."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self.keeper = keeper
+    def __init__(self, publications: PublicationTable) -> None:
+        self.publications = publications
 
     def __call__(self, batch: Batch, frames: Frames) -> Frames:
         """Return the frames with the batch's transitions, which are decided from then on."""
         events = None if frames.events is None else frames.events.drop(ORIGIN)
         with batch.stage("transitions"):
-            kept = self.keeper.step(events, batch)
+            kept = self.publications.step(events, batch)
         return replace(
             frames,
-            notifications=self.keeper.transitions(kept),
+            notifications=self.publications.transitions(kept),
             n_events=frames.n_events or kept.events,
             n_matches=kept.entered + kept.left,
             publications=kept.publications,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from tocsin.spark.pipeline.batch import Batch, Frames
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import Folder
-from tocsin.spark.pipeline.keeping import Keeper
 from tocsin.spark.pipeline.metrics import BatchMetrics, write_metrics
+from tocsin.spark.pipeline.publication_table import PublicationTable
 from tocsin.spark.pipeline.statistics import Sampler
 from tocsin.store.subscription_store import SubscriptionStore
 
@@ -25,11 +25,15 @@ class Record:
     """Records a finished batch."""
 
     def __init__(
-        self, config: Config, folder: Folder, store: SubscriptionStore, keeper: Keeper | None
+        self,
+        config: Config,
+        folder: Folder,
+        store: SubscriptionStore,
+        publications: PublicationTable | None,
     ) -> None:
         self.folder = folder
         self.store = store
-        self.keeper = keeper
+        self.publications = publications
         self.retain = config.retain
         self.sampler = Sampler(config, folder)
 
@@ -44,8 +48,8 @@ class Record:
         number = batch.number
         if number % _UNPIN_EVERY == _UNPIN_EVERY - 1 and number >= self.retain:
             self.store.unpin(batch.query, number + 1 - self.retain)
-        if self.keeper is not None:
-            self.keeper.tidy(batch)
+        if self.publications is not None:
+            self.publications.vacuum(batch)
         return replace(frames, metrics=metrics)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import PipelineError, StoreError
-from tocsin.spark.pipeline.keeping import Bucket, Kept, from_kept, read_state, to_kept
+from tocsin.spark.pipeline.publication_table import BucketFile, PublicationManifest, read_state
 from tocsin.spark.publications import State
 from tocsin.storage.local import LocalPlace
 from tocsin.storage.pins import Pin
@@ -26,7 +26,7 @@ def flipped(octets: bytes, source: Random, at: int) -> bytes:
 
 def test_a_flipped_bit_in_kept_publications_is_an_error(tmp_path: Path) -> None:
     octets = State(pa.table({"key": ["a", "b"], "x": [1, 2]}), Pin(3, 4.5)).to_bytes()
-    bucket = Bucket("q-0.arrow", 2, zlib.crc32(octets))
+    bucket = BucketFile("q-0.arrow", 2, zlib.crc32(octets))
     place, source = LocalPlace(tmp_path), Random(1)
     (tmp_path / bucket.name).write_bytes(octets)
     assert read_state(place, bucket).pin == Pin(3, 4.5)
@@ -40,15 +40,17 @@ def test_a_flipped_bit_in_kept_publications_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_in_the_manifest_of_a_batch_is_an_error_or_harmless() -> None:
-    kept = Kept("q", 7, 3, 4.5, "key", 2, 10, 5, 4, {"0": Bucket("a.arrow", 2, 9)}, ("b.parquet",))
-    octets, source = from_kept(kept), Random(2)
-    assert to_kept(octets, "kept") == kept
+    kept = PublicationManifest(
+        "q", 7, 3, 4.5, "key", 2, 10, 5, 4, {"0": BucketFile("a.arrow", 2, 9)}, ("b.parquet",)
+    )
+    octets, source = kept.to_json(), Random(2)
+    assert PublicationManifest.from_json(octets, "kept") == kept
     for at in range(len(octets)):
         damaged = flipped(octets, source, at)
         with contextlib.suppress(PipelineError):
-            assert to_kept(damaged, "kept") == kept
+            assert PublicationManifest.from_json(damaged, "kept") == kept
     with pytest.raises(PipelineError, match="kept"):
-        to_kept(octets[:-10], "kept")
+        PublicationManifest.from_json(octets[:-10], "kept")
 
 
 def test_a_manifest_of_an_earlier_release_is_read() -> None:
@@ -57,8 +59,8 @@ def test_a_manifest_of_an_earlier_release_is_read() -> None:
         b' "events": 5, "entered": 6, "left": 7, "states": {"0": ["a.arrow", 8]},'
         b' "found": ["b.parquet"], "schema": null, "format": 1}'
     )
-    kept = to_kept(old, "kept")
-    assert kept.states == {"0": Bucket("a.arrow", 8, None)}
+    kept = PublicationManifest.from_json(old, "kept")
+    assert kept.states == {"0": BucketFile("a.arrow", 8, None)}
     assert kept.publications == 8
 
 
