@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tocsin_lab.bench import placements
-from tocsin_lab.bench.placements import PlacementSetting
+from tocsin_lab.bench.settings import PlacementSetting
 from tocsin_lab.bench.steps import Steps
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from tocsin.cli.app import app
 from tocsin.errors import TocsinError
 from tocsin.matcher import Matcher
 from tocsin_lab.bench import adapt
-from tocsin_lab.bench.adapt import SCENARIOS, Adapt
+from tocsin_lab.bench.adapt import SCENARIOS
+from tocsin_lab.bench.settings import AdaptSetting
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ SMALL = {
 
 
 def small(scenario, **others):
-    return Adapt(scenario, **{**SMALL, **others})
+    return AdaptSetting(scenario, **{**SMALL, **others})
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +156,7 @@ def test_parts_may_be_more_than_subscriptions():
 )
 def test_a_setting_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(TocsinError):
-        adapt.run(Adapt(**{"scenario": "skew", **SMALL, **wrong}))
+        adapt.run(AdaptSetting(**{"scenario": "skew", **SMALL, **wrong}))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -11,12 +11,13 @@ from tests.broker.servers import running
 
 from tocsin.errors import UnavailableError
 from tocsin_lab.bench import beside, broker
+from tocsin_lab.bench.settings import BesideSetting, BrokerSetting
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["stomp"])
 def test_every_notification_that_is_expected_is_counted(protocol: str) -> None:
-    load = broker.Load(500, 3, 2, 400, 1.0, 20, protocol, soak=0.4)
+    load = BrokerSetting(500, 3, 2, 400, 1.0, 20, protocol, soak=0.4)
     result = broker.run(load)
     for name in ("full", "half"):
         assert result[name]["delivered_share"] == 1.0
@@ -29,7 +30,7 @@ def test_every_notification_that_is_expected_is_counted(protocol: str) -> None:
 
 @pytest.mark.slow
 def test_a_broker_is_measured_beside_another_by_the_same_client(tmp_path: Path) -> None:
-    load = beside.Beside(60, 5, 2, 10, 0.4)
+    load = BesideSetting(60, 5, 2, 10, 0.4)
     with running(tmp_path, http="") as found:
         measured = asyncio.run(beside._measure(load, found.stomp_port))
     assert measured["delivered_share"] == 1.0
@@ -41,4 +42,4 @@ def test_a_broker_is_measured_beside_another_by_the_same_client(tmp_path: Path) 
 def test_what_is_not_installed_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "_JARS", ("/nowhere/activemq.jar",))
     with pytest.raises(UnavailableError, match="not installed"):
-        beside.run(beside.Beside())
+        beside.run(BesideSetting())

@@ -16,7 +16,7 @@ from tocsin.matcher import Matcher
 from tocsin.matches import Matches
 from tocsin.workloads import workload
 from tocsin_lab.bench import churn, load
-from tocsin_lab.bench.churn import Churn
+from tocsin_lab.bench.settings import ChurnSetting
 from tocsin_lab.bench.writer import Writer
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
 
 
 def small(name="W0", **others):
-    return Churn(name, **{**SMALL, **others})
+    return ChurnSetting(name, **{**SMALL, **others})
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_an_error_of_the_writer_is_not_lost(monkeypatch):
 )
 def test_a_setting_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(TocsinError):
-        churn.run(Churn(**{**SMALL, **wrong}))
+        churn.run(ChurnSetting(**{**SMALL, **wrong}))
 
 
 @pytest.mark.parametrize(("name", "chunk"), [("W0", 1), ("M", 20), ("G", 1)])

@@ -18,7 +18,7 @@ from tocsin.model import EventType
 from tocsin.workloads import names, workload
 from tocsin_lab.bench import baselines, joins, latency, load, match
 from tocsin_lab.bench.checking import Predicates, check
-from tocsin_lab.bench.load import Setting
+from tocsin_lab.bench.settings import LatencySetting, MatchSetting
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ KEYS = (
 
 
 def small(name="W0", **others):
-    return Setting(name, **{**SMALL, **others})
+    return MatchSetting(name, **{**SMALL, **others})
 
 
 class Broken(Matcher):
@@ -160,7 +160,7 @@ def test_an_engine_that_finds_nothing_is_caught_where_hardly_anything_matches(mo
     with pytest.raises(AssertionError, match="0 matches instead of"):
         match.run(small("T", baseline="none"))
     with pytest.raises(AssertionError, match="matches instead of"):
-        latency.run("W0", 500, 50)
+        latency.run(LatencySetting("W0", 500, 50))
 
 
 @pytest.mark.parametrize("name", names())
@@ -211,7 +211,9 @@ def test_numpy_evaluates_numbers_texts_and_absence():
 
 def test_latency_reports_percentiles_in_microseconds():
     announced = []
-    result = latency.run("W1", 500, 50, progress=lambda *step: announced.append(step))
+    result = latency.run(
+        LatencySetting("W1", 500, 50), progress=lambda *step: announced.append(step)
+    )
     assert json.loads(json.dumps(result)) == result
     assert 0 < result["p50_us"] <= result["p99_us"] <= result["max_us"]
     assert result["together_us"] > 0
@@ -237,7 +239,7 @@ def test_a_setting_that_makes_no_sense_is_refused(wrong):
 
 def test_no_events_is_not_a_latency():
     with pytest.raises(ArgumentError):
-        latency.run("W0", 500, 0)
+        latency.run(LatencySetting("W0", 500, 0))
 
 
 @pytest.mark.parametrize("name", names())

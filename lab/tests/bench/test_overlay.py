@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tocsin.errors import ArgumentError
-from tocsin_lab.bench.overlay import VARIANTS, Load, Setting, Trial, render, run
+from tocsin_lab.bench.overlay import VARIANTS, Load, Trial, render, run
+from tocsin_lab.bench.settings import OverlaySetting
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", ["trading", "highway"])
 def test_every_variant_delivers_the_same_events(workload: str) -> None:
-    result = run(Setting(workload, subscribers=60, edges=4, events=60, updates=0.2), repeats=1)
+    result = run(
+        OverlaySetting(workload, subscribers=60, edges=4, events=60, updates=0.2, repeats=1)
+    )
     (found,) = result["results"]
     figures = found["variants"]
     assert list(figures) == list(VARIANTS)
@@ -27,7 +30,7 @@ def test_every_variant_delivers_the_same_events(workload: str) -> None:
 
 @pytest.mark.slow
 def test_summaries_send_a_tenth_of_what_flooding_sends() -> None:
-    load = Setting("trading", subscribers=1_000, edges=10, events=300, updates=0.2)
+    load = OverlaySetting("trading", subscribers=1_000, edges=10, events=300, updates=0.2)
     n_bytes = {name: Trial(Load(load), name).run()["bytes"] for name in ("lub", "flooding")}
     assert n_bytes["lub"] * 10 <= n_bytes["flooding"]
 
@@ -35,6 +38,6 @@ def test_summaries_send_a_tenth_of_what_flooding_sends() -> None:
 def test_impossible_settings_are_refused() -> None:
     for wrong in ({"workload": "x"}, {"placement": "x"}, {"edges": 0}, {"updates": -1}):
         with pytest.raises(ArgumentError):
-            Setting(**wrong)
+            OverlaySetting(**wrong)
     with pytest.raises(ArgumentError, match="a variant"):
-        run(Setting(), ["best"])
+        run(OverlaySetting(variants=("best",)))

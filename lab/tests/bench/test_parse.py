@@ -8,6 +8,7 @@ from tocsin.errors import ArgumentError
 from tocsin.normalize.bulk import normalize_texts
 from tocsin.workloads import workload
 from tocsin_lab.bench import parse as bench
+from tocsin_lab.bench.settings import ParseSetting
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,9 @@ def announced():
 
 @pytest.fixture(scope="module")
 def result(announced):
-    return bench.run(N, seed=3, repeats=1, progress=lambda *step: announced.append(step))
+    return bench.run(
+        ParseSetting(N, seed=3, repeats=1), progress=lambda *step: announced.append(step)
+    )
 
 
 def test_every_case_is_checked_and_timed(result):
@@ -80,4 +83,4 @@ def test_a_normal_form_that_differs_is_found():
 @pytest.mark.parametrize(("subscriptions", "repeats"), [(5, 1), (1_000, 0)])
 def test_too_little_to_measure_is_refused(subscriptions, repeats):
     with pytest.raises(ArgumentError):
-        bench.run(subscriptions, repeats=repeats)
+        bench.run(ParseSetting(subscriptions, repeats=repeats))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -10,16 +11,16 @@ from typer.testing import CliRunner
 from tocsin.cli.app import app
 from tocsin.errors import ArgumentError, TocsinError
 from tocsin_lab.bench import scale
-from tocsin_lab.bench.load import Setting
+from tocsin_lab.bench.settings import MatchSetting, ScaleSetting
 
 pytestmark = pytest.mark.slow
 
-SMALL = Setting("M", events=20, engine="oracle", baseline="none", seed=3, repeats=1)
+SMALL = ScaleSetting("M", (40, 10, 40), events=20, engine="oracle", seed=3, repeats=1)
 
 
 def test_sizes_are_measured_from_the_smallest_on():
     announced = []
-    result = scale.run(SMALL, [40, 10, 40], progress=lambda *step: announced.append(step))
+    result = scale.run(SMALL, progress=lambda *step: announced.append(step))
     assert json.loads(json.dumps(result)) == result
     assert [size["subscriptions"] for size in result["sizes"]] == [10, 40]
     rates = [size["events_per_s"] for size in result["sizes"]]
@@ -35,9 +36,9 @@ def test_sizes_are_measured_from_the_smallest_on():
 
 def test_what_goes_wrong_in_the_process_is_told():
     with pytest.raises(ArgumentError, match="steam"):
-        scale._run_apart(Setting(engine="steam"))
+        scale._run_apart(MatchSetting(engine="steam"))
     with pytest.raises(AssertionError, match="TypeError"):
-        scale._run_apart(Setting(events="many"))  # type: ignore[arg-type]
+        scale._run_apart(MatchSetting(events="many"))  # type: ignore[arg-type]
 
 
 def test_the_command_prints_json():
@@ -48,17 +49,17 @@ def test_the_command_prints_json():
     assert len(json.loads(printed.stdout)["sizes"]) == 2
 
 
-@pytest.mark.parametrize("sizes", [[], [0, 10], [-5]])
+@pytest.mark.parametrize("sizes", [(), (0, 10), (-5,)])
 def test_sizes_that_make_no_sense_are_refused(sizes):
     with pytest.raises(ArgumentError):
-        scale.run(SMALL, sizes)
+        scale.run(replace(SMALL, subscriptions=sizes))
 
 
-@pytest.mark.parametrize("setting", [Setting("W9"), Setting(engine="steam"), Setting(repeats=0)])
-def test_a_setting_that_makes_no_sense_is_refused_before_anything_runs(setting):
+@pytest.mark.parametrize("wrong", [{"workload": "W9"}, {"engine": "steam"}, {"repeats": 0}])
+def test_a_setting_that_makes_no_sense_is_refused_before_anything_runs(wrong):
     announced = []
     with pytest.raises(TocsinError):
-        scale.run(setting, [10], progress=lambda *step: announced.append(step))
+        scale.run(replace(SMALL, **wrong), progress=lambda *step: announced.append(step))
     assert not announced
 
 

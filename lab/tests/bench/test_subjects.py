@@ -9,12 +9,13 @@ import pytest
 
 from tocsin.errors import ArgumentError
 from tocsin_lab.bench import subjects
+from tocsin_lab.bench.settings import SubjectsSetting
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_figures_have_a_row_for_every_pair_and_a_plot_each(tmp_path: Path) -> None:
-    setting = subjects.Setting((10, 50), (10, 400), (500,), plots=str(tmp_path))
+    setting = SubjectsSetting((10, 50), (10, 400), (500,), plots=str(tmp_path))
     result = subjects.run(setting)
     assert json.loads(json.dumps(result)) == result
     for figure in ("insert", "update"):
@@ -28,4 +29,4 @@ def test_the_figures_have_a_row_for_every_pair_and_a_plot_each(tmp_path: Path) -
 
 def test_a_benchmark_of_nothing_is_refused() -> None:
     with pytest.raises(ArgumentError):
-        subjects.run(subjects.Setting((), (10,)))
+        subjects.run(SubjectsSetting((), (10,)))

@@ -10,21 +10,23 @@ from typer.testing import CliRunner
 from tocsin.cli.app import app
 from tocsin.errors import ArgumentError
 from tocsin_lab.bench import update
+from tocsin_lab.bench.settings import UpdateSetting
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("engine", ["auto", "dynamic", "fastint", "tama"])
 def test_both_ways_to_change_a_subscription_are_timed(engine: str) -> None:
-    result = update.run(subscriptions=400, updates=15, engine=engine)
+    result = update.run(UpdateSetting(subscriptions=400, updates=15, engine=engine))
     assert result["engine"] == engine
     assert 0 < result["update_us"] <= result["update_delay_us"]
     assert 0 < result["resubscribe_us"] <= result["resubscribe_delay_us"]
+    assert 0 < result["index_update_us"] < result["update_us"]
     assert "fastint" not in update.render(result) or engine == "fastint"
 
 
 def test_drivers_are_updated_too() -> None:
-    result = update.run(subscriptions=400, updates=15, engine="fastint", name="H")
+    result = update.run(UpdateSetting(400, 15, "fastint", "H"))
     assert result["workload"] == "H"
 
 
@@ -37,6 +39,6 @@ def test_the_command_prints_json() -> None:
 
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(ArgumentError):
-        update.run(subscriptions=0)
+        update.run(UpdateSetting(subscriptions=0))
     with pytest.raises(ArgumentError, match="no parameters"):
-        update.run(subscriptions=10, name="W0")
+        update.run(UpdateSetting(subscriptions=10, workload="W0"))

@@ -19,12 +19,14 @@ from tocsin.spark.pipeline.tables import read_table
 from tocsin_lab.bench import recovery, recovery_check
 from tocsin_lab.bench.cluster import cluster
 from tocsin_lab.bench.killing import descendants, kill
-from tocsin_lab.bench.recovery import Recovery
+from tocsin_lab.bench.settings import RecoverySetting
 
 
 @pytest.mark.timeout(900)
 def test_after_kills_of_driver_and_workers_each_batch_equals_its_recomputation() -> None:
-    result = recovery.run(Recovery(kills=2, events=120, subscriptions=300, seed=3, clusters=0))
+    result = recovery.run(
+        RecoverySetting(kills=2, events=120, subscriptions=300, seed=3, clusters=0)
+    )
     assert result["differences"] == []
     assert result["verified"]
     assert sum(result["killed"].values()) == 2
@@ -35,7 +37,7 @@ def test_after_kills_of_driver_and_workers_each_batch_equals_its_recomputation()
 
 @pytest.mark.timeout(900)
 def test_after_kills_transitions_add_up_to_what_matches_and_each_was_told_once() -> None:
-    setting = Recovery(
+    setting = RecoverySetting(
         kills=1, events=120, subscriptions=300, seed=4, clusters=0, mode="transitions"
     )
     result = recovery.run(setting)
@@ -101,7 +103,9 @@ def _write(path: Path, version: str, *lines: dict[str, object]) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    state = recovery.Run(Recovery(events=2_000, subscriptions=500), tmp_path, random.Random(0))
+    state = recovery.Run(
+        RecoverySetting(events=2_000, subscriptions=500), tmp_path, random.Random(0)
+    )
     recovery._prepare(state)
     recovery._write_file(state, 1)
     return tmp_path

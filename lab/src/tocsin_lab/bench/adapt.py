@@ -40,6 +40,7 @@ from tocsin.matcher import Matcher
 from tocsin_lab.bench.checking import Predicates, check_event, check_same, made_for
 from tocsin_lab.bench.machine import machine, one_core, peak_rss_mb, versions
 from tocsin_lab.bench.probes import Event
+from tocsin_lab.bench.settings import AdaptSetting
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.bench.timing import measure
 from tocsin_lab.workloads import Equalities
@@ -94,19 +95,6 @@ SCENARIOS: dict[str, tuple[Side, Side]] = {
 }
 
 
-@dataclass(frozen=True)
-class Adapt:
-    """What to measure."""
-
-    scenario: str = "interests"
-    subscriptions: int = 100_000
-    events: int = 200_000
-    parts: int = 8
-    engine: str = "auto"
-    seed: int = 0
-    repeats: int = 3
-
-
 @dataclass
 class _Curve:
     """Points of the curve, each the median of some repeats."""
@@ -145,7 +133,7 @@ class _Curve:
         return [p["events_per_s"] for p in self.points if p["phase"] == phase]
 
 
-def run(adapt: Adapt, progress: Progress | None = None) -> dict[str, Any]:
+def run(adapt: AdaptSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
     if adapt.scenario not in SCENARIOS:
         raise ArgumentError(
@@ -166,7 +154,7 @@ def run(adapt: Adapt, progress: Progress | None = None) -> dict[str, Any]:
     return _figures(adapt, curve, spent, checked)
 
 
-def _rehearse(adapt: Adapt, before: Side, after: Side) -> None:
+def _rehearse(adapt: AdaptSetting, before: Side, after: Side) -> None:
     """Go through all calls on a small matcher, so that the kernels are compiled."""
     n = min(adapt.subscriptions, _FEW)
     small = replace(adapt, subscriptions=n, events=min(adapt.events, _FEW))
@@ -179,7 +167,7 @@ def _rehearse(adapt: Adapt, before: Side, after: Side) -> None:
     matcher.match_batch(events)
 
 
-def _load(adapt: Adapt, side: Side, first: int) -> Matcher:
+def _load(adapt: AdaptSetting, side: Side, first: int) -> Matcher:
     """Make a matcher that knows the events of a side and holds its subscriptions."""
     matcher = Matcher(side.workload.event_type, engine=adapt.engine)
     matcher.profile(side.events(adapt.events, adapt.seed))
@@ -188,7 +176,7 @@ def _load(adapt: Adapt, side: Side, first: int) -> Matcher:
 
 
 def _follow(
-    adapt: Adapt, before: Side, after: Side, steps: Steps
+    adapt: AdaptSetting, before: Side, after: Side, steps: Steps
 ) -> tuple[Matcher, Matcher, _Curve, dict[str, Any]]:
     """Go through the phases; return both matchers, the curve, and what was spent and expected.
 
@@ -234,7 +222,7 @@ def _checks(matcher: Matcher) -> float | None:
     return None if expected is None else round(expected(), 2)
 
 
-def _adapt(matcher: Matcher, after: Side, adapt: Adapt) -> dict[str, float]:
+def _adapt(matcher: Matcher, after: Side, adapt: AdaptSetting) -> dict[str, float]:
     """Tell a matcher of the new events and have it build everything anew."""
     known = after.events(adapt.events, adapt.seed)
     started = perf_counter()
@@ -247,7 +235,7 @@ def _adapt(matcher: Matcher, after: Side, adapt: Adapt) -> dict[str, float]:
     }
 
 
-def _check(matcher: Matcher, fresh: Matcher, after: Side, adapt: Adapt) -> int:
+def _check(matcher: Matcher, fresh: Matcher, after: Side, adapt: AdaptSetting) -> int:
     """Compare the adapted matcher with the fresh one and with NumPy; return the events checked.
 
     Half of the events are made for subscriptions.
@@ -270,7 +258,9 @@ def _check(matcher: Matcher, fresh: Matcher, after: Side, adapt: Adapt) -> int:
     return len(events)
 
 
-def _figures(adapt: Adapt, curve: _Curve, spent: Mapping[str, Any], checked: int) -> dict[str, Any]:
+def _figures(
+    adapt: AdaptSetting, curve: _Curve, spent: Mapping[str, Any], checked: int
+) -> dict[str, Any]:
     rates = {phase: curve.rate(phase) for phase in _PHASES}
     points = sorted(curve.points, key=lambda point: _PHASES.index(point["phase"]))
     return {

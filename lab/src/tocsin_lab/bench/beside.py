@@ -23,30 +23,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tocsin.errors import UnavailableError
 from tocsin_lab.bench.broker import Show, start_broker, stop_broker
 from tocsin_lab.bench.machine import machine, versions
+from tocsin_lab.bench.settings import BesideSetting
 
 _JARS = (os.environ.get("ACTIVEMQ_JAR", ""), "/usr/share/activemq/bin/activemq.jar")
 _PER_KEY = 5
 _LETTERS = "abcde"
 _MARK = b"\nsubscription:"
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What is asked of both brokers."""
-
-    subscriptions: int = 5_000
-    connections: int = 50
-    publishers: int = 4
-    batch: int = 50
-    seconds: float = 10.0
-    seed: int = 0
 
 
 class _Reader(asyncio.Protocol):
@@ -78,7 +67,7 @@ class _Reader(asyncio.Protocol):
         self._rest = data[1 - len(_MARK) :]  # a mark may be cut in two
 
 
-def run(load: Beside, progress: Show = lambda *_: None) -> dict[str, Any]:
+def run(load: BesideSetting, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Measure ActiveMQ and our broker, in this order."""
     jar = next((each for each in _JARS if each and Path(each).exists()), None)
     if jar is None or shutil.which("java") is None:
@@ -141,7 +130,7 @@ def _selector(at: int, keys: int) -> str:
     return f"k = 'k{at % keys}' AND s IN ({letters})"
 
 
-def _frames(load: Beside, number: int) -> bytes:
+def _frames(load: BesideSetting, number: int) -> bytes:
     """Return the SUBSCRIBE frames of a connection; the last asks for a receipt."""
     keys = max(1, load.subscriptions // _PER_KEY)
     mine = range(number, load.subscriptions, load.connections)
@@ -153,7 +142,7 @@ def _frames(load: Beside, number: int) -> bytes:
     return "".join(frames).encode()
 
 
-async def _measure(load: Beside, port: int) -> dict[str, Any]:
+async def _measure(load: BesideSetting, port: int) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     readers = []
     for number in range(min(load.connections, load.subscriptions)):
@@ -174,7 +163,7 @@ async def _measure(load: Beside, port: int) -> dict[str, Any]:
 
 
 async def _round(
-    load: Beside, port: int, readers: list[_Reader], seconds: float, seed: int
+    load: BesideSetting, port: int, readers: list[_Reader], seconds: float, seed: int
 ) -> dict[str, Any]:
     for reader in readers:
         reader.n = 0
@@ -200,7 +189,7 @@ async def _round(
     }
 
 
-async def _publish(load: Beside, port: int, seconds: float, seed: int) -> tuple[int, int]:
+async def _publish(load: BesideSetting, port: int, seconds: float, seed: int) -> tuple[int, int]:
     """Publish as fast as receipts come; return how many events, and their notifications."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")

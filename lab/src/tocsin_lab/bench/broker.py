@@ -21,35 +21,21 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tocsin.errors import UnavailableError
+from tocsin.errors import ArgumentError, UnavailableError
 from tocsin_lab.bench.machine import machine, versions
+from tocsin_lab.bench.settings import BesideSetting, BrokerSetting
 
 FAN_OUT = 2.5
 _PER_KEY = 5
 _BULK = 20_000
 _MOST_TIMED = 50_000
 Show = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Load:
-    """What is asked of the broker."""
-
-    subscriptions: int = 100_000
-    subscribers: int = 100
-    publishers: int = 4
-    rate: int = 20_000
-    seconds: float = 10.0
-    batch: int = 50
-    protocol: str = "http"
-    seed: int = 0
-    soak: float = 0.0
 
 
 class _Reader(asyncio.Protocol):
@@ -84,8 +70,10 @@ class _Reader(asyncio.Protocol):
             self._rest = self._rest[self._rest.rfind(b'"t":') + 1 :]
 
 
-def run(load: Load, progress: Show = lambda *_: None) -> dict[str, Any]:
+def run(load: BrokerSetting, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Start a broker, load it, and return the figures."""
+    if load.beside is not None:
+        return _run_beside(load, progress)
     import uvloop  # as the broker does
 
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as folder:
@@ -112,7 +100,21 @@ def run(load: Load, progress: Show = lambda *_: None) -> dict[str, Any]:
     }
 
 
-async def _soak(load: Load, ports: Mapping[str, int], pid: int, progress: Show) -> dict[str, Any]:
+def _run_beside(load: BrokerSetting, progress: Show) -> dict[str, Any]:
+    """Load this broker and another one in the same way."""
+    from tocsin_lab.bench import beside
+
+    if load.beside != "activemq":
+        raise ArgumentError(f"beside is activemq, not {load.beside!r}")
+    setting = BesideSetting(
+        publishers=load.publishers, batch=load.batch, seconds=load.seconds, seed=load.seed
+    )
+    return beside.run(setting, progress)
+
+
+async def _soak(
+    load: BrokerSetting, ports: Mapping[str, int], pid: int, progress: Show
+) -> dict[str, Any]:
     """Go on at half load for a long time, and look at the memory up to twenty times."""
     looks = max(4, min(20, int(load.soak // 5)))
     memory: list[float] = []
@@ -154,7 +156,7 @@ def start_broker(folder: Path) -> tuple[subprocess.Popen[str], dict[str, int]]:
     return process, json.loads(line)
 
 
-def _subscribe(load: Load, port: int) -> None:
+def _subscribe(load: BrokerSetting, port: int) -> None:
     """Register subscriptions in bulk; those of a subscriber share a prefix."""
     keys = max(1, load.subscriptions // _PER_KEY)
     rows = [
@@ -180,7 +182,9 @@ def _post(port: int, path: str, body: object) -> None:
         answer.read()
 
 
-async def _measure(load: Load, rate: int, ports: Mapping[str, int], broker: int) -> dict[str, Any]:
+async def _measure(
+    load: BrokerSetting, rate: int, ports: Mapping[str, int], broker: int
+) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     readers = []
     for number in range(load.subscribers):
@@ -234,7 +238,7 @@ async def _settle(readers: list[_Reader]) -> None:
 class _Events:
     """Draws events; knows how many notifications they must cause."""
 
-    def __init__(self, load: Load, number: int) -> None:
+    def __init__(self, load: BrokerSetting, number: int) -> None:
         self.random = random.Random(load.seed * 1000 + number)
         self.keys = max(1, load.subscriptions // _PER_KEY)
         self.last = load.subscriptions - 1
@@ -254,7 +258,7 @@ class _Events:
         return drawn
 
 
-async def _pace(load: Load, rate: float, send: Callable[[], Any]) -> int:
+async def _pace(load: BrokerSetting, rate: float, send: Callable[[], Any]) -> int:
     """Send batches when they are due; who is late does not wait."""
     began, sent = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - began) < load.seconds:
@@ -266,7 +270,9 @@ async def _pace(load: Load, rate: float, send: Callable[[], Any]) -> int:
     return sent
 
 
-async def _publish_http(load: Load, rate: float, port: int, number: int) -> tuple[int, int]:
+async def _publish_http(
+    load: BrokerSetting, rate: float, port: int, number: int
+) -> tuple[int, int]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     events = _Events(load, number)
 
@@ -285,7 +291,9 @@ async def _publish_http(load: Load, rate: float, port: int, number: int) -> tupl
     return sent, events.expected
 
 
-async def _publish_stomp(load: Load, rate: float, port: int, number: int) -> tuple[int, int]:
+async def _publish_stomp(
+    load: BrokerSetting, rate: float, port: int, number: int
+) -> tuple[int, int]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
     await reader.readuntil(b"\0")
@@ -324,6 +332,10 @@ def _rss_mb(pid: int) -> float | None:
 
 def render(result: Mapping[str, Any]) -> str:
     """Return the figures as text."""
+    if "activemq" in result:
+        from tocsin_lab.bench import beside
+
+        return beside.render(result)
     load = result["load"]
     lines = [
         f"{load['subscriptions']:,} subscriptions, {load['subscribers']} subscribers, "

@@ -24,6 +24,7 @@ from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.segment import Segment
 from tocsin.normalize.bulk import normalize_texts
 from tocsin_lab.bench.machine import machine, one_core, versions
+from tocsin_lab.bench.settings import CalibrateSetting
 
 Progress = Callable[[str, int, int], None]
 
@@ -33,7 +34,7 @@ _ALL_TABLES = Costs(word=1e9, look=0.0)
 _ONLY_BITMAPS = Costs(word=0.0, band=0.0)
 
 
-def run(repeats: int = 20, progress: Progress | None = None) -> dict[str, Any]:
+def run(setting: CalibrateSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure the constants."""
     measured: dict[str, float] = {}
     steps = (_measure_tables, _measure_looks, _measure_check, _measure_bitmaps)
@@ -41,7 +42,7 @@ def run(repeats: int = 20, progress: Progress | None = None) -> dict[str, Any]:
         for done, step in enumerate(steps):
             if progress:
                 progress(step.__name__.removeprefix("_measure_"), done, len(steps))
-            measured |= step(repeats)
+            measured |= step(setting.repeats)
     if progress:
         progress("done", len(steps), len(steps))
     used = Costs()
@@ -52,7 +53,7 @@ def run(repeats: int = 20, progress: Progress | None = None) -> dict[str, Any]:
             for name, value in measured.items()
         },
         "events": _EVENTS,
-        "repeats": repeats,
+        "repeats": setting.repeats,
         "machine": machine(),
         "versions": versions(),
     }

@@ -38,7 +38,7 @@ from tocsin.matcher import Matcher
 from tocsin.warm import warm_up
 from tocsin.workloads import Workload, workload
 from tocsin_lab.bench.checking import Predicates, check_event, check_same, made_for
-from tocsin_lab.bench.load import Setting, check_setting, load_matcher
+from tocsin_lab.bench.load import check_setting, load_matcher
 from tocsin_lab.bench.machine import (
     machine,
     one_core,
@@ -48,6 +48,7 @@ from tocsin_lab.bench.machine import (
     versions,
 )
 from tocsin_lab.bench.probes import Event
+from tocsin_lab.bench.settings import ChurnSetting
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.bench.writer import Ids, Writer
 
@@ -62,25 +63,6 @@ _CHECKED = 100
 """As many events are checked of each sort: of the workload, made for survivors, for the removed."""
 _CHECKED_BY_NUMPY = 7
 _KEPT_UP = 0.99
-
-
-@dataclass(frozen=True)
-class Churn:
-    """What to measure: `rate` changes a second for so many seconds, `chunk` of them in a call."""
-
-    workload: str = "W0"
-    subscriptions: int = 100_000
-    rate: float = 1000.0
-    seconds: float = 60.0
-    batch: int = 10_000
-    chunk: int = 1
-    engine: str = "auto"
-    seed: int = 0
-
-    @property
-    def setting(self) -> Setting:
-        """How the matcher is loaded."""
-        return Setting(self.workload, self.subscriptions, self.batch, self.engine, seed=self.seed)
 
 
 @dataclass
@@ -133,7 +115,7 @@ class _Batches:
     witnesses: list[int]
 
     @classmethod
-    def of(cls, chosen: Workload, churn: Churn) -> _Batches:
+    def of(cls, chosen: Workload, churn: ChurnSetting) -> _Batches:
         n_batches = min(max(_POOL // churn.batch, 2), _MOST_BATCHES)
         n_witnesses = min(_WITNESSES, churn.batch, churn.subscriptions)
         drawn = np.random.default_rng(churn.seed).choice(
@@ -182,10 +164,10 @@ class _Batches:
         return self.match(matcher, lambda: perf_counter() < ending)
 
 
-def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
+def run(churn: ChurnSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
     chosen = workload(churn.workload)
-    check_setting(churn.setting)
+    check_setting(churn.matching)
     if not all(each > 0 for each in (churn.rate, churn.seconds, churn.batch, churn.chunk)):
         raise ArgumentError("rate, seconds, batch and chunk must be positive")
     steps = Steps(progress, 7)
@@ -195,7 +177,7 @@ def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
         n_new = Writer.n_texts(churn.rate, churn.seconds, churn.chunk)
         texts = chosen.subscription_texts(n_new, churn.seed, first=churn.subscriptions)
         steps.finish()
-        matcher = load_matcher(chosen, churn.setting, steps).matcher
+        matcher = load_matcher(chosen, churn.matching, steps).matcher
         _rehearse(chosen, churn)
         steps.start("match, unchanged")
         for_s = min(_UNCHANGED_SECONDS, churn.seconds)
@@ -227,7 +209,7 @@ def run(churn: Churn, progress: Progress | None = None) -> dict[str, Any]:
     }
 
 
-def _rehearse(chosen: Workload, churn: Churn) -> None:
+def _rehearse(chosen: Workload, churn: ChurnSetting) -> None:
     """Compile what changes need, on small matchers: matches between changes of every kind."""
     if churn.engine == "auto":
         warm_up()
@@ -243,7 +225,7 @@ def _rehearse(chosen: Workload, churn: Churn) -> None:
 
 
 def _match_and_change(
-    matcher: Matcher, batches: _Batches, writer: Writer, churn: Churn
+    matcher: Matcher, batches: _Batches, writer: Writer, churn: ChurnSetting
 ) -> _Matched:
     writer.start(churn.rate, churn.seconds)
     try:
@@ -266,7 +248,11 @@ def _rows(chosen: Workload, seed: int, number: int) -> pa.Table:
 
 
 def _check(
-    matcher: Matcher, chosen: Workload, churn: Churn, writer: Writer, witnesses: Sequence[int]
+    matcher: Matcher,
+    chosen: Workload,
+    churn: ChurnSetting,
+    writer: Writer,
+    witnesses: Sequence[int],
 ) -> int:
     """Compare with a matcher built from the survivors, and with NumPy; return the events checked.
 
@@ -298,7 +284,7 @@ def _check(
     return len(events)
 
 
-def _rows_of(survivors: Ids, chosen: Workload, churn: Churn, n_new: int) -> pa.Table:
+def _rows_of(survivors: Ids, chosen: Workload, churn: ChurnSetting, n_new: int) -> pa.Table:
     """Return the predicate rows of the subscriptions that are left."""
     n = churn.subscriptions + n_new
     rows = chosen.subscription_rows(n, churn.seed)
@@ -320,7 +306,7 @@ def _percentiles(nanoseconds: Sequence[int]) -> dict[str, float] | None:
 
 
 def _figures(
-    churn: Churn, calm: Mapping[str, _Matched], busy: _Matched, writer: Writer
+    churn: ChurnSetting, calm: Mapping[str, _Matched], busy: _Matched, writer: Writer
 ) -> dict[str, Any]:
     both = calm["before"] + calm["after"]
     unchanged, changing = both.to_dict(churn.batch), busy.to_dict(churn.batch)

@@ -24,8 +24,9 @@ from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.workloads import workload
 from tocsin_lab.bench.checking import Answers, check
-from tocsin_lab.bench.load import Setting, load_matcher
+from tocsin_lab.bench.load import load_matcher
 from tocsin_lab.bench.machine import machine, one_core, peak_rss_mb, versions
+from tocsin_lab.bench.settings import LatencySetting, MatchSetting
 from tocsin_lab.bench.steps import Progress, Steps
 
 Event = dict[str, object]
@@ -34,29 +35,30 @@ _WARM_UP = 200
 _TOGETHER = 100
 
 
-def run(
-    workload_name: str = "W0",
-    subscriptions: int = 100_000,
-    events: int = 20_000,
-    engine: str = "auto",
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
+def run(setting: LatencySetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
-    chosen = workload(workload_name)
-    if subscriptions < 1 or events < 1:
+    chosen = workload(setting.workload)
+    if setting.subscriptions < 1 or setting.events < 1:
         raise ArgumentError("this takes at least one subscription and one event")
-    setting = Setting(workload_name, subscriptions, events, engine, seed=seed)
+    loading = MatchSetting(
+        setting.workload, setting.subscriptions, setting.events, setting.engine, seed=setting.seed
+    )
     steps = Steps(progress, 5)
     with one_core():
         steps.start("generate events")
-        table = chosen.events(events, seed)
+        table = chosen.events(setting.events, setting.seed)
         mappings = _mappings(table)
         steps.finish()
-        loaded = load_matcher(chosen, setting, steps)
+        loaded = load_matcher(chosen, loading, steps)
         matcher = loaded.matcher
         steps.start("check a sample")
-        check(lambda some: _answers(matcher, some), chosen, subscriptions, seed, table)
+        check(
+            lambda some: _answers(matcher, some),
+            chosen,
+            setting.subscriptions,
+            setting.seed,
+            table,
+        )
         steps.finish()
         steps.start("match")
         _time(matcher, mappings[:_WARM_UP])
@@ -66,19 +68,19 @@ def run(
         steps.finish()
     assert n_together == matches, "a batch of mappings does not match what each does by itself"
     return {
-        "workload": workload_name,
-        "engine": engine,
-        "subscriptions": subscriptions,
-        "events": events,
+        "workload": setting.workload,
+        "engine": setting.engine,
+        "subscriptions": setting.subscriptions,
+        "events": setting.events,
         "matches": matches,
-        "matches_per_event": round(matches / events, 4),
+        "matches_per_event": round(matches / setting.events, 4),
         "load_s": round(loaded.load_s, 6),
         "build_s": round(loaded.build_s, 6),
         **_percentiles(np.array(nanoseconds) / 1000),
         "together_us": round(together_us, 2),
-        "bytes_per_subscription": round(matcher.nbytes / subscriptions, 1),
+        "bytes_per_subscription": round(matcher.nbytes / setting.subscriptions, 1),
         "peak_rss_mb": peak_rss_mb(),
-        "seed": seed,
+        "seed": setting.seed,
         "machine": machine(),
         "versions": versions(),
     }

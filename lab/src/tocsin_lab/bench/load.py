@@ -9,38 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin.workloads import Workload
+from tocsin_lab.bench.settings import MatchSetting
 from tocsin_lab.bench.steps import Steps
 
-Load = Literal["rows", "texts"]
-
 _FEW_SUBSCRIPTIONS, _FEW_EVENTS = 1000, 200
-_DEFAULT_EVENTS = {"W0": 200_000, "W1": 200_000, "W2": 200_000, "T": 40_000, "TW": 10_000}
-_OTHER_EVENTS = 20_000
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What to measure; no events means as many as suit the workload."""
-
-    workload: str = "W0"
-    subscriptions: int = 100_000
-    events: int | None = None
-    engine: str = "auto"
-    baseline: Literal["duckdb", "none"] = "duckdb"
-    threads: int = 1
-    seed: int = 0
-    repeats: int = 3
-    load: Load = "rows"
-
-    @property
-    def n_events(self) -> int:
-        """How many events."""
-        return self.events or _DEFAULT_EVENTS.get(self.workload, _OTHER_EVENTS)
 
 
 @dataclass(frozen=True)
@@ -52,7 +28,7 @@ class Loaded:
     build_s: float
 
 
-def check_setting(setting: Setting) -> None:
+def check_setting(setting: MatchSetting) -> None:
     """Refuse what makes no sense."""
     if min(setting.subscriptions, setting.n_events, setting.threads, setting.repeats) < 1:
         raise ArgumentError("this takes at least one subscription, event, thread and repeat")
@@ -62,7 +38,7 @@ def check_setting(setting: Setting) -> None:
         raise ArgumentError(f"cannot load {setting.load!r}; choose rows or texts")
 
 
-def load_matcher(chosen: Workload, setting: Setting, steps: Steps) -> Loaded:
+def load_matcher(chosen: Workload, setting: MatchSetting, steps: Steps) -> Loaded:
     """Generate and load subscriptions and build the index, after compiling what that takes."""
     n = setting.subscriptions
     steps.start("compile")
@@ -74,7 +50,7 @@ def load_matcher(chosen: Workload, setting: Setting, steps: Steps) -> Loaded:
     return loaded
 
 
-def _load_and_build(chosen: Workload, n: int, setting: Setting, n_events: int) -> Loaded:
+def _load_and_build(chosen: Workload, n: int, setting: MatchSetting, n_events: int) -> Loaded:
     matcher = Matcher(chosen.event_type, engine=setting.engine)
     if setting.load == "texts":
         table = chosen.subscription_texts(n, setting.seed)

@@ -38,8 +38,9 @@ from tocsin.workloads import Workload, workload
 from tocsin_lab.bench.baselines import DuckDB, Measured, check_counts, measure_best
 from tocsin_lab.bench.checking import check
 from tocsin_lab.bench.joins import formulations
-from tocsin_lab.bench.load import Loaded, Setting, check_setting, load_matcher
+from tocsin_lab.bench.load import Loaded, check_setting, load_matcher
 from tocsin_lab.bench.machine import machine, one_core, peak_rss_mb, versions
+from tocsin_lab.bench.settings import MatchSetting
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.bench.timing import Timing, measure, measure_in_turn
 
@@ -56,7 +57,7 @@ class Baselines(NamedTuple):
     keyed: Measured | None = None
 
 
-def run(setting: Setting, progress: Progress | None = None) -> dict[str, Any]:
+def run(setting: MatchSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
     chosen = workload(setting.workload)
     check_setting(setting)
@@ -87,7 +88,7 @@ def run(setting: Setting, progress: Progress | None = None) -> dict[str, Any]:
     return result | _against(best, len(counts) / timing.median) | _facts(setting, timings)
 
 
-def _n_steps(chosen: Workload, setting: Setting) -> int:
+def _n_steps(chosen: Workload, setting: MatchSetting) -> int:
     n = 4 + setting.repeats
     if setting.baseline == "duckdb":
         ways = formulations(chosen, setting.subscriptions)
@@ -117,7 +118,7 @@ def _match_for_long(matcher: Matcher, parts: list[pa.Table], threads: int, round
 
 
 def _timed(
-    matcher: Matcher, events: pa.Table, setting: Setting, steps: Steps
+    matcher: Matcher, events: pa.Table, setting: MatchSetting, steps: Steps
 ) -> tuple[Timing, dict[str, float]]:
     """Time the events; on several threads also how much longer one takes for the same slices."""
     n, repeats = setting.threads, setting.repeats
@@ -149,7 +150,7 @@ def _counts(parts: list[Matches]) -> NDArray[np.int64]:
 
 def _measure_duckdb(
     chosen: Workload,
-    setting: Setting,
+    setting: MatchSetting,
     checked: tuple[pa.Table, NDArray[np.int64]],
     timed: tuple[pa.Table, NDArray[np.int64]],
     steps: Steps,
@@ -170,7 +171,7 @@ def _measure_duckdb(
 
 
 def _figures(
-    setting: Setting, loaded: Loaded, counts: NDArray[np.int64], timing: Timing
+    setting: MatchSetting, loaded: Loaded, counts: NDArray[np.int64], timing: Timing
 ) -> dict[str, Any]:
     return {
         "workload": setting.workload,
@@ -222,7 +223,7 @@ def _compared(
     return facts, round(rate / best.events_per_s, 2)
 
 
-def _facts(setting: Setting, timings: Mapping[str, object]) -> dict[str, Any]:
+def _facts(setting: MatchSetting, timings: Mapping[str, object]) -> dict[str, Any]:
     return {
         "machine": machine(),
         "versions": versions("duckdb"),

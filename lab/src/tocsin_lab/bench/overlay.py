@@ -31,7 +31,7 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import mean, quantiles
 from time import process_time
 from typing import Any
@@ -46,6 +46,7 @@ from tocsin.language import parse
 from tocsin.normalize import NormalForm, bind, normalize
 from tocsin.workloads import Market, workload
 from tocsin_lab.bench.machine import machine, versions
+from tocsin_lab.bench.settings import OverlaySetting
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.simulator import Happening, Local, Simulator
 from tocsin_lab.workloads import Highway
@@ -61,37 +62,10 @@ _GRADES = {
 }
 VARIANTS = tuple(_GRADES)
 WORKLOADS = {"trading": "M", "highway": "H"}
-PLACEMENTS = ("home", "spread")
 _CORE = "core"
 _ENGINE = "fastint"
 """The paper's own: bounds move in place."""
 _HOME = {"trading": "firm", "highway": "road"}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One measurement."""
-
-    workload: str = "trading"
-    subscribers: int = 1_000
-    edges: int = 10
-    events: int = 2_000
-    updates: float = 0.5
-    """Updates of subscriptions for each event."""
-    rate: float = 1_000.0
-    """Events a second."""
-    placement: str = "home"
-    seed: int = 0
-    levels: int = 4
-    """With how many levels brokers match where ranges are coded."""
-
-    def __post_init__(self) -> None:
-        if self.workload not in WORKLOADS:
-            raise ArgumentError(f"a workload is {' or '.join(WORKLOADS)}, not {self.workload!r}")
-        if self.placement not in PLACEMENTS:
-            raise ArgumentError(f"a placement is {' or '.join(PLACEMENTS)}")
-        if min(self.subscribers, self.edges, self.events) < 1 or self.updates < 0:
-            raise ArgumentError("this takes subscribers, edges and events")
 
 
 class IndexLocal(Local):
@@ -133,7 +107,7 @@ class Subscriber:
 class Load:
     """Subscribers, events and updates of a setting: the same for every variant."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: OverlaySetting) -> None:
         self.setting = setting
         chosen = workload(WORKLOADS[setting.workload])
         assert isinstance(chosen, Market | Highway)
@@ -306,27 +280,26 @@ class Trial:
         }
 
 
-def run(
-    setting: Setting,
-    variants: Sequence[str] = VARIANTS,
-    subscribers: Sequence[int] = (),
-    updates: Sequence[float] = (),
-    repeats: int = 3,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
+def run(setting: OverlaySetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure the setting, and others that differ in subscribers or in updates an event.
 
-    Each variant is tried so often, in turn with the others; the trial that took least counts.
+    The trials of the variants alternate; of each variant the one that took least counts.
     """
-    for variant in variants:
+    for variant in setting.variants:
         if variant not in VARIANTS:
             raise ArgumentError(f"a variant is {', '.join(VARIANTS)}, not {variant!r}")
+    variants, repeats = setting.variants, setting.repeats
+    rates = [each / 100 for each in setting.vary_updates]
     settings = [setting]
-    settings += [_with(setting, subscribers=n) for n in subscribers if n != setting.subscribers]
-    settings += [_with(setting, updates=u) for u in updates if u != setting.updates]
+    settings += [
+        replace(setting, subscribers=n)
+        for n in setting.vary_subscribers
+        if n != setting.subscribers
+    ]
+    settings += [replace(setting, updates=rate) for rate in rates if rate != setting.updates]
     steps = Steps(progress, len(settings) * len(variants) * repeats)
     results = []
-    Trial(Load(_with(setting, subscribers=50, events=30)), "exact").run()  # compiles
+    Trial(Load(replace(setting, subscribers=50, events=30)), "exact").run()  # compiles
     for each in settings:
         figures: dict[str, dict[str, Any]] = {}
         for variant in [*variants] * repeats:
@@ -340,10 +313,6 @@ def run(
         spread = max(deliveries) - min(deliveries)
         assert spread <= 0.02 * max(deliveries) + 20, f"deliveries differ: {sorted(deliveries)}"
     return {"results": results, "machine": machine(), "versions": versions()}
-
-
-def _with(setting: Setting, **changes: Any) -> Setting:
-    return Setting(**{**asdict(setting), **changes})
 
 
 def _ratios(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:

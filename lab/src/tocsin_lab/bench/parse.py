@@ -39,6 +39,7 @@ from tocsin.normalize.rows import normalize_rows, read_rows
 from tocsin.workloads import Workload, workload
 from tocsin_lab.bench.machine import machine, one_core, peak_rss_mb, versions
 from tocsin_lab.bench.probes import Event, probes
+from tocsin_lab.bench.settings import ParseSetting
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.bench.timing import measure
 
@@ -70,24 +71,19 @@ class _Case:
     make: Callable[[Workload, int, int], tuple[list[_Part], int]]
 
 
-def run(
-    subscriptions: int = 1_000_000,
-    seed: int = 0,
-    repeats: int = 3,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
+def run(setting: ParseSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Time all cases and return the figures; raises AssertionError if a normal form is wrong."""
-    if subscriptions < _PARSED_SHARE or repeats < 1:
+    if setting.subscriptions < _PARSED_SHARE or setting.repeats < 1:
         raise ArgumentError(f"this takes at least {_PARSED_SHARE} subscriptions and one repeat")
-    cases = _cases(subscriptions)
-    steps = Steps(progress, len(cases) * (2 + 2 * repeats))
+    cases = _cases(setting.subscriptions)
+    steps = Steps(progress, len(cases) * (2 + 2 * setting.repeats))
     with one_core():
-        results = [_run_case(case, seed, repeats, steps) for case in cases]
+        results = [_run_case(case, setting.seed, setting.repeats, steps) for case in cases]
     return {
         "benchmark": "parse",
-        "subscriptions": subscriptions,
-        "seed": seed,
-        "repeats": repeats,
+        "subscriptions": setting.subscriptions,
+        "seed": setting.seed,
+        "repeats": setting.repeats,
         "cases": results,
         "peak_rss_mb": peak_rss_mb(),
         "machine": machine(),

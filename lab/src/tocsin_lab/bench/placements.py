@@ -30,6 +30,7 @@ from tocsin.errors import ArgumentError
 from tocsin_lab.bench import processes
 from tocsin_lab.bench.cluster import cluster
 from tocsin_lab.bench.machine import machine, versions
+from tocsin_lab.bench.settings import PlacementSetting
 from tocsin_lab.bench.steps import Progress, Steps
 
 if TYPE_CHECKING:
@@ -39,18 +40,6 @@ _WORKLOAD = "M"
 _ROUTED = 50_000
 """How many events are routed to see to how many partitions one goes."""
 _PROFILED = 10_000
-
-
-@dataclass(frozen=True)
-class PlacementSetting:
-    """What to measure."""
-
-    subscriptions: int = 3_000_000
-    events: int = 1_000
-    parts: int = 4
-    workers: int = 2
-    seed: int = 0
-    memory: str = "1g"
 
 
 @dataclass(frozen=True)

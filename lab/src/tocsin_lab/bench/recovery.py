@@ -35,6 +35,7 @@ from tocsin.store.subscription_store import SubscriptionStore
 from tocsin.workloads import workload
 from tocsin_lab.bench import recovery_check
 from tocsin_lab.bench.killing import descendants, kill, wait_gone
+from tocsin_lab.bench.settings import RecoverySetting
 
 Show = Callable[[str, int, int], None]
 _BACKLOG = 4
@@ -44,27 +45,11 @@ _GRACE = 60.0
 _CLUSTER = "local-cluster[2,1,1024]"
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """What to run. `clusters` says how many of the sessions run with executors of their own.
-
-    `mode` is that of the pipeline: `matches` or `transitions`.
-    """
-
-    kills: int = 30
-    events: int = 300
-    subscriptions: int = 2_000
-    seed: int = 0
-    clusters: int | None = None
-    folder: str | None = None
-    mode: str = "matches"
-
-
 @dataclass
 class Run:
     """A run as it goes: the folder, the dice, and what was killed so far."""
 
-    setting: Recovery
+    setting: RecoverySetting
     folder: Path
     dice: random.Random
     killed: Counter[str] = field(default_factory=Counter)
@@ -90,7 +75,7 @@ class Run:
         return float(said["finished"] - said["started"])
 
 
-def run(setting: Recovery, progress: Show = lambda *_: None) -> dict[str, Any]:
+def run(setting: RecoverySetting, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Run, kill, and check."""
     if setting.mode not in _MODES:
         raise ArgumentError(f"mode must be one of {', '.join(_MODES)}, not {setting.mode!r}")

@@ -16,15 +16,16 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from tocsin.errors import ArgumentError, TocsinError
 from tocsin.matcher import Matcher
 from tocsin.workloads import workload
 from tocsin_lab.bench import match
-from tocsin_lab.bench.load import Setting, check_setting
+from tocsin_lab.bench.load import check_setting
+from tocsin_lab.bench.settings import MatchSetting, ScaleSetting
 from tocsin_lab.bench.steps import Progress, Steps
 
 _REFUSED = 2
@@ -32,14 +33,14 @@ _SHARED = ("machine", "versions", "workload", "engine", "seed", "threads", "repe
 """What is the same for all sizes."""
 
 
-def run(setting: Setting, sizes: Sequence[int], progress: Progress | None = None) -> dict[str, Any]:
+def run(setting: ScaleSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure every size, the smallest first, and return the figures.
 
     Raises AssertionError when an answer is wrong.
     """
-    if not sizes:
-        raise ArgumentError("this takes at least one number of subscriptions")
-    settings = [replace(setting, subscriptions=n) for n in sorted(set(sizes))]
+    if not setting.subscriptions:
+        raise ArgumentError("--subscriptions takes numbers with commas between them, at least one")
+    settings = [setting.of_size(n) for n in sorted(set(setting.subscriptions))]
     for each in settings:
         check_setting(each)
     workload(setting.workload)
@@ -61,7 +62,7 @@ def run(setting: Setting, sizes: Sequence[int], progress: Progress | None = None
     }
 
 
-def _run_apart(setting: Setting) -> dict[str, Any]:
+def _run_apart(setting: MatchSetting) -> dict[str, Any]:
     """Measure one size in a process of its own."""
     command = [sys.executable, "-m", "tocsin_lab.bench.scale", json.dumps(asdict(setting))]
     with subprocess.Popen(
@@ -114,7 +115,7 @@ def _or_dash(ratio: float | None) -> str:
 
 def _main() -> None:
     try:
-        figures = match.run(Setting(**json.loads(sys.argv[1])))
+        figures = match.run(MatchSetting(**json.loads(sys.argv[1])))
     except TocsinError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(_REFUSED) from None

@@ -36,6 +36,7 @@ from tocsin.matcher import Matcher
 from tocsin.workloads import workload
 from tocsin_lab.bench import processes
 from tocsin_lab.bench.machine import machine, versions
+from tocsin_lab.bench.settings import PlacementSetting, SparkSetting
 from tocsin_lab.bench.steps import Progress, Steps
 
 if TYPE_CHECKING:
@@ -43,19 +44,6 @@ if TYPE_CHECKING:
 
 _WORKLOAD = "W0"
 _MOST_LOADED = 1_000_000
-
-
-@dataclass(frozen=True)
-class SparkSetting:
-    """What to measure. `memory_mb` is the size of the index for the memory figure, 0 for none."""
-
-    subscriptions: int = 1_000_000
-    events: int = 1_000_000
-    join_events: int = 50_000
-    memory_mb: int = 500
-    cores: int = 2
-    seed: int = 0
-    repeats: int = 3
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,14 @@ class Cost:
 
 def run(setting: SparkSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when counts differ."""
-    if min(setting.subscriptions, setting.events, setting.join_events, setting.repeats) < 1:
+    if setting.placement == "partitioned":
+        from tocsin_lab.bench import placements
+
+        n, parts = setting.subscriptions, setting.parts
+        return placements.run(
+            PlacementSetting(n, setting.n_events, parts, seed=setting.seed), progress
+        )
+    if min(setting.subscriptions, setting.n_events, setting.join_events, setting.repeats) < 1:
         raise ArgumentError("this takes at least one subscription, event and repeat")
     steps = Steps(progress, 6 + 2 * setting.repeats + (2 if setting.memory_mb else 0))
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as name:
@@ -92,7 +87,7 @@ def run(setting: SparkSetting, progress: Progress | None = None) -> dict[str, An
         "benchmark": "spark",
         "workload": _WORKLOAD,
         "subscriptions": setting.subscriptions,
-        "events": setting.events,
+        "events": setting.n_events,
         "seed": setting.seed,
         "repeats": setting.repeats,
         "machine": machine(),
@@ -147,7 +142,7 @@ def _measure(
     steps: Steps,
 ) -> dict[str, Any]:
     steps.start("write events")
-    n, seed = setting.events, setting.seed
+    n, seed = setting.n_events, setting.seed
     everything = ts.generate_events(session, _WORKLOAD, n, seed, number="event")
     everything.write.parquet(str(folder / "events"))
     _subscription_columns(setting, folder / "subscriptions.parquet")
@@ -231,7 +226,7 @@ def _figures(
         cpu = statistics.median(run.cpu_s for run in runs)
         found[name] = {
             "cpu_s": round(cpu, 3),
-            "cpu_us_per_event": round(cpu / setting.events * 1e6, 3),
+            "cpu_us_per_event": round(cpu / setting.n_events * 1e6, 3),
             "wall_s": round(statistics.median(run.wall_s for run in runs), 3),
             "runs_cpu_s": [round(run.cpu_s, 3) for run in runs],
         }
@@ -244,7 +239,7 @@ def _figures(
         "match_cpu_s": round(few.cpu_s, 3),
         "matches": joined.count,
     }
-    per_event = found["match"]["cpu_s"] / setting.events
+    per_event = found["match"]["cpu_s"] / setting.n_events
     found["join_to_match"] = round(joined.cpu_s / setting.join_events / per_event, 1)
     found["join_to_match_same_events"] = round(joined.cpu_s / max(few.cpu_s, 1e-9), 1)
     return found
@@ -311,6 +306,10 @@ class MemoryTask:
 
 def render(result: Mapping[str, Any]) -> str:
     """Return the figures as a plain table."""
+    if "partitioned" in result:
+        from tocsin_lab.bench import placements
+
+        return placements.render(result)
     same, match, join = result["identity"], result["match"], result["join"]
     lines = [
         ("subscriptions", f"{result['subscriptions']:,} of {result['workload']}"),

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import thread_time_ns
 from typing import Any
@@ -35,6 +34,7 @@ from tocsin.subjects.state import State
 from tocsin_lab.bench.machine import machine, one_core, peak_rss_mb, versions
 from tocsin_lab.bench.plot import Plot, Series
 from tocsin_lab.bench.plot import render as render_plot
+from tocsin_lab.bench.settings import SubjectsSetting
 from tocsin_lab.bench.steps import Progress, Steps
 
 DIMENSIONS = 50
@@ -45,18 +45,6 @@ _NAMES = [f"d{i}" for i in range(DIMENSIONS)]
 _SINGLE = 200
 _BATCH = 2000
 _BATCH_RANDOM = 200
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is measured."""
-
-    publications: Sequence[int] = (10, 100, 1_000, 10_000, 100_000)
-    subscriptions: Sequence[int] = (10, 100, 1_000, 10_000, 100_000)
-    scale: Sequence[int] = (10_000, 100_000, 1_000_000)
-    missing: str = "absent"
-    seed: int = 0
-    plots: str | None = None
 
 
 class Paper:
@@ -110,7 +98,7 @@ def mappings_of(matrix: NDArray[np.int64]) -> list[dict[str, int]]:
     return [{_NAMES[i]: int(row[i]) for i in np.flatnonzero(row >= 0)} for row in matrix]
 
 
-def make_space(setting: Setting, paper: Paper, subscriptions: int) -> SubjectSpace:
+def make_space(setting: SubjectsSetting, paper: Paper, subscriptions: int) -> SubjectSpace:
     """Return a space with so many subscriptions."""
     event_type = EventType("paper", dict.fromkeys(_NAMES, int))
     space = SubjectSpace(event_type, missing=setting.missing)
@@ -118,9 +106,9 @@ def make_space(setting: Setting, paper: Paper, subscriptions: int) -> SubjectSpa
     return space
 
 
-def run(setting: Setting | None = None, progress: Progress | None = None) -> dict[str, Any]:
+def run(setting: SubjectsSetting | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
-    setting = setting or Setting()
+    setting = setting or SubjectsSetting()
     if not setting.publications or not setting.subscriptions:
         raise ArgumentError("this takes some publications and some subscriptions")
     steps = Steps(progress, len(setting.subscriptions) * 2 + len(setting.scale) + 1)
@@ -152,7 +140,7 @@ def run(setting: Setting | None = None, progress: Progress | None = None) -> dic
     return result
 
 
-def _check(setting: Setting) -> None:
+def _check(setting: SubjectsSetting) -> None:
     """Compare what updates tell with the relation before and after, pair by pair."""
     paper = Paper(setting.seed + 1)
     space = make_space(setting, paper, 300)
@@ -176,7 +164,7 @@ Times = Callable[[SubjectSpace, Paper, NDArray[np.int64]], dict[str, Any]]
 
 
 def _grid(
-    setting: Setting, n_subs: int, constraints: int, measure: Times, steps: Steps
+    setting: SubjectsSetting, n_subs: int, constraints: int, measure: Times, steps: Steps
 ) -> list[dict[str, Any]]:
     """Measure with more and more publications."""
     paper = Paper(setting.seed)
@@ -325,7 +313,7 @@ def _one_single(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) ->
     return _each(calls)[0]
 
 
-def _scaled(setting: Setting, n_subs: int) -> dict[str, Any]:
+def _scaled(setting: SubjectsSetting, n_subs: int) -> dict[str, Any]:
     """Measure incremental updates where values lie as densely among the bounds as with 10,000."""
     values = max(VALUES, VALUES * n_subs // 10_000)
     paper = Paper(setting.seed, values)

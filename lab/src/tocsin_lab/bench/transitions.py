@@ -32,6 +32,7 @@ from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
 from tocsin_lab.bench import processes
 from tocsin_lab.bench.machine import machine, versions
+from tocsin_lab.bench.settings import TransitionsSetting
 from tocsin_lab.bench.spark import start
 from tocsin_lab.bench.steps import Progress, Steps
 
@@ -55,21 +56,6 @@ SETTINGS = {
 _FILES = 2
 """Files in a micro-batch: so many tasks read it."""
 _SCHEMA = "key long, n long, " + ", ".join(f"a{i} int" for i in range(_ATTRIBUTES))
-
-
-@dataclass(frozen=True)
-class TransitionsSetting:
-    """What to measure. `width` is that of a range; the baseline gets fewer updates."""
-
-    publications: int = 100_000
-    subscriptions: int = 100_000
-    batch: int = 200_000
-    batches: int = 9
-    baseline_updates: int = 10_000
-    width: int = 10
-    cores: int = 2
-    seed: int = 0
-    warm_up: int = 24
 
 
 @dataclass(frozen=True)
@@ -98,7 +84,7 @@ def run(setting: TransitionsSetting, progress: Progress | None = None) -> dict[s
     """Measure and return the figures."""
     if min(setting.publications, setting.subscriptions, setting.batch, setting.batches) < 1:
         raise ArgumentError("this takes at least one publication, subscription and update")
-    steps = Steps(progress, 7 if setting.baseline_updates else 4)
+    steps = Steps(progress, 7 if setting.baseline else 4)
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as place:
         folder = Path(place)
         steps.start("build the store, start Spark")
@@ -200,7 +186,7 @@ def _measure(
 
     runs, theirs = [updates()], {}
     steps.finish()
-    if setting.baseline_updates:
+    if setting.baseline:
         theirs = _baseline(measured, setting, store, steps)
         runs.append(updates())
         steps.finish()
@@ -244,12 +230,12 @@ def _baseline(
         return grouped.transformWithState(_one_key(store), out, "Append", "None")
 
     steps.start("the baseline")
-    measured("theirs", one_by_one, [wandering.updates(setting.baseline_updates // 10)])
-    few = measured("theirs", one_by_one, [wandering.updates(setting.baseline_updates // 10)])
+    measured("theirs", one_by_one, [wandering.updates(setting.baseline // 10)])
+    few = measured("theirs", one_by_one, [wandering.updates(setting.baseline // 10)])
     steps.finish()
-    many = measured("theirs", one_by_one, [wandering.updates(setting.baseline_updates)])
+    many = measured("theirs", one_by_one, [wandering.updates(setting.baseline)])
     steps.finish()
-    n = setting.baseline_updates - setting.baseline_updates // 10
+    n = setting.baseline - setting.baseline // 10
     return {
         "name": "transformWithState, one key a group",
         "cpu_us_per_update": 1e6 * (many.cpu_s - few.cpu_s) / n,

@@ -1,12 +1,14 @@
 """What a parametric update costs, against unsubscribing and subscribing again.
 
-Enters: an engine, a workload, how many subscriptions, updates and a seed. Leaves: a dictionary
-ready for JSON. The workload is one whose subscriptions are made of templates with parameters: M,
-where each update moves the price range of one of them by up to a percent, or H, where it moves the
-segments that a driver watches by one or two. It is made by `Matcher.update(id, params=…)`, and by
-`unsubscribe` and `subscribe` with the same new parameters. After each change an event is matched,
-so that work which an engine puts off until then is seen: *delay* is the change and that match, less
-what such a match takes when nothing has changed.
+Enters: an `UpdateSetting`. Leaves: a dictionary ready for JSON. The workload is one whose
+subscriptions are made of templates with parameters: M, where each update moves the price range of a
+subscription by up to a percent, or H, where it moves the segments that a driver watches by one or
+two. It is made by `Matcher.update(id, params=…)`, and by `unsubscribe` and `subscribe` with the
+same new parameters. After each change an event is matched, so that work which an engine puts off
+until then is seen: *delay* is the change and that match, less what such a match takes when nothing
+has changed. Most of an update is the new condition's way into normal form; `index_update_us` is
+what the engine takes by itself to replace a subscription, beside deleting it and inserting the
+new one.
 
 Times are processor time of this process, so that other programs do not count. After the updates a
 sample of events is matched by the matcher and by the oracle on the subscriptions that changed.
@@ -15,95 +17,153 @@ sample of events is matched by the matcher and by the oracle on the subscription
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from time import process_time_ns
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from tocsin.encode.events import to_batch
+from tocsin.engines import make
 from tocsin.errors import ArgumentError
+from tocsin.language import parse
 from tocsin.matcher import Matcher
+from tocsin.normalize import bind, normalize
+from tocsin.normalize.bulk import normalize_template
+from tocsin.normalize.table import from_forms
 from tocsin.workloads import Workload, workload
 from tocsin_lab.bench.machine import machine, one_core, versions
+from tocsin_lab.bench.settings import UpdateSetting
 from tocsin_lab.bench.steps import Progress, Steps
 
 Event = dict[str, object]
 Params = dict[str, object]
+Changeable = dict[int, tuple[str, Params]]
+"""Conditions and parameters of subscriptions."""
 _WARM_UP = 20
 _MOST = 10_000
-"""Of how many subscriptions of a template any may be changed."""
+"""Only the first subscriptions of a template are changed."""
 
 
-def run(
-    subscriptions: int = 100_000,
-    updates: int = 200,
-    engine: str = "auto",
-    seed: int = 0,
-    progress: Progress | None = None,
-    *,
-    name: str = "M",
-) -> dict[str, Any]:
+def run(setting: UpdateSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure and return the figures; raises AssertionError when an answer is wrong."""
-    if subscriptions < 1 or updates < 1:
+    if setting.subscriptions < 1 or setting.updates < 1:
         raise ArgumentError("this takes at least one subscription and one update")
-    chosen = workload(name)
+    chosen = workload(setting.workload)
     if not chosen.templates:
-        raise ArgumentError(f"the subscriptions of {name} have no parameters; choose M or H")
-    steps = Steps(progress, 4)
+        raise ArgumentError(
+            f"the subscriptions of {setting.workload} have no parameters; choose M or H"
+        )
+    steps = Steps(progress, 5)
     with one_core():
-        steps.start("load")
-        matcher, changeable = _load(chosen, engine, subscriptions, seed)
-        events = chosen.events(updates + _WARM_UP, seed).to_pylist()
+        events = chosen.events(setting.updates + _WARM_UP, setting.seed).to_pylist()
+        steps.start("index")
+        figures = _time_index(chosen, setting, events)
         steps.finish()
-        rounds = _Rounds(matcher, changeable, events, seed)
-        figures: dict[str, float] = {}
+        steps.start("load")
+        matcher = Matcher(chosen.event_type, engine=setting.engine)
+        for where, table in _tables(chosen, setting):
+            matcher.subscribe_many(table, where=where)
+        rounds = _Rounds(matcher, _changeable(chosen, setting, by_row=False), events, setting.seed)
+        steps.finish()
         for how, change in (("update", rounds.update), ("resubscribe", rounds.resubscribe)):
             steps.start(how)
-            figures |= rounds.time(how, change, updates)
+            figures |= rounds.time(how, change, setting.updates)
             steps.finish()
         steps.start("check")
         rounds.check()
         steps.finish()
+    ratios = {
+        f"{of}ratio": round(figures[f"{of}resubscribe_us"] / figures[f"{of}update_us"], 2)
+        for of in ("", "index_")
+        if f"{of}update_us" in figures
+    }
+    delays = figures["resubscribe_delay_us"] / figures["update_delay_us"]
     return {
-        "workload": name,
-        "engine": engine,
-        "subscriptions": subscriptions,
-        "updates": updates,
+        **asdict(setting),
         **figures,
-        "ratio": round(figures["resubscribe_us"] / figures["update_us"], 2),
-        "delay_ratio": round(figures["resubscribe_delay_us"] / figures["update_delay_us"], 2),
-        "seed": seed,
+        **ratios,
+        "delay_ratio": round(delays, 2),
         "machine": machine(),
         "versions": versions(),
     }
 
 
-def _load(
-    chosen: Workload, engine: str, n: int, seed: int
-) -> tuple[Matcher, dict[int, tuple[str, Params]]]:
-    """Return a matcher, and some of its subscriptions: their conditions and parameters."""
-    matcher = Matcher(chosen.event_type, engine=engine)
-    changeable: dict[int, tuple[str, Params]] = {}
-    tables = chosen.subscription_params(n, seed)
-    for where, table in zip(chosen.templates, tables, strict=True):
-        matcher.subscribe_many(table, where=where)
-        for params in table.slice(0, _MOST).to_pylist():
-            changeable[params.pop("id")] = (where, params)
-    return matcher, changeable
+def _tables(chosen: Workload, setting: UpdateSetting) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the templates of a workload, each with a table of ids and parameters."""
+    tables = chosen.subscription_params(setting.subscriptions, setting.seed)
+    return zip(chosen.templates, tables, strict=True)
+
+
+def _changeable(chosen: Workload, setting: UpdateSetting, *, by_row: bool) -> Changeable:
+    """Return the conditions and parameters of some subscriptions, by id or by row."""
+    changeable: Changeable = {}
+    first = 0
+    for where, table in _tables(chosen, setting):
+        for row, params in enumerate(table.slice(0, _MOST).to_pylist(), first):
+            id = params.pop("id")
+            changeable[row if by_row else id] = (where, params)
+        first += len(table)
+    return changeable
+
+
+class _NoExpressions:
+    def expression(self, dense: int) -> Any:
+        raise AssertionError("an engine that evaluates expressions is not timed by itself")
+
+
+def _time_index(
+    chosen: Workload, setting: UpdateSetting, events: Sequence[Event]
+) -> dict[str, float]:
+    """Time the engine by itself: `replace`, and `delete` with `insert`; in µs.
+
+    Conditions are in normal form before the clock starts.
+    """
+    if setting.engine == "oracle":
+        return {}
+    engine, n = make(setting.engine, _NoExpressions(), {}), 0
+    for where, table in _tables(chosen, setting):
+        columns = {name: table.column(name) for name in table.column_names}
+        form = normalize_template(where, columns, len(table), chosen.event_type).table
+        shifted = replace(form, subscription=form.subscription + n)
+        engine.insert(np.arange(n, n + len(table)), shifted)
+        n += len(table)
+    engine.match_batch(to_batch([*events]))
+    held, random = _changeable(chosen, setting, by_row=True), np.random.default_rng(setting.seed)
+    figures = {}
+    for name in ("update", "resubscribe"):
+        taken: list[int] = []
+        gc.collect()
+        for event in events:
+            row = int(random.choice(list(held)))
+            where, params = held.pop(row)
+            held[n] = (where, _moved(random, n, params))
+            form = from_forms([normalize(bind(parse(where), held[n][1]), chosen.event_type)])
+            form = replace(form, subscription=form.subscription + n)
+            old, new = np.array([row]), np.array([n])
+            started = process_time_ns()
+            if name == "update":
+                engine.replace(old, new, form)
+            else:
+                engine.delete(old)
+                engine.insert(new, form)
+            taken.append(process_time_ns() - started)
+            engine.match_one(event)
+            n += 1
+        figures[f"index_{name}_us"] = round(float(np.mean(taken[_WARM_UP:])) / 1000, 2)
+    return figures
 
 
 class _Rounds:
     """Changes to a matcher, each followed by an event."""
 
     def __init__(
-        self,
-        matcher: Matcher,
-        changeable: dict[int, tuple[str, Params]],
-        events: list[Event],
-        seed: int,
+        self, matcher: Matcher, changeable: Changeable, events: list[Event], seed: int
     ) -> None:
         self.matcher = matcher
-        self.held = changeable
+        self.conditions = changeable
         self.events = events
         self.random = np.random.default_rng(seed)
         self.changed: set[int] = set()
@@ -113,17 +173,20 @@ class _Rounds:
 
     def resubscribe(self, id: int, params: Params) -> None:
         self.matcher.unsubscribe(id)
-        self.matcher.subscribe(id, self.held[id][0], params)
+        self.matcher.subscribe(id, self.conditions[id][0], params)
 
     def time(self, name: str, change: Callable[[int, Params], None], n: int) -> dict[str, float]:
         """Return the mean microseconds of a change, and of a change and the match after it."""
-        chosen = self.random.choice(list(self.held), n + _WARM_UP)
+        chosen = self.random.choice(list(self.conditions), n + _WARM_UP)
         changes: list[int] = []
         delays: list[int] = []
         quiet: list[int] = []
         gc.collect()
         for id, event in zip(chosen.tolist(), self.events, strict=True):
-            params = self._moved(id)
+            where, params = self.conditions[id]
+            params = _moved(self.random, id, params)
+            self.conditions[id] = (where, params)
+            self.changed.add(id)
             started = process_time_ns()
             change(id, params)
             changed = process_time_ns()
@@ -133,36 +196,31 @@ class _Rounds:
             quiet.append(process_time_ns() - matched)
             changes.append(changed - started)
             delays.append(matched - started)
-        used = slice(_WARM_UP, None)
-        mean = [float(np.mean(kept[used])) / 1000 for kept in (changes, delays, quiet)]
+        mean = [float(np.mean(times[_WARM_UP:])) / 1000 for times in (changes, delays, quiet)]
         return {
             f"{name}_us": round(mean[0], 2),
             f"{name}_delay_us": round(max(mean[1] - mean[2], mean[0]), 2),
         }
 
-    def _moved(self, id: int) -> Params:
-        """Return a subscription's parameters with another range."""
-        where, known = self.held[id]
-        low, high = known["low"], known["high"]
-        if isinstance(low, int) and isinstance(high, int):
-            step = 1 + id % 2
-            params = known | {"low": low + step, "high": high + step}
-        else:
-            old_low, old_high = float(str(low)), float(str(high))
-            new_low = round(old_low * (1 + self.random.uniform(-0.01, 0.01)), 2)
-            params = known | {"low": new_low, "high": round(new_low + old_high - old_low, 2)}
-        self.held[id] = (where, params)
-        self.changed.add(id)
-        return params
-
     def check(self) -> None:
-        """Hold what was changed against the oracle."""
+        """Compare the changed subscriptions with the oracle."""
         oracle = Matcher(self.matcher.event_type, engine="oracle")
         for id in self.changed:
-            oracle.subscribe(id, *self.held[id])
+            oracle.subscribe(id, *self.conditions[id])
         for event in self.events[:20]:
-            found = self.changed.intersection(self.matcher.match(event))
-            assert found == set(oracle.match(event)), f"{event} is matched wrongly"
+            matches = self.changed.intersection(self.matcher.match(event))
+            assert matches == set(oracle.match(event)), f"{event} is matched wrongly"
+
+
+def _moved(random: np.random.Generator, id: int, params: Params) -> Params:
+    """Return a subscription's parameters with another range."""
+    low, high = params["low"], params["high"]
+    if isinstance(low, int) and isinstance(high, int):
+        step = 1 + id % 2
+        return params | {"low": low + step, "high": high + step}
+    old_low, old_high = float(str(low)), float(str(high))
+    new_low = round(old_low * (1 + random.uniform(-0.01, 0.01)), 2)
+    return params | {"low": new_low, "high": round(new_low + old_high - old_low, 2)}
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -176,6 +234,14 @@ def render(result: Mapping[str, Any]) -> str:
             f"{result['resubscribe_us']:,.1f} µs; delay {result['resubscribe_delay_us']:,.1f} µs",
         ),
         ("ratio", f"{result['ratio']:,.1f}; of delays {result['delay_ratio']:,.1f}"),
+        *_index_lines(result),
         ("versions", ", ".join(f"{k} {v}" for k, v in result["versions"].items())),
     ]
     return "\n".join(f"{name:<15}{text}" for name, text in lines)
+
+
+def _index_lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "index_ratio" not in result:
+        return []
+    update, resubscribe = result["index_update_us"], result["index_resubscribe_us"]
+    return [("index alone", f"{update:,.1f} µs; {resubscribe:,.1f} µs to delete and insert")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tocsin_lab.cli.bench import measured
+from tocsin_lab.cli.commands import measured
 
 
 def run_papers(

@@ -19,6 +19,7 @@ from tocsin_lab.bench.plot import Plot
 from tocsin_lab.bench.report.aguilera import exponent
 from tocsin_lab.bench.report.fabret import filled
 from tocsin_lab.bench.report.outcome import Experiment, Figure, Finding, Outcome, Row, Scale, series
+from tocsin_lab.bench.settings import UpdateSetting
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.workloads.ranges import Ranges
 
@@ -29,6 +30,17 @@ _GRID = 1_000_000
 _ENGINES = ("fastint", "counting", "tree", "auto")
 _UPDATED = ("fastint", "dynamic", "auto")
 _CHEAPER = 10
+_COLUMNS = (
+    "update_us",
+    "update_delay_us",
+    "resubscribe_us",
+    "resubscribe_delay_us",
+    "ratio",
+    "delay_ratio",
+    "index_update_us",
+    "index_resubscribe_us",
+    "index_ratio",
+)
 
 
 def matching(scale: Scale, progress: Progress | None = None) -> Outcome:
@@ -110,25 +122,24 @@ def updating(scale: Scale, progress: Progress | None = None) -> Outcome:
     rows: list[Row] = []
     for name, engine in asked:
         steps.start(f"{name}, {engine}")
-        found = update.run(n, 200, engine, scale.seed, name=name)
-        kept = ("update_us", "update_delay_us", "resubscribe_us", "resubscribe_delay_us")
-        measured = {column: float(found[column]) for column in (*kept, "ratio", "delay_ratio")}
+        figures = update.run(UpdateSetting(n, 200, engine, name, scale.seed))
+        measured = {column: float(figures[column]) for column in _COLUMNS}
         rows.append({"workload": name, "engine": engine, "subscriptions": n, **measured})
         steps.finish()
     title = f"A parametric update against re-subscription, {n:,} subscriptions"
     text = (
-        "The delay is that of the change and of the first match after it, over a quiet match. Only "
-        "fastint moves bounds in place; the others take a subscription out and put another in."
+        "The delay is that of the change and of the first match after it, over a quiet match. A "
+        "change brings its condition into normal form; the index alone is what the engine takes. "
+        "Only fastint moves bounds in place; the others delete a subscription and insert another."
     )
     ratios = [
-        f"{row['workload']}: {row['ratio']} times, with the first match after it "
-        f"{row['delay_ratio']} times"
+        f"{row['workload']}: {row['index_ratio']} times in the index, {row['ratio']} times in all"
         for row in rows[:2]
     ]
     finding = Finding(
-        "An update that moves bounds costs a tenth of a re-subscription",
+        "Moving bounds in the index costs a tenth of deleting and inserting",
         "; ".join(ratios),
-        all(float(row["ratio"]) >= _CHEAPER for row in rows[:2]) if scale.is_full else None,
+        all(float(row["index_ratio"]) >= _CHEAPER for row in rows[:2]) if scale.is_full else None,
     )
     return Outcome((Figure("004-updates", title, text, tuple(rows)),), (finding,))
 
