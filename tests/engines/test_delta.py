@@ -1,4 +1,4 @@
-"""What is recent: it grows in place, and whoever looks sees what there was when they came."""
+"""The delta: it grows in place, and its snapshots do not change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import tocsin
 from tocsin.encode.events import to_batch
 from tocsin.engines.auto import AutoEngine
-from tocsin.engines.auto.delta import Recent
+from tocsin.engines.auto.delta import Delta
 
 NAMES = ("a", "b", "c0", "c1", "c2", "d")
 N = 2_000
@@ -70,23 +70,23 @@ class Pair:
         return engine
 
     @property
-    def n_recent(self) -> int:
-        return sum(h.size for h in self.engine._held if isinstance(h.segment, Recent))
+    def n_in_delta(self) -> int:
+        return sum(h.size for h in self.engine._slots if isinstance(h.segment, Delta))
 
 
-def test_what_arrives_beside_a_large_segment_is_found_and_goes_again() -> None:
+def test_subscriptions_added_to_the_delta_match_until_they_are_deleted() -> None:
     pair, first = Pair(), N
     for n in (1, 40, 3, 150):
         pair.add(range(first, first + n))
         first += n
         pair.remove([first - 1, first * 7 % N])
         assert pair.check(events(100, seed=n)) > 100
-    assert pair.n_recent == 194  # also the last of each call, which died before the next match
-    assert len(pair.engine._held) == 2
+    assert pair.n_in_delta == 194  # also the last of each call, which died before the next match
+    assert len(pair.engine._slots) == 2
     assert pair.check(events(2_500)) > 1_000  # a batch that is ordered for the segment too
 
 
-def test_a_view_finds_what_there_was_while_more_is_added() -> None:
+def test_a_snapshot_of_the_delta_does_not_change_while_more_is_added() -> None:
     pair = Pair()
     pair.add(range(N, N + 5))
     pair.matcher.match_batch(events(1))
@@ -101,7 +101,7 @@ def test_a_view_finds_what_there_was_while_more_is_added() -> None:
     assert pair.check(batch) > sum(map(len, expected))
 
 
-def test_what_does_not_fit_beside_the_segment_comes_after_what_is_recent(tmp_path: Path) -> None:
+def test_what_does_not_suit_the_delta_becomes_a_segment_after_it(tmp_path: Path) -> None:
     pair = Pair()
     pair.add(range(N, N + 30))
     pair.check(events(50))
@@ -109,27 +109,27 @@ def test_what_does_not_fit_beside_the_segment_comes_after_what_is_recent(tmp_pat
     assert pair.matcher.match({"e": "x"}) == ["other"]
     pair.add(range(N + 30, N + 60))
     pair.check(events(50))
-    assert [isinstance(held.segment, Recent) for held in pair.engine._held].count(True) >= 1
+    assert [isinstance(slot.segment, Delta) for slot in pair.engine._slots].count(True) >= 1
     pair.matcher.save(tmp_path / "store")
     again = tocsin.Matcher.open(tmp_path / "store")
     batch = events(100)
     assert [set(found) for found in again.match_batch(batch)] == pair.expected(batch)
     assert again.match({"e": "x"}) == ["other"]
     pair.matcher.merge()
-    assert len(pair.engine._held) == 1
+    assert len(pair.engine._slots) == 1
     assert pair.check(batch) > 0
 
 
-def test_a_recent_subscription_can_be_explained() -> None:
+def test_a_subscription_in_the_delta_can_be_explained() -> None:
     pair = Pair()
     pair.add(range(N, N + 3))
     pair.check(events(10))
-    assert pair.n_recent == 3
+    assert pair.n_in_delta == 3
     assert "kept under (a" in pair.matcher.explain(N + 1)
     assert pair.check(events(10)) >= 0
 
 
-def test_recent_ones_are_merged_with_the_segment_when_they_are_many() -> None:
+def test_the_delta_is_merged_with_its_base_when_it_is_large() -> None:
     pair = Pair()
     for first in range(N, 5 * N, N // 8):
         pair.add(range(first, first + N // 8))

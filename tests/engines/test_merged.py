@@ -18,8 +18,8 @@ from tests.property.strategies import MIXED, NUMERIC, STRINGY, TYPED, Seeded, Wo
 import tocsin
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import to_batch
+from tocsin.engines.auto.batch import PreparedBatch
 from tocsin.engines.auto.content import from_table, merged
-from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.segment import Segment
 from tocsin.language import parse
 from tocsin.language.expression import Expression, predicates
@@ -70,7 +70,7 @@ class Pile:
         """Compare with the normal forms; return how many match."""
         forms = {id: normalize(c) for id, c in enumerate(self.conditions) if id not in gone}
         forms = {id: form for id, form in forms.items() if id in set(segment.ids.tolist())}
-        found = segment.candidates(Prepared(to_batch(events), segment.space))
+        found = segment.match(PreparedBatch(to_batch(events), segment.space))
         for e, event in enumerate(events):
             expected = [id for id, form in forms.items() if form.holds(event)]
             ids = segment.ids[found.values[found.offsets[e] : found.offsets[e + 1]]]
@@ -151,7 +151,7 @@ def test_domains_that_come_between_leave_conditions_what_they_are(texts: list[st
     events = pile.events(Seeded(1), 40) if texts[0] != "TRUE" else [{"x": 1}, {}]
     for order in (segments, segments[::-1], segments[1:] + segments[:1]):
         segment = pile.merge(order, set())
-        found = segment.candidates(Prepared(to_batch(events), segment.space))
+        found = segment.match(PreparedBatch(to_batch(events), segment.space))
         for e, event in enumerate(events):
             ids = segment.ids[found.values[found.offsets[e] : found.offsets[e + 1]]]
             expected = [i for i, text in enumerate(texts) if normalize(parse(text)).holds(event)]

@@ -8,11 +8,10 @@ import pytest
 
 import tocsin
 from tocsin.encode.events import to_batch
-from tocsin.engines.auto.build_kernels import find_key_shares
+from tocsin.engines.auto.batch import PreparedBatch
 from tocsin.engines.auto.content import from_table
 from tocsin.engines.auto.plan import _cumulated, _make_coding, _selectivities, max_keys
-from tocsin.engines.auto.prepared import Prepared
-from tocsin.engines.auto.report import explain_subscription
+from tocsin.engines.auto.plan_kernels import find_key_shares
 from tocsin.engines.auto.segment import Segment
 from tocsin.normalize.bulk import normalize_texts
 
@@ -43,7 +42,7 @@ def test_subscriptions_that_share_two_equalities_are_kept_under_both_and_a_third
     segment = segment_of(texts)
     names = [{segment.space.attributes[a] for a in prefix} for prefix in segment.prefixes]
     assert {"a", "b"} in names
-    assert all("c" in line for line in explain_subscription(segment, 7))
+    assert all("c" in line for line in segment.explain(7))
 
 
 @pytest.mark.parametrize("constant", ["kind", "place"])
@@ -54,8 +53,8 @@ def test_a_profile_moves_subscriptions_to_the_attribute_that_tells_events_apart(
     events = [{"kind": i % 50, "place": i // 50} | {constant: 7} for i in range(2_500)]
     segment = segment_of(texts, events)
     telling = "place" if constant == "kind" else "kind"
-    assert all(telling in explain_subscription(segment, i)[0] for i in range(0, 2_500, 100))
-    found = segment.candidates(Prepared(to_batch([{"kind": 3, "place": 7}]), segment.space))
+    assert all(telling in segment.explain(i)[0] for i in range(0, 2_500, 100))
+    found = segment.match(PreparedBatch(to_batch([{"kind": 3, "place": 7}]), segment.space))
     assert found.values.tolist() == [7 * 50 + 3]
 
 

@@ -16,27 +16,28 @@ from tests.engines.ways import (
     any_predicate,
     column,
     first_rows,
+    part,
     predicate,
 )
 
 import tocsin
 from tocsin.encode.events import to_batch
-from tocsin.engines.auto import layout as layouts
-from tocsin.engines.auto import member_kernels
-from tocsin.engines.auto import pairs as found_pairs
+from tocsin.engines.auto import bitmaps, groups, member_kernels, members, output
+from tocsin.engines.auto import columns as column_part
 from tocsin.engines.auto import plan as plans
-from tocsin.engines.auto import segment as segments
 from tocsin.engines.auto.arrays import (
-    IS_OPEN,
-    OPEN_AT_ENDS,
-    OPEN_AT_ENDS2,
+    CHECK_AT_ENDS,
+    CHECK_AT_ENDS2,
+    NEEDS_CHECK,
     Coding,
     GroupCosts,
     Keys,
 )
-from tocsin.engines.auto.buffer_pool import Rooms
+from tocsin.engines.auto.batch import PreparedBatch
+from tocsin.engines.auto.buffer_pool import BufferPool
+from tocsin.engines.auto.groups import Groups
+from tocsin.engines.auto.members import Members
 from tocsin.engines.auto.plan import Costs
-from tocsin.engines.auto.prepared import Prepared
 from tocsin.jit import LANES
 
 NO_BITMAPS = Costs(word=1e9)
@@ -65,7 +66,7 @@ def test_entries_with_any_number_of_residual_conditions(n_residual: int, seed: i
     held = Held(texts, costs=NO_BITMAPS)
     assert not len(held.segment.layout.bitmaps.number)
     assert not len(held.segment.layout.columns.number)
-    is_open = (flags_of(held) & IS_OPEN) > 0
+    is_open = (flags_of(held) & NEEDS_CHECK) > 0
     assert is_open.any() == (n_residual > 0)
     names = ["key", *(f"r{i}" for i in range(n_residual))]
     events = pa.table({n: column(random, 300, 30 if n == "key" else 12) for n in names})
@@ -110,7 +111,7 @@ def test_codes_that_stand_for_several_cells_are_checked_at_their_ends() -> None:
 
 def test_entries_say_where_they_are_open_at_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both residual conditions are of codes that stand for several cells."""
-    monkeypatch.setattr(layouts, "_COLUMNS_FROM", 10**9)
+    monkeypatch.setattr(column_part, "_MIN_ROWS", 10**9)
     random = np.random.default_rng(6)
     n = 34_000
     x, y = (random.permutation(n) * 3 for _ in range(2))
@@ -120,9 +121,9 @@ def test_entries_say_where_they_are_open_at_their_ends(monkeypatch: pytest.Monke
     held = Held(texts, costs=NO_BITMAPS)
     assert not held.segment.coding.is_exact.any()
     flags = flags_of(held)
-    assert (flags & OPEN_AT_ENDS).all()
-    assert (flags & OPEN_AT_ENDS2).all()
-    assert not (flags & IS_OPEN).any()
+    assert (flags & CHECK_AT_ENDS).all()
+    assert (flags & CHECK_AT_ENDS2).all()
+    assert not (flags & NEEDS_CHECK).any()
     chosen = np.repeat(random.integers(0, n, 10), 4)
     steps = np.array([-1, 0, 1, 45, 89, 90, 91])[random.integers(0, 7, 40)]
     columns = {"x": x[chosen] + np.arange(40) % 4 - 1, "y": y[chosen] + steps}
@@ -178,22 +179,22 @@ NEVER = GroupCosts(probe=0.0, far=0.0, check=0.0, few=1.0, many=1.0, mark=1.0, c
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("is_pointed", [False, True], ids=["ranges", "points"])
-@pytest.mark.parametrize("costs", [ALWAYS, NEVER, segments._GROUP_COSTS], ids=["masks", "", "mix"])
+@pytest.mark.parametrize("costs", [ALWAYS, NEVER, groups._COSTS], ids=["masks", "", "mix"])
 def test_groups_of_events_find_the_same_with_masks_and_without(
     monkeypatch: pytest.MonkeyPatch, costs: GroupCosts, is_pointed: bool, seed: int
 ) -> None:
-    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
-    monkeypatch.setattr(segments, "_GROUP_COSTS", costs)
-    monkeypatch.setattr(layouts, "_COLUMNS_FROM", 10**9)
+    monkeypatch.setattr(groups, "_MIN_EVENTS", 64)
+    monkeypatch.setattr(groups, "_COSTS", costs)
+    monkeypatch.setattr(column_part, "_MIN_ROWS", 10**9)
     random = np.random.default_rng(seed)
     held = Held(grouped_texts(random, 400, is_pointed), costs=NO_BITMAPS)
     assert held.segment.layout.grouped >= 0
     assert len(held.segment.layout.slots.of_entry)
-    assert held.segment._is_pointed == is_pointed
+    assert part(held.segment, Groups).is_pointed == is_pointed
     events = grouped_events(random, 257, is_pointed=is_pointed)
     n_found = 0
     for size in (63, 64, 65, 128, 257):
-        assert held.segment.groups(size) == (size >= 64)
+        assert part(held.segment, Groups).takes(size) == (size >= 64)
         n_found += held.check(first_rows(events, size))
     assert n_found > 0
     held.check(pa.table({"c1": [1] * 70}))  # none has the prefix
@@ -205,9 +206,9 @@ def test_groups_of_events_find_the_same_with_masks_and_without(
 def test_one_group_of_any_size_finds_the_same(
     monkeypatch: pytest.MonkeyPatch, size: int, is_pointed: bool
 ) -> None:
-    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
-    monkeypatch.setattr(segments, "_GROUP_COSTS", ALWAYS)
-    monkeypatch.setattr(layouts, "_COLUMNS_FROM", 10**9)
+    monkeypatch.setattr(groups, "_MIN_EVENTS", 64)
+    monkeypatch.setattr(groups, "_COSTS", ALWAYS)
+    monkeypatch.setattr(column_part, "_MIN_ROWS", 10**9)
     random = np.random.default_rng(size)
     held = Held(grouped_texts(random, 900, is_pointed), costs=NO_BITMAPS)
     events = grouped_events(random, size, is_pointed=is_pointed)
@@ -222,10 +223,10 @@ def test_one_group_of_any_size_finds_the_same(
 def test_groups_go_on_where_room_ran_out_or_enough_was_open(
     monkeypatch: pytest.MonkeyPatch, costs: GroupCosts, unsettled: int
 ) -> None:
-    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
-    monkeypatch.setattr(segments, "_GROUP_COSTS", costs)
-    monkeypatch.setattr(found_pairs, "_UNSETTLED", unsettled)
-    monkeypatch.setattr(layouts, "_COLUMNS_FROM", 10**9)
+    monkeypatch.setattr(groups, "_MIN_EVENTS", 64)
+    monkeypatch.setattr(groups, "_COSTS", costs)
+    monkeypatch.setattr(output, "_MAX_UNVERIFIED", unsettled)
+    monkeypatch.setattr(column_part, "_MIN_ROWS", 10**9)
     random = np.random.default_rng(unsettled)
     texts = [
         f"a = {i % 6} AND b = {i % 5} AND d < {4 + i % 8}" + more
@@ -234,7 +235,7 @@ def test_groups_go_on_where_room_ran_out_or_enough_was_open(
     ]
     held = Held(texts, costs=NO_BITMAPS)
     assert held.segment.layout.grouped >= 0
-    assert held.segment._has_open_groups
+    assert part(held.segment, Groups).need_checks
     events = grouped_events(random, 400)
     for name, value in (("a", 2), ("b", 2)):
         at = events.column_names.index(name)
@@ -248,42 +249,42 @@ def test_large_batches_are_grouped_as_they_come() -> None:
     held = Held(grouped_texts(random, 400), costs=NO_BITMAPS)
     events = grouped_events(random, 2_049)
     for size in (2_047, 2_048, 2_049):
-        assert held.segment.groups(size) == (size >= 2_048)
+        assert part(held.segment, Groups).takes(size) == (size >= 2_048)
         assert held.check(events.slice(0, size)) > 0
 
 
 def test_groups_without_room_for_masks_go_event_by_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
-    monkeypatch.setattr(layouts, "_MAX_MASK_CODES", 10)
+    monkeypatch.setattr(groups, "_MIN_EVENTS", 64)
+    monkeypatch.setattr(groups, "_MAX_MASK_CODES", 10)
     random = np.random.default_rng(10)
     held = Held(grouped_texts(random, 600), costs=NO_BITMAPS)
-    assert held.segment.groups(100)
+    assert part(held.segment, Groups).takes(100)
     assert not len(held.segment.layout.slots.of_entry)
     assert held.check(grouped_events(random, 100)) > 0
 
 
 def test_more_pairs_than_there_is_room_for_are_all_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
-    monkeypatch.setattr(layouts, "_COLUMNS_FROM", 10**9)
+    monkeypatch.setattr(groups, "_MIN_EVENTS", 64)
+    monkeypatch.setattr(column_part, "_MIN_ROWS", 10**9)
     texts = [f"a = {i % 3} AND b = {i % 2} AND c{i % 4} = 1 AND d < {i}" for i in range(800)]
     events = pa.table({n: [0 if n in "ab" else 1] * 100 for n in ("a", "b", "c0", "c1", "c2", "d")})
     held = Held(texts, costs=NO_BITMAPS)
-    assert held.segment.groups(100)
+    assert part(held.segment, Groups).takes(100)
     assert held.check(events) > 4 * 100
-    assert not held.segment.groups(100), "many matches are not worth ordering"
+    assert not part(held.segment, Groups).takes(100), "many matches are not worth ordering"
     assert held.check(events) > 4 * 100
 
 
 def test_with_many_tables_it_pays_to_order_batches_that_match_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segments, "_GROUP_FROM", 64)
+    monkeypatch.setattr(groups, "_MIN_EVENTS", 64)
     texts = [f"a = {i % 3} AND b = {i % 2} AND c{i % 25} = {i % 7}" for i in range(6 * 25 * 7 * 2)]
     held = Held(texts, costs=NO_BITMAPS)
     names = ("a", "b", *(f"c{i}" for i in range(25)))
     events = pa.table({name: [i % 2 for i in range(200)] for name in names})
     for _ in range(2):  # without and with an idea of how many there are
-        assert held.segment.groups(200)
+        assert part(held.segment, Groups).takes(200)
         assert held.check(events) > 20 * 200
 
 
@@ -309,10 +310,10 @@ def member_events(random: np.random.Generator, n: int, n_attributes: int) -> pa.
 def test_members_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch, block: int, seed: int
 ) -> None:
-    monkeypatch.setattr(segments, "_MEMBER_EVENTS", block)
+    monkeypatch.setattr(members, "_BLOCK_EVENTS", block)
     random = np.random.default_rng(seed)
     held = Held(member_texts(random, 400, 130), costs=NO_BITMAPS)
-    assert held.segment._by_member >= 0
+    assert part(held.segment, Members)
     events = member_events(random, 257, 130)
     for size in (63, 64, 65, 257):
         assert held.check(first_rows(events, size)) > 0
@@ -326,7 +327,7 @@ def test_a_member_that_admits_absence_is_found_by_events_that_lack_it() -> None:
     texts += [f"m{i % 70} IS NULL AND m{(i + 1) % 70} = {i % 5}" for i in range(300)]
     texts += [f"m{i} IS NULL" for i in range(70)]
     held = Held(texts, costs=NO_BITMAPS)
-    assert held.segment._by_member >= 0
+    assert part(held.segment, Members)
     names = [*(f"m{i}" for i in range(70)), "k0", "k1", "k2"]
     events = pa.table({name: column(random, 80, 9, lacks=0.5) for name in names})
     assert held.check(events) > 0
@@ -338,7 +339,7 @@ def test_a_member_with_more_entries_than_are_looked_at_at_once() -> None:
         f"m0 = 1 AND m{1 + i % 69} < {i}" for i in range(1_500)
     ]
     held = Held(texts, costs=NO_BITMAPS)
-    assert held.segment._by_member >= 0
+    assert part(held.segment, Members)
     events = pa.table({f"m{i}": [1, None, 1_500] * 22 for i in range(70)})
     held.check(events.take([0, 1, 2] * 22))
 
@@ -350,7 +351,7 @@ def test_a_family_of_many_members_whose_codes_stand_for_several_cells() -> None:
     texts = [f"x = {2 * i} AND m{i % 70} < {i % 9}" for i in range(n)]
     texts += [f"m{i % 70} = {i % 300} AND x < {2 * i}" for i in range(0, n, 9)]
     held = Held(texts, costs=NO_BITMAPS)
-    assert held.segment._by_member >= 0
+    assert part(held.segment, Members)
     assert not held.segment.coding.is_exact.all()
     events = {f"m{i}": column(random, 64, 9, lacks=0.6) for i in range(70)}
     events["x"] = pa.array(random.integers(0, 2 * n, 64))
@@ -371,8 +372,8 @@ def test_a_family_of_many_members_whose_codes_stand_for_several_cells() -> None:
 def test_windows_of_every_kind_with_another_condition(
     monkeypatch: pytest.MonkeyPatch, kind: str, other: str, seed: int
 ) -> None:
-    monkeypatch.setattr(layouts, "_COLUMNS_FROM", 64)
-    monkeypatch.setattr(layouts, "_CLUSTER_FROM", 2)
+    monkeypatch.setattr(column_part, "_MIN_ROWS", 64)
+    monkeypatch.setattr(column_part, "_MIN_CLUSTER", 2)
     random = np.random.default_rng(seed)
     texts = [
         f"firm = 'f{i % 9}' AND {predicate(random, 'x', 90, 'range', kind)}"
@@ -427,46 +428,46 @@ def test_the_room_for_matches_grows_in_the_middle_of_a_batch() -> None:
     assert held.check(pa.table({"firm": [0, 1] * 30, "x": values})) > 1024
 
 
-class Spied(Rooms):
-    """Rooms that remember the most that was asked of them."""
+class Spied(BufferPool):
+    """A pool that remembers the longest array that was acquired."""
 
     most = 0
 
-    def take(self, n: int, dtype: Any) -> Any:
+    def acquire(self, n: int, dtype: Any) -> Any:
         self.most = max(self.most, n)
-        return super().take(n, dtype)
+        return super().acquire(n, dtype)
 
 
 @pytest.mark.parametrize("costs", [NO_BITMAPS, ALL_BITMAPS], ids=["tables", "bitmaps"])
-def test_an_event_that_matches_all_asks_no_room_for_a_batch_of_such(costs: Costs) -> None:
-    held = Held([f"x < {i} OR y = {i}" for i in range(1_000)], costs=costs)
-    held.segment.rooms = rooms = Spied()
+def test_an_event_that_matches_all_reserves_no_memory_for_a_batch_of_such(costs: Costs) -> None:
+    pool = Spied()
+    held = Held([f"x < {i} OR y = {i}" for i in range(1_000)], costs=costs, pool=pool)
     assert held.check(pa.table({"x": [-1]})) == 1_000
     events = to_batch(pa.table({"x": [2_000] * 40_000}))
-    found = held.segment.candidates(Prepared(events, held.segment.space))
+    found = held.segment.match(PreparedBatch(events, held.segment.space))
     assert not len(found.values)
-    assert rooms.most <= 1 << 20
+    assert pool.most <= 1 << 20
 
 
-class Uneven(Rooms):
-    """Rooms that are larger than asked for, some more so; what was not asked for is watched."""
+class Uneven(BufferPool):
+    """A pool of arrays longer than acquired, some more so, which watches what lies behind them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rests: list[Any] = []
 
-    def take(self, n: int, dtype: Any) -> Any:
-        room = np.full((3 if np.dtype(dtype) == np.int32 else 1) * n + 999, 77, dtype)
-        self.rests.append(room[-999:])
-        return room[:-999]
+    def acquire(self, n: int, dtype: Any) -> Any:
+        array = np.full((3 if np.dtype(dtype) == np.int32 else 1) * n + 999, 77, dtype)
+        self.rests.append(array[-999:])
+        return array[:-999]
 
 
 @pytest.mark.parametrize("costs", [NO_BITMAPS, ALL_BITMAPS], ids=["tables", "bitmaps"])
-def test_rooms_of_different_sizes_are_not_written_over(costs: Costs) -> None:
-    held = Held([f"x < {i} AND y <> {i}" for i in range(1_000)], costs=costs)
-    held.segment.rooms = rooms = Uneven()
+def test_buffers_of_different_lengths_are_not_written_over(costs: Costs) -> None:
+    pool = Uneven()
+    held = Held([f"x < {i} AND y <> {i}" for i in range(1_000)], costs=costs, pool=pool)
     assert held.check(pa.table({"x": [-1] * 300, "y": [-1] * 300})) == 300_000
-    assert all((rest == 77).all() for rest in rooms.rests)
+    assert all((rest == 77).all() for rest in pool.rests)
 
 
 # Bitmaps.
@@ -497,7 +498,7 @@ def test_bitmaps_of_full_and_other_words(
     assert len(bitmaps.number) == -(-n // 64) * 64
     assert (held.segment.space.n_cells.max() > 64) == (n_attributes == 5)
     assert (np.diff(bitmaps.start).max() > 8) == (n_attributes == 30)
-    assert (bitmaps.number & IS_OPEN).any()
+    assert (bitmaps.number & NEEDS_CHECK).any()
     events = {
         f"b{a}": column(random, 257, 500 if a % 2 else 20, lacks=0.4) for a in range(n_attributes)
     }
@@ -508,7 +509,7 @@ def test_bitmaps_of_full_and_other_words(
 
 
 def test_bitmaps_of_many_events_and_matches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "_BITMAP_EVENTS", 100)
+    monkeypatch.setattr(bitmaps, "_BLOCK_EVENTS", 100)
     texts = [f"x < {i}" for i in range(600)] + [f"y > {i} OR x > {i}" for i in range(300)]
     held = Held(texts, costs=ALL_BITMAPS)
     assert len(held.segment.layout.bitmaps.number) >= 512
@@ -527,7 +528,7 @@ def test_bitmaps_of_many_events_and_matches(monkeypatch: pytest.MonkeyPatch) -> 
 def test_all_ways_in_one_segment(
     monkeypatch: pytest.MonkeyPatch, is_profiled: bool, seed: int
 ) -> None:
-    monkeypatch.setattr(segments, "_GROUP_FROM", 128)
+    monkeypatch.setattr(groups, "_MIN_EVENTS", 128)
     monkeypatch.setattr(plans, "_FEWEST_BITS", 64)
     random = np.random.default_rng(seed)
     texts = grouped_texts(random, 900) + member_texts(random, 900, 100)
@@ -613,7 +614,7 @@ def test_presence_bits_of_more_attributes_than_sixteen_bits_count(n_attributes: 
         is_there[list(event), e] = True
     event_of = np.nonzero(is_there)[1].astype(np.int32)
     lookup = np.zeros(n + LANES, np.uint32)
-    member_kernels.find_asked(entries, n_attributes, lookup)
+    member_kernels.find_required(entries, n_attributes, lookup)
     found = np.empty(9_000, np.int32), np.empty(9_000, np.uint32)
     n_found = member_kernels.match_members(
         coding,

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.encode.events import to_batch
+from tocsin.engines.auto.batch import PreparedBatch
+from tocsin.engines.auto.buffer_pool import BufferPool
 from tocsin.engines.auto.content import Content, from_table
+from tocsin.engines.auto.part import Part
 from tocsin.engines.auto.plan import Costs
-from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.segment import Segment
 from tocsin.language import parse
 from tocsin.normalize import normalize
 from tocsin.normalize.bulk import normalize_texts
 from tocsin.normalize.table import ConjunctionTable, from_forms
 
+Kind = TypeVar("Kind", bound=Part)
 Random = np.random.Generator
 EPOCH = dt.datetime(2026, 1, 1)
 
@@ -32,17 +35,21 @@ class Held:
     """A segment with what it was built of."""
 
     def __init__(
-        self, texts: Sequence[str], sample: Any = None, costs: Costs | None = None
+        self,
+        texts: Sequence[str],
+        sample: Any = None,
+        costs: Costs | None = None,
+        pool: BufferPool | None = None,
     ) -> None:
         self.content: Content = from_table(_to_table(texts))
         batch = None if sample is None else to_batch(sample)
-        self.segment = Segment.build(self.content, batch, costs)
+        self.segment = Segment.build(self.content, batch, costs, pool)
         self.segment.check()
 
     def check(self, events: Any) -> int:
         """Compare what events find with the plain evaluation; return the number of matches."""
         batch = to_batch(events)
-        found = self.segment.candidates(Prepared(batch, self.segment.space))
+        found = self.segment.match(PreparedBatch(batch, self.segment.space))
         assert len(found.offsets) == len(batch) + 1
         row = np.repeat(np.arange(len(batch)), np.diff(found.offsets))
         pairs = np.sort(row * len(self.content.ids) + found.values)
@@ -79,6 +86,12 @@ class Held:
                     inside |= (low <= given) & (given < high)
                 holds[c] &= inside
         return holds
+
+
+def part(segment: Segment, kind: type[Kind]) -> Kind:
+    """Return the part of a segment that is of a kind."""
+    (found,) = (each for each in segment.parts if isinstance(each, kind))
+    return found
 
 
 def _to_table(texts: Sequence[str]) -> ConjunctionTable:

@@ -7,13 +7,19 @@ import sys
 
 COLD = """
 import tocsin
-from tocsin.engines.auto import bitmap_kernels, group_kernels, match_kernels, member_kernels
+from tocsin.engines.auto import (
+    bitmap_kernels, column_kernels, delta_kernels, entry_kernels, group_kernels, member_kernels,
+    row_kernels, verify_kernels,
+)
 
 tocsin.warm_up()
-for module in (bitmap_kernels, group_kernels, match_kernels, member_kernels):
+for module in (
+    bitmap_kernels, column_kernels, delta_kernels, entry_kernels, group_kernels, member_kernels,
+    row_kernels, verify_kernels,
+):
     for name, function in vars(module).items():
-        options = getattr(function, "targetoptions", {"forceinline": True})
-        is_kernel = not name.startswith("_") and not options.get("forceinline")
+        options = getattr(function, "targetoptions", {"no_cpython_wrapper": True})
+        is_kernel = not options.get("no_cpython_wrapper")
         if is_kernel and not function.signatures:
             print(module.__name__, name)
 """

@@ -13,7 +13,7 @@ from tests.store.stores import filled
 import tocsin
 from tocsin.bundle import Parts
 from tocsin.engines.auto import bounds
-from tocsin.engines.auto.buffer_pool import Rooms
+from tocsin.engines.auto.buffer_pool import BufferPool
 from tocsin.engines.auto.serialization import put_together, take_apart
 from tocsin.errors import DamagedStoreError
 from tocsin.matcher import Matcher
@@ -68,10 +68,10 @@ CASES = [
 def test_a_number_out_of_bounds_is_refused(name: str, at: int, value: int) -> None:
     segment, n_ids = segment_of_many()
     parts = take_apart(segment)
-    bounds.check_bounds(put_together(parts, Rooms()), n_ids)
+    bounds.check_bounds(put_together(parts, BufferPool()), n_ids)
     assert parts.arrays[name].size, "the case has something to change"
     with pytest.raises(ValueError, match="out of bounds"):
-        bounds.check_bounds(put_together(changed(parts, name, at, value), Rooms()), n_ids)
+        bounds.check_bounds(put_together(changed(parts, name, at, value), BufferPool()), n_ids)
 
 
 @pytest.mark.parametrize("verify", [True, False])

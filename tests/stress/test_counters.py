@@ -117,7 +117,7 @@ def test_a_part_of_a_store_is_never_renumbered() -> None:
 def test_readers_are_right_beside_renumberings_and_merges(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, restless: None, seed: int
 ) -> None:
-    monkeypatch.setattr(auto, "_SOON", 50)  # nearly all merges are made by the thread
+    monkeypatch.setattr(auto, "_MAX_IMMEDIATE", 50)  # nearly all merges are made by the thread
     assert stress(seed, 300, tmp_path) > 3
 
 
@@ -176,7 +176,7 @@ def test_what_died_is_forgotten_and_memory_stays_that_of_what_lives() -> None:
     assert matcher._catalog.next_dense < 2_000
     assert not engine._tombstones.times.any()
     assert matcher.nbytes < 100_000
-    assert len(engine._seen.notes) < 10_000
+    assert len(engine._scratch.last_event) < 10_000
     assert len(matcher._catalog._directory.joined()) < 10_000
 
 
@@ -250,7 +250,7 @@ def test_what_exceeds_a_segment_goes_into_several(small: None, seed: int) -> Non
         matcher.check()
     matcher.merge()
     engine: Any = matcher._engine
-    sizes = [len(held.segment.ids) for held in engine._held]
+    sizes = [len(slot.segment.ids) for slot in engine._slots]
     assert max(sizes) <= 41
     assert sum(sizes) >= 2 * len(live)
 

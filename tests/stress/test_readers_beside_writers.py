@@ -199,7 +199,7 @@ def stress(seed: int, n_steps: int, path: Path) -> int:
 def test_every_answer_was_true_at_some_moment_of_its_call(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
-    monkeypatch.setattr(auto, "_SOON", 50)  # nearly all merges are made by the thread
+    monkeypatch.setattr(auto, "_MAX_IMMEDIATE", 50)  # nearly all merges are made by the thread
     assert stress(seed, 400, tmp_path) > 3
 
 
@@ -251,7 +251,7 @@ def test_a_failed_merge_is_reported_and_loses_nothing(monkeypatch: pytest.Monkey
 def test_a_merge_that_fails_in_the_background_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(auto, "_SOON", 0)
+    monkeypatch.setattr(auto, "_MAX_IMMEDIATE", 0)
     matcher = tocsin.Matcher(merges=False)
     expected = load_parts(matcher)
     engine: Any = matcher._engine

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.encode.events import to_batch
+from tocsin.engines.auto.batch import PreparedBatch
 from tocsin.engines.auto.content import from_table
 from tocsin.engines.auto.plan import Costs
-from tocsin.engines.auto.prepared import Prepared
 from tocsin.engines.auto.segment import Segment
 from tocsin.normalize.bulk import normalize_texts
 from tocsin_lab.bench.machine import machine, one_core, versions
@@ -124,12 +124,12 @@ def _per_event(
     """Return the nanoseconds a segment takes for an event, encoding apart; the least of some."""
     known = None if sample is None else to_batch(pa.table(sample))
     segment = Segment.build(from_table(normalize_texts(pa.array(texts)).table), known, costs)
-    batch = Prepared(to_batch(pa.table(events)), segment.space)
-    segment.candidates(batch)
+    batch = PreparedBatch(to_batch(pa.table(events)), segment.space)
+    segment.match(batch)
     least = float("inf")
     for _ in range(repeats):
         started = time.perf_counter()
-        found = segment.candidates(batch)
+        found = segment.match(batch)
         least = min(least, time.perf_counter() - started)
         assert len(found.values) == 0, "nothing was to be found"
     return least / _EVENTS * 1e9

@@ -1,10 +1,8 @@
-"""The flat arrays of a segment, by name: what the builders write and the matching kernels read.
+"""The flat arrays of a segment: the types that kernels take as arguments, and the flags of entries.
 
-Nothing but names: types that kernels take as arguments, and the flags of an entry.
-
-An *entry* stands for a conjunction under one key, in two 64-bit words: 16 bits each of attribute,
-low and width of its first residual condition and the attribute of its second; then low and width of
-the second, and the conjunction's number with a flag on top. A code c satisfies a residual condition
+An *entry* is a conjunction under one key, in two 64-bit words: 16 bits each of attribute, low and
+width of its first residual condition and the attribute of its second; then low and width of the
+second, and the conjunction's number with flags on top. A code c satisfies a residual condition
 when `c - low` as an unsigned 16-bit number is at most the width, so one subtraction and one
 comparison check both ends, and a miss touches no other cache line.
 """
@@ -24,20 +22,20 @@ Cells: TypeAlias = NDArray[np.int32]
 Flags: TypeAlias = NDArray[np.bool_]
 Scalar: TypeAlias = Any
 
-IS_OPEN = np.uint32(1 << 31)
-"""Flag of a number: what was looked at does not say all, the conditions have to be checked."""
-OPEN_AT_ENDS = np.uint32(1 << 30)
-"""Flag of an entry: it is open where a code is an end of the first range."""
-OPEN_AT_ENDS2 = np.uint32(1 << 29)
+NEEDS_CHECK = np.uint32(1 << 31)
+"""Flag of a number: the words compared do not decide; verify against all conditions."""
+CHECK_AT_ENDS = np.uint32(1 << 30)
+"""Flag of an entry: it needs a check where a code is an end of the first range."""
+CHECK_AT_ENDS2 = np.uint32(1 << 29)
 """The same for the second range."""
 NUMBER = np.uint32((1 << 29) - 1)
 """The bits of a conjunction's number."""
 
-MANY = 0xFFFF
-"""So many conditions of a conjunction, or more, are not counted in one word of the stream."""
+COUNT_ESCAPE = 0xFFFF
+"""Escape value: the number of conditions does not fit 16 bits and follows in two words."""
 
 N_BANDS = 64
-"""How many bands the cells of an attribute fall into in a bitmap."""
+"""The number of bands of an attribute in a bitmap."""
 
 
 class Conditions(NamedTuple):
@@ -53,10 +51,10 @@ class Conditions(NamedTuple):
 class Stream(NamedTuple):
     """The same in few bytes: the words of conjunction c begin at `start[c]`.
 
-    They are the number of conditions (`MANY` of them or more: that, and the number in two words),
-    and for each condition a word with its form in the top two bits and its attribute below, then: a
-    cell (form 0), a low and a high (form 1), the same in two words each (form 2), or (form 3) in
-    two words each the attribute, the number of ranges, and their bounds.
+    They are the number of conditions (or `COUNT_ESCAPE`, and the number in two words), and for each
+    condition a word with its form in the top two bits and its attribute below, then: a cell (form
+    0), a low and a high (form 1), the same in two words each (form 2), or (form 3) in two words
+    each the attribute, the number of ranges, and their bounds.
     """
 
     start: Numbers
@@ -81,11 +79,11 @@ class Coding(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The keys of access tables: families of tables share the leading attributes of their keys.
+    """The keys of access tables; the tables of a family share the first attributes of their keys.
 
-    A family's keys are numbered (digits of the prefix, member, digit of the member's attribute).
+    A family's keys are numbered by (digits of the prefix, member, digit of the member's attribute).
     A member without an attribute (-1) has one digit; `member_digit` is where the digits of its
-    attribute's codes stand. What is kept under key k is at `start[k] : start[k + 1]`.
+    attribute's codes begin. The rows of key k, its cluster, are `start[k] : start[k + 1]`.
     """
 
     prefix_start: Integers
@@ -99,12 +97,12 @@ class Keys(NamedTuple):
     start: Numbers
 
 
-class Columns(NamedTuple):
-    """What is kept in tables whose conjunctions have the same two residual attributes.
+class ColumnArrays(NamedTuple):
+    """The rows of tables whose conjunctions have the same two residual attributes.
 
-    Per member the attribute whose lower bounds order a cluster (`window`) and another or -1. Per
-    conjunction the bounds of its window, the greatest upper bound up to it in its cluster, and low
-    and width of the other range: cells, not codes, so they and the key say it all.
+    Per member the attribute whose lower bounds order a cluster (`window`), and another or -1. Per
+    row the bounds on the window attribute, the greatest upper bound up to it in its cluster, and
+    low and width of the other range: in cells, not codes, so that they and the key decide.
     """
 
     window: Integers
@@ -118,10 +116,10 @@ class Columns(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """For a family whose keys are met by groups of events: an entry's place below its prefix.
+    """For the family of `groups`: the slot of each entry, its key below the prefix.
 
-    `of_entry` is that place; `low` and `high` are where the codes of each place begin and end among
-    the codes of all attributes, those of attribute a starting at `first[a]`.
+    `low` and `high` are where the codes of each slot begin and end among the codes of all
+    attributes; the codes of attribute a begin at `first[a]`.
     """
 
     of_entry: Codes
@@ -131,11 +129,11 @@ class Slots(NamedTuple):
 
 
 class GroupCosts(NamedTuple):
-    """What it costs to meet events with entries in groups, in nanoseconds.
+    """The costs of matching events in groups, in nanoseconds.
 
-    `probe`: an event's look into a table, and `far` what is added as entries get too many for the
-    cache; `check`: an entry against an event. By masks: `few` and `many` for an entry against up to
-    64 events and up to 512, `mark` for an attribute of an event, and `code` for a code of a mask.
+    `probe`: a lookup of an event in a table, plus `far` as the entries outgrow the cache; `check`:
+    an entry against an event. By masks: `few` and `many` for an entry against up to 64 and up to
+    512 events, `mark` for an attribute of an event, `code` for a code of a mask.
     """
 
     probe: float
@@ -147,13 +145,13 @@ class GroupCosts(NamedTuple):
     code: float
 
 
-class Bitmaps(NamedTuple):
+class BitmapArrays(NamedTuple):
     """Conjunctions in words of 64: for each word and attribute, which of them a band admits.
 
-    Word w has the attributes `attribute[start[w] : start[w + 1]]`; for the i-th of them
-    `admitted[i * N_BANDS + band]` are the bits; `number[64 * w + bit]` is a conjunction, open where
-    the ranges of the first eight attributes do not say all: `first[8 * w]` and on are those, or 0,
-    and `low[8 * (64 * w + bit)]` and on their ranges.
+    Word w has the attributes `attribute[start[w] : start[w + 1]]`; for the i-th of all,
+    `admitted[i * N_BANDS + band]` is a bit mask. `number[64 * w + bit]` is a conjunction, flagged
+    where the ranges on the first eight attributes do not decide: `first[8 * w]` and on are those
+    attributes, or 0, and `low[8 * (64 * w + bit)]` and on the ranges.
     """
 
     start: Integers
@@ -166,7 +164,7 @@ class Bitmaps(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """The clusters that an event finds: first entry, end, and the member of each."""
+    """The clusters under the keys of an event: first row, end, and the member of each."""
 
     start: Integers
     end: Integers
@@ -174,9 +172,9 @@ class Clusters(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some events of a batch: as bits which attributes they have, and codes by attribute.
+    """Some events of a batch: a bit mask of the attributes of each, and codes by attribute.
 
-    `begin` and `end` say where their values stand, by attribute, among those that are present.
+    `begin` and `end` are where their values are among the present ones, by attribute.
     """
 
     bits: Numbers
@@ -186,15 +184,15 @@ class Block(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """What is recent: entries under prefixes, in chains of blocks that grow at their ends.
+    """The entries of a delta: under prefixes, in chains of blocks that grow at their ends.
 
-    A prefix p has two: the chain 2 p of points, entries whose two conditions are of one code each,
-    and 2 p + 1 of ranges, all others. Chain c begins with block `head[c]`, and b is followed by
-    `following[b]`; -1 is none. A block has `IN_BLOCK` entries. `number[IN_BLOCK * b + i]` is the
-    conjunction of the i-th, or `NO_NUMBER`; `bounds[4 * IN_BLOCK * b]` and on are, among the codes
-    of all attributes (see `Slots`), two for each point, and four for two ranges, where each begins
-    and ends. Only what is written later ever changes for a reader: a number that it does not know,
-    or a block of such.
+    A prefix p has two chains: 2 p of points, entries whose two conditions are of one code each, and
+    2 p + 1 of ranges, all others. Chain c begins with block `head[c]`, and block b is followed by
+    `following[b]`, or -1. A block has `BLOCK_SIZE` entries. The conjunction of the i-th is
+    `number[BLOCK_SIZE * b + i]`, or `NO_NUMBER`. `bounds[4 * BLOCK_SIZE * b]` and on are positions
+    among the codes of all attributes (see `Slots`): two for a point, and four for two ranges, where
+    each begins and ends. For a reader only later additions change: conjunctions above its limit,
+    and blocks of them.
     """
 
     head: Cells
@@ -203,6 +201,6 @@ class Chains(NamedTuple):
     number: Numbers
 
 
-IN_BLOCK = 16
-"""How many entries a block of a chain has."""
+BLOCK_SIZE = 16
+"""The entries of a block of a chain."""
 NO_NUMBER = np.uint32(0xFFFFFFFF)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.auto import bounds_kernels as kernels
-from tocsin.engines.auto.arrays import N_BANDS, Bitmaps, Coding, Columns, Keys
+from tocsin.engines.auto.arrays import N_BANDS, BitmapArrays, Coding, ColumnArrays, Keys
 from tocsin.engines.auto.segment import Segment
 
 
@@ -108,7 +108,7 @@ def _check_keys(keys: Keys, coding: Coding, n: int, n_attributes: int) -> None:
         _require(_greatest(ends) <= stride, "members")
 
 
-def _check_columns(columns: Columns, n_members: int, n: int, n_attributes: int) -> None:
+def _check_columns(columns: ColumnArrays, n_members: int, n: int, n_attributes: int) -> None:
     _require(len(columns.window) == len(columns.other) == n_members, "windows")
     _check_range(columns.window, -1, n_attributes, "windows")
     _check_range(columns.other, -1, n_attributes, "windows")
@@ -118,7 +118,7 @@ def _check_columns(columns: Columns, n_members: int, n: int, n_attributes: int) 
         _require(kernels.greatest_of_numbers(columns.number) < n, "columns")
 
 
-def _check_bitmaps(bitmaps: Bitmaps, n: int, n_attributes: int) -> None:
+def _check_bitmaps(bitmaps: BitmapArrays, n: int, n_attributes: int) -> None:
     n_words = max(len(bitmaps.start) - 1, 0)
     _check_starts(bitmaps.start, len(bitmaps.attribute), "the starts of words")
     _check_range(bitmaps.attribute, 0, max(n_attributes, 1), "the attributes of words")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.joined import join_spaces, used_bounds
-from tocsin.engines.auto import build_kernels as kernels
+from tocsin.engines.auto import stream_kernels
 from tocsin.engines.auto.arrays import Conditions, Stream
 from tocsin.engines.auto.layout import read_stream
 from tocsin.engines.patterns import PatternCheck, PatternChecks
@@ -54,6 +54,11 @@ class Content:
     conditions: Conditions
     ids: NDArray[np.int32]
     patterns: PatternTable
+
+    @property
+    def is_patterned(self) -> bool:
+        """Whether some conjunction has LIKE patterns."""
+        return len(self.patterns.conjunction) > 0
 
 
 def from_table(table: ConjunctionTable) -> Content:
@@ -120,7 +125,7 @@ def merged(segments: Sequence[Indexed], is_kept: Sequence[NDArray[np.bool_]]) ->
     ]
     space, moves = join_spaces([segment.space for segment in segments], used)
     for part, move in zip(parts, moves, strict=True):
-        kernels.move_cells(part, *move)
+        stream_kernels.move_cells(part, *move)
     return Content(
         space,
         _concatenate(parts),

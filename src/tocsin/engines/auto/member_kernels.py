@@ -1,13 +1,9 @@
-"""Present values → candidates, compiled: a family of many tables, of which an event has few.
+"""Members, compiled: a family of many tables, of which an event has few attributes.
 
-Enters: the entries and keys of a family without a prefix (see `arrays`), and the values of a batch
-that are present, by attribute. Leaves: pairs of an event and the number of a conjunction, open
-where the two conditions of its entry do not say all.
-
-The loops are exchanged: one table after the other, with all events of a block that have its
-attribute. What rules out most entries is that an event lacks an attribute; so this is asked first,
-of sixteen entries at a time, and what is left is checked some time later, when what that takes has
-come from memory.
+See `members`. The loops are exchanged: one table after the other, with all events of a block that
+have its attribute. Most entries are ruled out because an event lacks an attribute, so that is
+compared first, for sixteen entries at a time; the entries that are left are checked in groups, when
+the cache lines for them have been prefetched.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.engines.auto.arrays import (
-    IS_OPEN,
+    NEEDS_CHECK,
     NUMBER,
     Block,
     Cells,
@@ -29,6 +25,7 @@ from tocsin.engines.auto.arrays import (
     Scalar,
     Words,
 )
+from tocsin.engines.auto.code_kernels import code_of
 from tocsin.jit import (
     LANES,
     SHORT,
@@ -41,33 +38,28 @@ from tocsin.jit import (
 )
 
 _RUNS = 256
-"""How many runs of entries are looked at before what is likely among them."""
-_SETTLED = 256
-"""How many likely entries are then checked at a time."""
+"""How many runs of entries are filtered at a time."""
+
+_CANDIDATES = 256
+"""From how many candidates on they are checked."""
+
 _LOW = np.uint64(0xFFFF0000)
-"""The bits of an entry's first word that hold the low of its first condition."""
-
-
-@inlined
-def _code(cell: Scalar, n_cells: Scalar, is_exact: Scalar) -> Scalar:
-    """Return the code of a cell."""
-    if is_exact or cell < 2:
-        return cell
-    return 2 + (cell - 2) * 65533 // (n_cells - 2)
+"""The bits of the first word of an entry that hold the low of its first condition."""
 
 
 @kernel
-def find_asked(entries: Words, n_attributes: int, asked: Numbers) -> None:
-    """Write for each entry the two attributes that an event must have, 16 bits each.
+def find_required(entries: Words, n_attributes: int, required: Numbers) -> None:
+    """Write the two attributes that each entry requires an event to have, 16 bits each.
 
-    Where an entry lets one be absent, it is that after the last, which all events have.
+    Where an entry admits absence, that is the number after the last attribute, which all events
+    have.
     """
     none = np.uint64(min(n_attributes, 0xFFFF))
     for i in range(len(entries)):
         word, rest = entries[i, 0], entries[i, 1]
         a = word & np.uint64(0xFFFF) if word & _LOW else none
         b = word >> np.uint64(48) if np.uint16(rest) > 0 else none
-        asked[i] = np.uint32(a | (b << np.uint64(16)))
+        required[i] = np.uint32(a | (b << np.uint64(16)))
 
 
 @inlined
@@ -80,7 +72,7 @@ def _fill_block(
     first: Scalar,
     last: Scalar,
 ) -> None:
-    """Write the codes of the events of a block, and as bits which attributes they have."""
+    """Write the codes of the events of a block, and a bit mask of the attributes of each."""
     bits, codes, begin, end = block
     n_attributes, n_words = len(end), block_words(len(end))
     size = len(codes) // max(n_attributes, 1)
@@ -97,7 +89,7 @@ def _fill_block(
         n_cells, is_exact = coding.n_cells[a], coding.is_exact[a]
         while i < stop and event[i] < last:
             row = np.int64(event[i]) - first
-            codes[a * size + row] = _code(np.int64(cell[i]), n_cells, is_exact)
+            codes[a * size + row] = code_of(np.int64(cell[i]), n_cells, is_exact)
             bits[row * n_words + word] |= bit
             i += 1
         end[a] = i
@@ -105,22 +97,22 @@ def _fill_block(
 
 @inlined
 def block_words(n_attributes: Scalar) -> Scalar:
-    """Return how many words of 32 bits say which attributes an event has."""
+    """Return the number of 32-bit words in the bit mask of an event."""
     return max((n_attributes >> 5) + 1, SHORT)
 
 
 @inlined
 def _bit_of(attribute: Scalar) -> Scalar:
-    """Return the bit that says whether an event has an attribute.
+    """Return the bit of an attribute in the mask of an event.
 
-    It is the attribute's number, but for those that 16 bits cannot tell from the bit that all
-    events have (see `find_asked`).
+    It is the attribute itself, except for attributes that 16 bits cannot tell from the bit that
+    all events have (see `find_required`).
     """
     return attribute + (attribute >= 0xFFFF)
 
 
 @inlined
-def _find_member(
+def _find_clusters(
     coding: Coding,
     keys: Keys,
     f: Scalar,
@@ -129,14 +121,15 @@ def _find_member(
     event: Cells,
     cell: Cells,
     rows: Any,
-    found: Clusters,
+    clusters: Clusters,
 ) -> Scalar:
-    """Look the events of a block up in one table; write their clusters, return how many.
+    """Find the clusters of the events of a block in one table; return their number.
 
-    `rows` are the first event and the one after the last; `found.member` are rows of the block.
+    `rows` are the first event and the one after the last; `clusters.member` gets the row in the
+    block.
     """
     bits, codes, begin, end = block
-    found_start, found_end, found_row = found
+    cluster_start, cluster_end, cluster_row = clusters
     first, last = rows
     attribute = keys.member_attribute[m]
     key = keys.base[f] + keys.member_offset[m]
@@ -159,7 +152,7 @@ def _find_member(
             if is_sparse:
                 of = begin[attribute] + at
                 row = np.int64(event[of]) - first
-                code = _code(np.int64(cell[of]), n_cells, is_exact)
+                code = code_of(np.int64(cell[of]), n_cells, is_exact)
             else:
                 bit = _bit_of(attribute)
                 word = bits[row * n_words + (bit >> 5)]
@@ -171,28 +164,30 @@ def _find_member(
             if digit < 0:
                 continue
         i, stop = np.int64(start[key + digit]), np.int64(start[key + digit + 1])
-        found_row[n] = row
-        found_start[n] = i
-        found_end[n] = stop
+        cluster_row[n] = row
+        cluster_start[n] = i
+        cluster_end[n] = stop
         n += i < stop
     return n
 
 
 @inlined
-def _cut(found: Clusters, n_found: Scalar, k: Scalar, i: Scalar, runs: Any, asked: Numbers) -> Any:
-    """Cut clusters into runs of `LANES` entries, from place i of the k-th on, while there is room.
+def _cut_runs(
+    clusters: Clusters, n_clusters: Scalar, k: Scalar, i: Scalar, runs: Any, required: Numbers
+) -> Any:
+    """Cut clusters into runs of `LANES` entries, from entry i of the k-th on, as many as fit.
 
-    Returns how many runs there are, and where to go on. What they need is on its way.
+    Returns the number of runs, and the k and i to go on from. Their words are prefetched.
     """
     run_start, run_end, run_row = runs
-    starts, ends, rows = found
+    starts, ends, rows = clusters
     n = np.int64(0)
-    while k < n_found and n < len(run_start):
+    while k < n_clusters and n < len(run_start):
         i = max(i, starts[k])
         last, row = ends[k], rows[k]
         while i < last and n < len(run_start):
             run_start[n], run_end[n], run_row[n] = i, last, row
-            prefetch_row(asked, i)
+            prefetch_row(required, i)
             n += 1
             i += LANES
         if i >= last:
@@ -202,33 +197,32 @@ def _cut(found: Clusters, n_found: Scalar, k: Scalar, i: Scalar, runs: Any, aske
 
 
 @inlined
-def _sift(
-    asked: Numbers,
+def _filter_runs(
+    required: Numbers,
     entries: Words,
     block: Block,
     runs: Any,
     n_runs: Scalar,
     masks: Words,
-    likely: Any,
+    candidates: Any,
     n: Scalar,
 ) -> Scalar:
-    """Find the entries of runs that ask for no attribute that their events lack.
+    """Add the entries of runs whose required attributes the events have to the n candidates.
 
-    `likely` are entries and rows, n of them there already; returns how many there are then. What
-    their checks will need is on its way.
+    Returns the new number of candidates. What their checks read is prefetched.
     """
     run_start, run_end, run_row = runs
     bits, codes, _, end = block
-    entry, name = likely
+    entry, row_of = candidates
     size, n_words = np.int64(len(codes) // max(len(end), 1)), block_words(len(end))
     n_hit, is_short = np.int64(0), n_words == SHORT
-    for r in range(n_runs):  # no branch depends on what is found
+    for r in range(n_runs):  # without branches on the result
         i, row = run_start[r], run_row[r]
         mask = np.uint64(0)
         if is_short:
-            mask = find_pairs_in_short(asked, i, run_end[r] - i, bits, row * n_words)
+            mask = find_pairs_in_short(required, i, run_end[r] - i, bits, row * n_words)
         else:
-            mask = find_pairs(asked, i, run_end[r] - i, bits, row * n_words)
+            mask = find_pairs(required, i, run_end[r] - i, bits, row * n_words)
         masks[n_hit] = mask
         run_start[n_hit], run_row[n_hit] = i, row
         n_hit += mask != np.uint64(0)
@@ -237,9 +231,9 @@ def _sift(
         while mask:
             at = run_start[r] + lowest_bit(mask)
             mask &= mask - np.uint64(1)
-            entry[n], name[n] = at, row
+            entry[n], row_of[n] = at, row
             n += 1
-            pair = np.int64(asked[at])
+            pair = np.int64(required[at])
             prefetch_row(entries, at)
             prefetch_row(codes, (pair & 0xFFFF) * size + row)
             prefetch_row(codes, (pair >> 16) * size + row)
@@ -247,24 +241,24 @@ def _sift(
 
 
 @inlined
-def _settle(
+def _check_candidates(
     entries: Words,
     block: Block,
-    likely: Any,
-    n_likely: Scalar,
+    candidates: Any,
+    n_candidates: Scalar,
     first: Scalar,
     pairs: Any,
     n: Scalar,
 ) -> Scalar:
-    """Check what is likely; return where the next pair goes, or -1 when there is no room."""
-    entry, name = likely
+    """Add the pairs that hold; return the end of the pairs, or -1 where they do not fit."""
+    entry, row_of = candidates
     bits, codes, _, end = block
     pair_event, pair_number = pairs
     size, n_words = len(codes) // max(len(end), 1), block_words(len(end))
-    if n + n_likely > len(pair_event):
+    if n + n_candidates > len(pair_event):
         return np.int64(-1)
-    for at in range(n_likely):
-        word, rest, event = entries[entry[at], 0], entries[entry[at], 1], name[at]
+    for at in range(n_candidates):
+        word, rest, event = entries[entry[at], 0], entries[entry[at], 1], row_of[at]
         a, b = np.int64(word & np.uint64(0xFFFF)), np.int64(word >> np.uint64(48))
         code, code2 = np.uint16(0), np.uint16(0)
         bit, bit2 = _bit_of(a), _bit_of(b)
@@ -276,7 +270,7 @@ def _settle(
         distance2 = np.uint16(code2 - np.uint16(rest))
         number = np.uint32(rest >> np.uint64(32))
         pair_event[n] = first + event
-        pair_number[n] = (number & NUMBER) | (IS_OPEN if number > NUMBER else np.uint32(0))
+        pair_number[n] = (number & NUMBER) | (NEEDS_CHECK if number > NUMBER else np.uint32(0))
         is_inside = distance <= np.uint16(word >> np.uint64(32))
         n += is_inside & (distance2 <= np.uint16(rest >> np.uint64(16)))
     return n
@@ -284,7 +278,7 @@ def _settle(
 
 @inlined
 def _make_block(size: Scalar, start: Integers) -> Any:
-    """Return room for the events of a block."""
+    """Return the arrays for a block of events."""
     n_attributes = len(start) - 1
     return Block(
         np.empty(size * block_words(n_attributes), np.uint32),
@@ -299,7 +293,7 @@ def match_members(
     coding: Coding,
     keys: Keys,
     entries: Words,
-    asked: Numbers,
+    required: Numbers,
     f: int,
     start: Integers,
     event: Cells,
@@ -309,35 +303,38 @@ def match_members(
     pair_event: Cells,
     pair_number: Numbers,
 ) -> Any:
-    """Write pairs for a family without a prefix, member by member; return how many, or -1.
+    """Write the pairs of a family without a prefix; return their number, or -1 if they do not fit.
 
-    `asked` is of `find_asked`, with `LANES` places to spare; `start`, `event` and `cell` are the
-    values that are present, by attribute. Numbers may be open. Events are taken `size` at a time,
-    so that what is asked of them first, which attributes they have, stays in the cache while all
-    members pass.
+    `required` is of `find_required`, `LANES` elements longer; `start`, `event` and `cell` are the
+    present values by attribute. Pairs may need a check. Events are taken `size` at a time, so that
+    their bit masks stay in the cache while all members pass.
     """
     pairs = (pair_event, pair_number)
-    found = Clusters(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64))
+    clusters = Clusters(
+        np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    )
     block = _make_block(size, start)
     runs = (np.empty(_RUNS, np.int64), np.empty(_RUNS, np.int64), np.empty(_RUNS, np.int64))
     masks = np.empty(_RUNS, np.uint64)
-    room = _SETTLED + _RUNS * LANES
-    likely = (np.empty(room, np.int64), np.empty(room, np.int64))
+    most = _CANDIDATES + _RUNS * LANES
+    candidates = (np.empty(most, np.int64), np.empty(most, np.int64))
     n = np.int64(0)
     for first in range(0, n_events, size):
         rows = (first, min(first + size, n_events))
         _fill_block(coding, block, start, event, cell, rows[0], rows[1])
-        n_likely = np.int64(0)
+        n_candidates = np.int64(0)
         last_member = keys.member_start[f + 1] - 1
         for m in range(keys.member_start[f], last_member + 1):
-            n_found = _find_member(coding, keys, f, m, block, event, cell, rows, found)
+            n_clusters = _find_clusters(coding, keys, f, m, block, event, cell, rows, clusters)
             k, i = np.int64(0), np.int64(0)
-            while k < n_found or (m == last_member and n_likely > 0):
-                n_runs, k, i = _cut(found, n_found, k, i, runs, asked)
-                n_likely = _sift(asked, entries, block, runs, n_runs, masks, likely, n_likely)
-                if n_likely >= _SETTLED or (m == last_member and k == n_found):
-                    n = _settle(entries, block, likely, n_likely, first, pairs, n)
-                    n_likely = np.int64(0)
+            while k < n_clusters or (m == last_member and n_candidates > 0):
+                n_runs, k, i = _cut_runs(clusters, n_clusters, k, i, runs, required)
+                n_candidates = _filter_runs(
+                    required, entries, block, runs, n_runs, masks, candidates, n_candidates
+                )
+                if n_candidates >= _CANDIDATES or (m == last_member and k == n_clusters):
+                    n = _check_candidates(entries, block, candidates, n_candidates, first, pairs, n)
+                    n_candidates = np.int64(0)
                 if n < 0:
                     return -1
     return n

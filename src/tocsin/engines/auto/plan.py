@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.engines.auto import build_kernels as kernels
+from tocsin.engines.auto import plan_kernels as kernels
 from tocsin.engines.auto.arrays import Coding, Conditions
 
 MAX_DIGITS = 8

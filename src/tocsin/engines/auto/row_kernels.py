@@ -1,43 +1,33 @@
-"""Events before and after matching, compiled.
+"""Events before matching and matches after it, compiled.
 
-Enters: cells by attribute; or pairs of events and numbers, or the conjunctions found. Leaves: codes
-and cells by event, bands, an order of events; or numbers and ids in the order of events.
+Enters: cells by attribute; or pairs and conjunctions by event. Leaves: codes and cells by event, an
+order of events; or ids by event.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.engines.auto.arrays import (
-    N_BANDS,
     Cells,
     Codes,
     Coding,
     Integers,
     Keys,
     Numbers,
-    Scalar,
 )
-from tocsin.jit import inlined, kernel
+from tocsin.engines.auto.code_kernels import code_of
+from tocsin.jit import kernel
 
 _BLOCK = 64
-"""How many events are turned round at a time."""
-
-
-@inlined
-def _cell_code(coding: Coding, a: Scalar, cell: Scalar) -> Scalar:
-    """Return the code of a cell."""
-    if coding.is_exact[a] or cell < 2:
-        return cell
-    return 2 + (cell - 2) * 65533 // (coding.n_cells[a] - 2)
+"""How many events are transposed at a time."""
 
 
 @kernel
 def to_rows(coding: Coding, cells: Cells, place: Cells, codes: Codes, rows: Cells) -> None:
-    """Turn cells by attribute into codes by event, and into cells by event if there is room.
+    """Transpose cells by attribute into codes by event, and into `rows`, unless that is empty.
 
-    Event e becomes row `place[e]`, or where that is empty row e.
+    Event e becomes row `place[e]`, or row e where `place` is empty.
     """
     n_attributes, n_events = cells.shape
     has_rows, has_place = len(rows) > 0, len(place) > 0
@@ -50,10 +40,8 @@ def to_rows(coding: Coding, cells: Cells, place: Cells, codes: Codes, rows: Cell
                 for event in range(first, last):
                     rows[place[event] if has_place else event, a] = cells[a, event]
             for event in range(first, last):
-                code = np.int64(cells[a, event])
-                if not is_exact and code >= 2:
-                    code = 2 + (code - 2) * 65533 // (n_cells - 2)
-                block[event - first, a] = code
+                cell = np.int64(cells[a, event])
+                block[event - first, a] = code_of(cell, n_cells, is_exact)
         for event in range(first, last):
             row = place[event] if has_place else event
             for a in range(n_attributes):
@@ -64,27 +52,13 @@ def to_rows(coding: Coding, cells: Cells, place: Cells, codes: Codes, rows: Cell
 def fill_rows(start: Integers, event: Cells, cell: Cells, row_of: Cells, rows: Cells) -> None:
     """Write the cells of some events by row; `row_of[e]` is the row of event e, or -1.
 
-    The values that are present are given by attribute; the rows are of zeros.
+    The present values come by attribute; the rows are zeros.
     """
     for a in range(len(start) - 1):
         for i in range(start[a], start[a + 1]):
             row = row_of[event[i]]
             if row >= 0:
                 rows[row, a] = cell[i]
-
-
-@kernel
-def to_bands(n_cells: Integers, cells: Cells, bands: NDArray[np.uint8]) -> None:
-    """Turn cells into bands."""
-    n_attributes, n_events = cells.shape
-    for a in range(n_attributes):
-        n = np.int64(n_cells[a])
-        for event in range(n_events):
-            cell = np.int64(cells[a, event])
-            band = cell
-            if n > N_BANDS and cell >= 2:
-                band = 2 + (cell - 2) * (N_BANDS - 2) // (n - 2)
-            bands[a, event] = band
 
 
 @kernel
@@ -97,39 +71,40 @@ def sort_events(
     place: Cells,
     prefix_of: Integers,
 ) -> None:
-    """Order events by their prefix in a family, those that have none first.
+    """Sort events by their prefix in a family; those without one come first.
 
-    Event `order[k]` is the k-th, `place` says it the other way round, and `prefix_of[k]` is the
-    prefix of the k-th, or -1.
+    `order[k]` is the k-th event, `place` the inverse of `order`, and `prefix_of[k]` the prefix of
+    the k-th event, or -1.
     """
     n_events = cells.shape[1]
-    found = np.zeros(n_events, np.int64)
+    prefixes = np.zeros(n_events, np.int64)
     n_prefixes = np.int64(1)
     for p in range(keys.prefix_start[f], keys.prefix_start[f + 1]):
         a = keys.prefix[p]
+        n_cells, is_exact = coding.n_cells[a], coding.is_exact[a]
         n_prefixes *= coding.n_digits[a]
         for event in range(n_events):
-            code = _cell_code(coding, a, np.int64(cells[a, event]))
+            code = code_of(np.int64(cells[a, event]), n_cells, is_exact)
             digit = np.int64(coding.digit[coding.first[a] + code])
-            if digit < 0 or found[event] < 0:
-                found[event] = -1
+            if digit < 0 or prefixes[event] < 0:
+                prefixes[event] = -1
             else:
-                found[event] = found[event] * coding.n_digits[a] + digit
+                prefixes[event] = prefixes[event] * coding.n_digits[a] + digit
     counts = np.zeros(n_prefixes + 2, np.int64)
     for event in range(n_events):
-        counts[found[event] + 2] += 1
+        counts[prefixes[event] + 2] += 1
     for k in range(n_prefixes + 1):
         counts[k + 1] += counts[k]
     for event in range(n_events):
-        k = counts[found[event] + 1]
-        counts[found[event] + 1] += 1
+        k = counts[prefixes[event] + 1]
+        counts[prefixes[event] + 1] += 1
         order[k] = event
         place[event] = k
-        prefix_of[k] = found[event]
+        prefix_of[k] = prefixes[event]
 
 
 @kernel
-def spread(
+def pairs_to_ragged(
     pair_event: Cells,
     pair_number: Numbers,
     n_pairs: int,
@@ -139,10 +114,10 @@ def spread(
     offsets: Integers,
     out: Numbers,
 ) -> None:
-    """Put the pairs of some events in their order: those of event e from `offsets[e]` on.
+    """Sort the pairs of some events by event, into `out[offsets[e] : offsets[e + 1]]`.
 
-    Each number is written plus a base. `offsets[first_event]` is given; those up to and with
-    `last_event` are written. There is room.
+    A base is added to each number. `offsets[first_event]` is set by the caller, the offsets up to
+    `last_event` are written. `out` is large enough.
     """
     start = offsets[first_event]
     for event in range(first_event + 1, last_event + 1):
@@ -163,9 +138,9 @@ def spread(
 @kernel
 def to_ids(
     offsets: Integers,
-    found: Numbers,
+    numbers: Numbers,
     ids: Cells,
-    deaths: Numbers,
+    deletion_times: Numbers,
     first_id: int,
     alive_below: int,
     last_event: Integers,
@@ -173,22 +148,43 @@ def to_ids(
     has_siblings: bool,
     ends: Integers,
 ) -> None:
-    """Turn conjunctions into ids of the subscriptions that are alive, each once per event.
+    """Replace conjunctions by the ids of live subscriptions, each once per event, in place.
 
-    Those are alive whose deaths are below a number: deaths count back, and what lives has 0.
-    They are written over the conjunctions; `ends[k]` becomes the number of ids up to and with the
-    k-th event. `last_event[id]` holds a number of the event that an id was last seen in; numbers
-    below `stamp` are of earlier calls. Deaths and last events are those of ids from `first_id` on.
+    A subscription is live if its deletion time is below `alive_below` (times count back, and are 0
+    for live ones). `ends[k]` is the number of ids of the first k + 1 events. `last_event[id]` is
+    the last event in which an id was seen; values below `stamp` are of earlier calls. Deletion
+    times and last events are by id, from `first_id` on.
     """
     n = 0
     for event in range(len(offsets) - 1):
         for i in range(offsets[event], offsets[event + 1]):
-            dense = ids[found[i]]
+            dense = ids[numbers[i]]
             place = np.int64(dense) - first_id
-            is_wanted = deaths[place] < alive_below
+            is_match = deletion_times[place] < alive_below
             if has_siblings:
-                is_wanted &= last_event[place] != stamp + event
+                is_match &= last_event[place] != stamp + event
                 last_event[place] = stamp + event
-            found[n] = np.uint32(dense)
-            n += is_wanted
+            numbers[n] = np.uint32(dense)
+            n += is_match
         ends[event] = n
+
+
+@kernel
+def join(
+    offsets: Integers,
+    a_offsets: Integers,
+    a: Numbers,
+    b_offsets: Integers,
+    b: Numbers,
+    out: Numbers,
+) -> None:
+    """Join two ragged arrays event by event; writes `offsets` and `out`."""
+    n = np.int64(0)
+    for event in range(len(offsets) - 1):
+        for i in range(a_offsets[event], a_offsets[event + 1]):
+            out[n] = a[i]
+            n += 1
+        for i in range(b_offsets[event], b_offsets[event + 1]):
+            out[n] = b[i]
+            n += 1
+        offsets[event + 1] = n

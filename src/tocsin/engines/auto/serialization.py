@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tocsin.bundle import Parts
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.domain_cells import DomainCells
-from tocsin.engines.auto.arrays import Bitmaps, Coding, Columns, Keys, Slots, Stream
-from tocsin.engines.auto.buffer_pool import Rooms
+from tocsin.engines.auto.arrays import BitmapArrays, Coding, ColumnArrays, Keys, Slots, Stream
+from tocsin.engines.auto.buffer_pool import BufferPool
 from tocsin.engines.auto.content import PatternTable
 from tocsin.engines.auto.layout import Layout
 from tocsin.engines.auto.segment import Segment
@@ -60,7 +60,7 @@ def take_apart(segment: Segment) -> Parts:
     return Parts(facts, arrays, {"vocabulary": space.vocabulary})
 
 
-def put_together(parts: Parts, rooms: Rooms) -> Segment:
+def put_together(parts: Parts, pool: BufferPool) -> Segment:
     """Return the segment that was taken apart; raises KeyError or ValueError for other parts."""
     facts, arrays = parts.facts, parts.arrays
     domains: list[dict[Domain, DomainCells]] = [{} for _ in facts["attributes"]]
@@ -80,8 +80,8 @@ def put_together(parts: Parts, rooms: Rooms) -> Segment:
         facts["grouped"],
         _read(arrays, "slots", Slots),
         _read(arrays, "column_keys", Keys),
-        _read(arrays, "columns", Columns),
-        _read(arrays, "bitmaps", Bitmaps),
+        _read(arrays, "columns", ColumnArrays),
+        _read(arrays, "bitmaps", BitmapArrays),
     )
     texts = tuple(Pattern(tuple(found)) for found in facts["patterns"])
     numbers = [arrays[f"patterns.{field}"] for field in PatternTable._fields[1:]]
@@ -92,7 +92,7 @@ def put_together(parts: Parts, rooms: Rooms) -> Segment:
         _read(arrays, "coding", Coding),
         tuple(tuple(prefix) for prefix in facts["prefixes"]),
         layout,
-        rooms,
+        pool,
         facts["name"],
     )
 

@@ -1,0 +1,106 @@
+"""A snapshot of the index: segments and the delta, at one time.
+
+Enters: batches and events. Leaves: the dense ids of the subscriptions that match, each once. In a
+snapshot only deletion times change, and it does not see those later than its own time: a reader
+takes no lock but to get its snapshot, and sees either all of a change or nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.encode.events import EventBatch
+from tocsin.engines.auto import row_kernels
+from tocsin.engines.auto.batch import PreparedBatch
+from tocsin.engines.auto.buffer_pool import BufferPool
+from tocsin.engines.auto.delta import DeltaSnapshot
+from tocsin.engines.auto.output import join, no_rows
+from tocsin.engines.auto.segment import Segment
+from tocsin.engines.auto.tombstones import LATEST, Tombstones
+from tocsin.engines.ragged import RaggedIds
+
+
+class Snapshot:
+    """Segments, each with whether any of its subscriptions is deleted, at a time."""
+
+    def __init__(
+        self,
+        segments: tuple[tuple[Segment | DeltaSnapshot, bool], ...],
+        tombstones: Tombstones,
+        time: int,
+        scratch: threading.local,
+        pool: BufferPool,
+    ) -> None:
+        self.segments = segments
+        self._tombstones = tombstones
+        self._time = time
+        self._scratch = scratch
+        self._pool = pool
+
+    def match_batch(self, events: EventBatch) -> RaggedIds:
+        """Match a batch with every segment."""
+        ids = no_rows(len(events))
+        batches: dict[int, PreparedBatch] = {}
+        for segment, has_dead in self.segments:
+            batch = batches.get(id(segment.space))
+            if batch is None:
+                batch = PreparedBatch(events, segment.space, self._pool)
+                batches[id(segment.space)] = batch
+            ids = join(ids, self._match_segment(segment, has_dead, batch), self._pool)
+        return RaggedIds(ids.offsets, ids.values.view(np.int32))
+
+    def _match_segment(
+        self, segment: Segment | DeltaSnapshot, has_dead: bool, batch: PreparedBatch
+    ) -> RaggedIds:
+        """Return the dense ids of live subscriptions, each once per event."""
+        if segment.first_id is not None and not has_dead and not segment.is_patterned:
+            return segment.match(batch, segment.first_id)
+        rows = segment.match(batch)
+        ends = np.zeros(len(batch.events) + 1, np.int64)
+        last_event, stamp = self._last_events(segment, len(batch.events))
+        row_kernels.to_ids(
+            rows.offsets,
+            rows.values,
+            segment.ids,
+            self._tombstones.times,
+            self._tombstones.first,
+            LATEST - self._time,
+            last_event,
+            stamp,
+            segment.has_siblings,
+            ends[1:],
+        )
+        return RaggedIds(ends, rows.values[: ends[-1]])
+
+    def _last_events(
+        self, segment: Segment | DeltaSnapshot, n_events: int
+    ) -> tuple[NDArray[np.int64], int]:
+        """Return this thread's array of the event that each id was last seen in, and a stamp.
+
+        The events of this call are numbered from the stamp on, in 64 bits; 0 is no event. The array
+        is as long as the tombstones, within a factor.
+        """
+        if not segment.has_siblings:
+            return np.empty(0, np.int64), 0
+        last_event = getattr(self._scratch, "last_event", None)
+        n_ids = len(self._tombstones.times)
+        if last_event is None or not n_ids <= len(last_event) <= 4 * n_ids:
+            self._scratch.last_event = last_event = np.zeros(n_ids, np.int64)
+            self._scratch.stamp = 1
+        stamp: int = self._scratch.stamp
+        self._scratch.stamp += n_events
+        return last_event, stamp
+
+    def match_one(self, event: Mapping[str, object]) -> list[int]:
+        """Match one event with every segment."""
+        matches: dict[int, None] = {}
+        for segment, _ in self.segments:
+            ids = segment.match_one(event)
+            if len(ids):
+                live = ids[self._tombstones.of(ids) < LATEST - self._time]
+                matches.update(dict.fromkeys(live.tolist()))
+        return list(matches)
