@@ -217,9 +217,9 @@ def test_an_outbox_is_bounded_by_bytes_too() -> None:
     outbox = Outbox(100, 10)
     assert outbox.put(b"x" * 8, True) == 0
     assert outbox.put(b"y" * 20, True) == 1
-    assert not outbox.has_room
+    assert not outbox.has_capacity
     assert outbox.take() == [b"y" * 20]
-    assert outbox.has_room
+    assert outbox.has_capacity
 
 
 def test_a_text_takes_no_more_memory_than_it_has_characters() -> None:

@@ -1,11 +1,11 @@
-"""Which addresses a webhook may be aimed at: public ones, and those that an operator names.
+"""The addresses that webhooks may reach: public ones, and those that an operator allows.
 
 Enters: an address, allowed and denied networks. Leaves: nothing, or an error. The list is our own,
 from IANA's registries of special-purpose addresses (IPv4 and IPv6, 2025), so that it is the same on
 every version of Python. Of IPv6 only global unicast (2000::/3) is public at all.
 
 An IPv6 address that stands for an IPv4 address is judged by that one where a gateway or the system
-itself sends it there (RFC 4291 section 2.5.5.2 mapped; RFC 6052 NAT64); the forms that are given up
+itself sends it there (RFC 4291 section 2.5.5.2 mapped; RFC 6052 NAT64); the deprecated forms
 (compatible, translated, 6to4, Teredo) are refused whatever they stand for.
 """
 
@@ -81,11 +81,11 @@ def check_address(text: str, allowed: tuple[str, ...], denied: tuple[str, ...] =
     if isinstance(address, ipaddress.IPv6Address) and any(address in n for n in _STANDS_FOR):
         same.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
     if any(_is_in(each, denied) for each in same):
-        raise ArgumentError(f"webhooks may not be aimed at {address}: webhook_deny has it")
+        raise ArgumentError(f"webhooks may not reach {address}: webhook_deny has it")
     if any(_is_in(each, allowed) for each in same):
         return
     if not _is_public(same[-1]):
         raise ArgumentError(
-            f"webhooks may not be aimed at {address}, which is not public "
+            f"webhooks may not reach {address}, which is not public "
             "(an operator can allow its network: webhook_allow)"
         )

@@ -1,10 +1,10 @@
-"""Who is connected: a budget for strangers, and one for each token.
+"""Admission of connections: a budget for unauthenticated ones, and one for each token.
 
-Enters: connections as they open, whose they turn out to be, and their ends. Leaves: an error, or a
-stranger closed, where a budget is spent. A connection is a stranger's until it has shown who it is:
-it then no longer counts against the budget of strangers, so that strangers cannot exhaust what
-clients need. Where that budget is spent, the oldest stranger goes, so that a client that shows its
-token at once comes in; strangers that are all new are a burst of clients, and the newcomer goes.
+Enters: connections as they open, are authenticated and close. Leaves: an error, or an
+unauthenticated connection (a stranger) closed, where a budget is spent. An authenticated connection
+does not count against the budget of strangers, so that strangers cannot exhaust what clients need.
+When that budget is spent, the oldest stranger is closed, so that a client that sends its token at
+once gets in; if all strangers are new, this is a burst of clients, and the newcomer is closed.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class Admission:
 
     @property
     def n_strangers(self) -> int:
-        """How many connections have not shown who they are."""
+        """How many connections are not authenticated."""
         return len(self._strangers)
 
     def enter(self, connection: object, address: str, close: Callable[[], object]) -> bool:
-        """Take a new connection, a stranger's; whether it may stay. `close` ends it at once."""
+        """Admit a new connection; return whether it may stay. `close` ends it at once."""
         limits, now = self._limits, time.monotonic()
         group = self._by_address.setdefault(address, {})
         for most, oldest in (
@@ -114,7 +114,7 @@ class Admission:
         return True
 
     def admit(self, connection: object, owner: str) -> None:
-        """Take note whose a connection is; `owner` is empty where no tokens are asked for."""
+        """Assign a connection to its owner, which is empty where no tokens are required."""
         if connection in self._owners:
             return
         most = self._limits.max_token_connections
@@ -127,7 +127,7 @@ class Admission:
         self._by_owner[owner] += 1
 
     def leave(self, connection: object) -> None:
-        """Forget a connection that is gone."""
+        """Remove a closed connection."""
         self._forget_stranger(connection)
         owner = self._owners.pop(connection, None)
         if owner is not None:
@@ -145,13 +145,13 @@ class Admission:
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """Return where a connection comes from; of an IPv6 address the network of 64 bits."""
+    """Return the address of a client; for IPv6 its network of 64 bits."""
     peer = transport.get_extra_info("peername")
     return network_of(str(peer[0])) if isinstance(peer, tuple) and peer else ""
 
 
 def network_of(host: str) -> str:
-    """Return an address, of IPv6 the network of 64 bits: whoever has one address has them all."""
+    """Return an address; for IPv6 the network of 64 bits, all of which one host can use."""
     if ":" not in host:
         return host
     try:
@@ -164,7 +164,7 @@ def network_of(host: str) -> str:
 
 
 def fit_to_descriptors(config: Config) -> Config:
-    """Raise the limit of open files as far as it goes; lower `max_connections` to what fits."""
+    """Raise the limit of open files as far as possible; lower `max_connections` to it."""
     limits = config.limits
     needed = limits.max_connections + limits.max_unauthenticated
     needed += _PLAIN_REQUESTS + _OTHER_DESCRIPTORS
@@ -188,7 +188,7 @@ def fit_to_descriptors(config: Config) -> Config:
 
 
 def _fit(limits: Limits, descriptors: int) -> Limits:
-    """Return limits that open no more than so many files."""
+    """Return limits that need at most a number of open files."""
     spare = min(_OTHER_DESCRIPTORS, descriptors // 4)
     eighth = descriptors // 8
     strangers = max(1, min(limits.max_unauthenticated, eighth))

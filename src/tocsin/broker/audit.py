@@ -1,13 +1,13 @@
-"""The audit log: who made, changed, removed or revoked what, and who was not let in.
+"""The audit log: changes of subscriptions, publications, tokens and links, and refused tokens.
 
-Enters: acts of clients, of operators and of the broker itself. Leaves: one line of JSON for each in
-`audit.jsonl` in the broker's folder, readable by its owner only, begun anew at `audit_bytes` with
-the last `audit_files` kept (`audit.jsonl.1` is the latest of them). A thread of its own writes, so
-that no request waits for the disk; where that cannot keep up, lines are dropped and counted. JSON
-escapes what is not printable ASCII, so that no text of a client can forge a line.
+Enters: actions of clients, of operators and of the broker itself. Leaves: one line of JSON for each
+in `audit.jsonl` in the broker's folder, readable by its owner only, rotated at `audit_bytes` with
+`audit_files` old files (`audit.jsonl.1` is the latest). A thread of its own writes, so that no
+request waits for the disk; lines beyond its queue are dropped and counted. JSON escapes all but
+printable ASCII, so that no text of a client can forge a line.
 
-Refused tokens are counted by reason, all of them, but written a few a minute for each reason: a
-guesser must not fill the disk.
+Refused tokens are all counted by reason, but only a few a minute are written for each reason, so
+that guessing cannot fill the disk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger("tocsin.audit")
 
 
 def line_of(act: str, facts: Mapping[str, Any]) -> str:
-    """Return the line of an act; facts that are None are left out, long texts are cut."""
+    """Return the line of an action; facts that are None are left out, long texts are cut."""
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
     shown = {
         name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
@@ -69,7 +69,7 @@ class _PrivateFile(RotatingFileHandler):
     def _open(self) -> TextIOWrapper:
         def opener(path: str, flags: int) -> int:
             opened = os.open(path, flags, 0o600)
-            os.fchmod(opened, 0o600)  # it may be there, made by other hands
+            os.fchmod(opened, 0o600)  # it may exist with other rights
             return opened
 
         opened = open(self.baseFilename, self.mode, encoding="utf-8", opener=opener)  # noqa: SIM115
@@ -77,7 +77,7 @@ class _PrivateFile(RotatingFileHandler):
 
 
 class _Queue(QueueHandler):
-    """Hands lines to the writing thread; counts those for which there is no room."""
+    """Queues lines for the writing thread; counts those that do not fit."""
 
     def __init__(self, waiting: queue.Queue[Any], on_full: Callable[[], None]) -> None:
         super().__init__(waiting)
@@ -135,7 +135,7 @@ class Audit:
         self.n_lost += 1
 
     def note(self, act: str, who: Principal | None = None, /, **facts: Any) -> None:
-        """Record an act; without anybody it is the broker's own."""
+        """Record an action; without a principal it is the broker's own."""
         if self._handler is None:
             return
         by = {"by": "broker"} if who is None else {"by": who.id or None, "name": who.name}
@@ -143,7 +143,7 @@ class Audit:
         self._handler.handle(logging.LogRecord(FILE, logging.INFO, "", 0, text, None, None))
 
     def refuse(self, reason: str, source: str | None = None, /, **facts: Any) -> None:
-        """Count somebody who was not let in, and record it where few were of late."""
+        """Count a refused client, and record it where there were few in the last minute."""
         self._failures[reason] = self._failures.get(reason, 0) + 1
         began, n, n_silent = self._written.get(reason, (0.0, 0, 0))
         now = self._clock()

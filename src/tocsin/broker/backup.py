@@ -102,7 +102,7 @@ def _reserved(path: Path) -> int:
 
 
 def _set_aside(path: Path) -> None:
-    """Keep the old database under another name; what is in its log is moved into it first."""
+    """Rename the old database, after a checkpoint of its log."""
     if not path.exists():
         return
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path)) as connection:

@@ -1,11 +1,11 @@
 """Settings of a broker: defaults, a TOML file, the environment, flags; later ones win.
 
 Enters: a file, `TOCSIN_BROKER_…` variables, flags. Leaves: one frozen `Config`. An unknown setting
-is an error: a misspelt limit must not be a missing limit.
+is an error: a misspelt limit would be a missing limit.
 
-Other variables that begin with `TOCSIN_` never stop a broker. Container platforms make such names
+Other variables that begin with `TOCSIN_` never stop a broker: container platforms make such names
 (`TOCSIN_PORT` for a service called tocsin, `TOCSIN_BROKER_PORT` for one called tocsin-broker), and
-other parts of Tocsin have some. Settings without the `BROKER_` are still taken, with a warning.
+other parts of Tocsin use some. Names without `BROKER_` are still accepted, with a warning.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _NOT_SETTINGS = {"TOCSIN_TOKEN", "TOCSIN_URL", "TOCSIN_CACHE"}
 _OF_PLATFORM = re.compile(
     r"(?:^|_)(?:service_host|service_port(?:_\w+)?|port(?:_\d+_(?:tcp|udp|sctp)(?:_\w+)?)?)$"
 ).search
-"""Finds the names that Kubernetes, after Docker, gives to variables about a service."""
+"""Matches the variables that Kubernetes, like Docker, sets for a service."""
 log = logging.getLogger("tocsin.config")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may ask for."""
+    """Limits on the requests of clients."""
 
     max_body: int = 1 << 20
     max_events: int = 10_000
@@ -221,8 +221,8 @@ def load_config(
 ) -> Config:
     """Return the settings of a file, changed by the environment and by flags that are not None.
 
-    `warn` gets a text for each variable of the environment that looks like a setting and is not
-    taken, or is taken under its old name.
+    `warn` gets a text for each variable that looks like a setting and is ignored, or is accepted
+    under its old name.
     """
     settings: dict[str, Any] = {}
     if path is not None:

@@ -1,18 +1,17 @@
 """Durable delivery: unacknowledged notifications → the one session that reads them.
 
-Enters: notifications that are on disk, acknowledgements. Leaves: messages in the session's outbox,
-never more than a window of them unacknowledged. While the session keeps up, notifications come from
-memory as they are committed; when it does not, they are left on disk and read from there, page by
-page, until it has caught up.
+Enters: notifications on disk, acknowledgements. Leaves: messages in the session's outbox, at most a
+window of them unacknowledged. While the session keeps up, notifications come from memory as they
+are committed; otherwise they are read from disk, page by page, until it has caught up.
 
 With `ack_seconds`, a notification that is not acknowledged in that time is sent again on the open
-connection; with `max_deliveries`, one that was sent so often becomes a dead letter instead. Where a
-subscription has either, deliveries are counted on disk, so that the count survives reconnections
-and restarts; where it has neither, a delivery writes nothing. A reader may also put a notification
-off: it stays in flight, takes its place in the window, and is sent again when it is due.
+connection; with `max_deliveries`, one that was sent that often becomes a dead letter instead. With
+either, deliveries are counted on disk, so that the count survives reconnections and restarts;
+otherwise a delivery writes nothing. A reader may also postpone a notification: it stays in flight
+and in the window, and is sent again when it is due.
 
-A second session that asks for the same subscription takes it over: whoever reconnects need not wait
-until the broker has noticed that the old connection is dead.
+A second session takes the subscription over: a client that reconnects need not wait until the
+broker has noticed that its old connection is dead.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ if TYPE_CHECKING:
 
 _PAGE = 256
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_FINEST = 0.02  # how close two looks at what is overdue may be, in seconds
+_FINEST = 0.02  # least seconds between two checks for overdue notifications
 _NEVER = float("inf")
 log = logging.getLogger("tocsin.broker")
 
 
 class Flight:
-    """A notification that was sent and is not acknowledged, where its deliveries are counted.
+    """A sent and unacknowledged notification whose deliveries are counted.
 
-    `deliveries` are those since it was made or revived, `earlier` those before; `deadline` is when
-    it is sent again, by the loop's clock.
+    `deliveries` counts from when it was made or revived, `earlier` before that. It is sent again at
+    `deadline`, by the loop's clock.
     """
 
     __slots__ = ("deadline", "deliveries", "earlier", "is_put_off")
@@ -87,12 +86,12 @@ class Consumer:
         self.configure()
 
     def configure(self) -> None:
-        """Take over the subscription's terms of redelivery, at first and when they change."""
+        """Apply the subscription's terms of redelivery, at first and when they change."""
         self._ack_seconds, self._max_deliveries = self.broker.backlog.redelivery(self.subscription)
         self._is_counted = bool(self._ack_seconds or self._max_deliveries)
 
     def attach(self) -> None:
-        """Take the subscription over and begin with the oldest that is not acknowledged."""
+        """Take over the subscription, from its oldest unacknowledged notification on."""
         before = self.subscription.consumer
         if before is not None:
             before.detach()
@@ -101,7 +100,7 @@ class Consumer:
         self.resume()
 
     def detach(self) -> None:
-        """Stop; what is not acknowledged waits for the next session."""
+        """Stop; unacknowledged notifications wait for the next session."""
         if self.subscription.consumer is self:
             self.subscription.consumer = None
         for task in (self._pump, self._resending):
@@ -113,10 +112,10 @@ class Consumer:
 
     @property
     def _may_send(self) -> bool:
-        return len(self.in_flight) < self.window and self.session.outbox.has_room
+        return len(self.in_flight) < self.window and self.session.outbox.has_capacity
 
     def offer(self, event: Event, kind: int) -> None:
-        """Take a notification that has just been committed."""
+        """Send a notification that has just been committed, or leave it on disk."""
         if event.seq <= self._cursor:  # read from disk already
             return
         if self._is_live and self._may_send:
@@ -125,31 +124,31 @@ class Consumer:
             self._is_live = False
 
     def look(self) -> None:
-        """Read from disk what was put there without being offered, as revived dead letters are."""
+        """Read from disk notifications that were not offered, such as revived dead letters."""
         self._is_live = False
         self.resume()
 
     def resume(self) -> None:
-        """Go on reading from disk where there is room; called after acknowledgements and writes."""
+        """Continue reading if there is capacity; called after acknowledgements and writes."""
         idle = self._pump is None or self._pump.done()
         if not self._is_live and idle and self._may_send:
             self._pump = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        """Send pages until the session has caught up; try again where the disk cannot be read."""
+        """Send pages until the session has caught up; retry where the disk cannot be read."""
         pause = _FIRST_PAUSE
         while self._may_send and self.subscription.consumer is self:
             try:
                 if await self._read_page():
                     return
                 pause = _FIRST_PAUSE
-            except Exception as error:  # whatever it is: the connection is open, and waits
+            except Exception as error:  # the connection is open, and waits
                 self._failed(error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _read_page(self) -> bool:
-        """Send a page; whether that is all there is."""
+        """Send a page; return whether it was the last."""
         subscription = self.subscription
         most = min(_PAGE, self.window - len(self.in_flight))
         last = subscription.last_seq
@@ -169,7 +168,7 @@ class Consumer:
         log.error("the backlog of %r cannot be read: %r", self.subscription.id, error)
 
     def _send_page(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Send what was read, but for what is in flight, over, put off, or sent too often."""
+        """Send a page without what is in flight, expired, postponed, or was sent too often."""
         now = time.time_ns() // 1000
         for *row, kind, deliveries, earlier, due in rows:
             event = self._restored(row, (kind, deliveries, earlier, due))
@@ -201,9 +200,9 @@ class Consumer:
             return None
 
     def _is_over(self, event: Event, kind: int, deliveries: int, now: int) -> bool:
-        """Whether a notification is not sent any more; it is acknowledged or buried then."""
+        """Return whether a notification has expired or was sent too often; then it is settled."""
         if event.valid_until is not None and event.valid_until <= now and not kind:
-            # A transition is sent all the same.
+            # Transitions are delivered all the same.
             self.broker.backlog.acknowledge(self.subscription, [event.seq])
         elif self._max_deliveries and deliveries >= self._max_deliveries:
             self._bury_spent(event.seq, deliveries)
@@ -221,7 +220,7 @@ class Consumer:
         again = seq <= subscription.high_sent or deliveries + earlier > 0
         subscription.high_sent = max(subscription.high_sent, seq)
         self._cursor = max(self._cursor, seq)
-        if self._is_counted or deliveries:  # or it was put off
+        if self._is_counted or deliveries:  # or it was postponed
             count = earlier + deliveries + 1
             message = self.session.render(
                 subscription, event, kind, again, subscription.missed, count
@@ -238,7 +237,7 @@ class Consumer:
     # Counting, and sending again.
 
     def _count(self, seq: int, deliveries: int, earlier: int) -> None:
-        """Take note of a delivery, in memory now and on disk with others of this round."""
+        """Count a delivery, in memory now and on disk with others of this iteration."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._ack_seconds if self._ack_seconds else _NEVER
         self.in_flight[seq] = Flight(
@@ -261,7 +260,7 @@ class Consumer:
         self._remind(deadline)
 
     def _remind(self, deadline: float) -> None:
-        """Look at what is overdue at a time, or before."""
+        """Check for overdue notifications at a time, or before."""
         timer = self._timer
         if timer is not None and timer.when() <= deadline:
             return
@@ -269,10 +268,10 @@ class Consumer:
             timer.cancel()
         loop = asyncio.get_running_loop()
         at = max(deadline, loop.time() + _FINEST)
-        self._timer = loop.call_at(at, self._look_overdue)
+        self._timer = loop.call_at(at, self._check_overdue)
 
-    def _look_overdue(self) -> None:
-        """Send again what is overdue, unless the session has yet to write what it got."""
+    def _check_overdue(self) -> None:
+        """Send overdue notifications again, unless the session has yet to write its messages."""
         self._timer = None
         if self.subscription.consumer is not self:
             return
@@ -297,19 +296,19 @@ class Consumer:
             self._remind(next_deadline)
 
     async def _resend(self, seqs: Sequence[int]) -> None:
-        """Send notifications again, or bury what was sent often enough."""
+        """Send notifications again; bury those sent often enough."""
         subscription = self.subscription
         try:
-            rows = await self.broker.storage.read(schema.chosen, subscription.no, seqs)
+            rows = await self.broker.storage.read(schema.notifications, subscription.no, seqs)
         except Exception as error:
             self._failed(error)
             self._remind(asyncio.get_running_loop().time() + 1.0)
             return
         if subscription.consumer is not self:
             return
-        now, left = time.time_ns() // 1000, set(seqs)
+        now, missing = time.time_ns() // 1000, set(seqs)
         for *row, kind, _, _, _ in rows:
-            left.discard(row[0])
+            missing.discard(row[0])
             event = self._restored(row)
             if event is None:
                 self.in_flight.pop(row[0], None)
@@ -321,11 +320,11 @@ class Consumer:
                 del self.in_flight[event.seq]
             else:
                 self._send(event, kind, flight.deliveries, flight.earlier)
-        self.forget(left)  # what is on disk no more
+        self.forget(missing)  # on disk no more
         self.broker.delivery.flush()
 
     def put_off(self, seqs: Sequence[int], seconds: float) -> None:
-        """Have notifications in flight sent again later; bury what was sent often enough."""
+        """Send notifications in flight again later; bury those sent often enough."""
         for seq in seqs:
             if seq not in self.in_flight:
                 continue
@@ -337,16 +336,16 @@ class Consumer:
                 self._wait_until_due(seq, flight.deliveries, flight.earlier, seconds)
         self.resume()
 
-    # What the subscriber is done with.
+    # Acknowledgements.
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """Forget what was acknowledged without this session, as far as it is in flight."""
+        """Remove notifications from flight that were acknowledged without this session."""
         for seq in seqs:
             self.in_flight.pop(seq, None)
         self.resume()
 
     def forget_upto(self, seq: int) -> None:
-        """Forget what was acknowledged up to a number, but for what was put off."""
+        """Remove notifications up to a number from flight, but not postponed ones."""
         self.forget([each for each in self.in_flight if each <= seq and not self._is_put_off(each)])
 
     def _is_put_off(self, seq: int) -> bool:
@@ -354,10 +353,10 @@ class Consumer:
         return flight is not None and flight.is_put_off
 
     def covered(self, seq: int, upto: bool) -> list[int]:
-        """Return what an acknowledgement of a notification covers, of what is in flight.
+        """Return the notifications in flight that an acknowledgement covers.
 
-        With `upto` that is all that was sent before, too, but for what was put off. Where it is not
-        in flight, its number says how far.
+        With `upto` that includes all sent before, but not postponed ones. For a notification that
+        is not in flight itself, its number is the limit.
         """
         if not upto:
             return [seq] if seq in self.in_flight else []
@@ -375,7 +374,7 @@ class Consumer:
         return future
 
     def acknowledge_upto(self, seq: int) -> list[int]:
-        """Acknowledge one in flight and all that were sent before it; return which they were."""
+        """Acknowledge one in flight and all sent before it; return their numbers."""
         gone = self.covered(seq, upto=True)
         if gone:
             self.acknowledge(gone)
@@ -390,11 +389,11 @@ class Consumer:
         return future
 
     def taken(self) -> None:
-        """The session has taken its outbox, just now, and begins to write what was in it."""
+        """The session has taken the messages of its outbox and begins to write them."""
         self._taken = list(self.in_flight) if self.auto else []
 
     def written(self) -> None:
-        """The session has written what it took; where nobody acknowledges, that is it."""
+        """The session has written its messages; with `auto` that acknowledges them."""
         gone = [seq for seq in self._taken if seq in self.in_flight and not self._is_put_off(seq)]
         self._taken = []
         if gone:

@@ -116,13 +116,13 @@ class Event:
         if extra is None:
             return event
         try:
-            kept = json_text.read(extra)
-            event.headers, event.content_type = kept["h"], kept["c"]
-            event.body = None if kept["b"] is None else base64.b64decode(kept["b"])
-            if "o" in kept:
-                event.origin = (kept["o"][0], kept["o"][1])
-            if "k" in kept:
-                event = Publication(event, kept["k"], gone=kept.get("g"))
+            stored = json_text.read(extra)
+            event.headers, event.content_type = stored["h"], stored["c"]
+            event.body = None if stored["b"] is None else base64.b64decode(stored["b"])
+            if "o" in stored:
+                event.origin = (stored["o"][0], stored["o"][1])
+            if "k" in stored:
+                event = Publication(event, stored["k"], gone=stored.get("g"))
         except (AttributeError, EventError, LookupError, TypeError, ValueError) as error:
             raise EventError(f"event {seq} is damaged on disk: {error!r}") from None
         return event

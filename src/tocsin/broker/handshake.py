@@ -1,7 +1,7 @@
 """A listener with TLS, whose handshakes count and end in time.
 
 Enters: a listening socket. Leaves: encrypted connections with their protocols. The event loop has
-listeners of its own, but they tell nobody of a connection before its handshake is done: strangers
+listeners of its own, but these report no connection before its handshake is done: strangers
 could have any number of them open.
 """
 

@@ -1,14 +1,13 @@
-"""Idempotent publishing: a publish that is repeated under its key gets its first answer again.
+"""Idempotent publishing: a publish that is repeated under its key gets its first receipt again.
 
-Enters: keys of publishes, and what became of these. Leaves: receipts for repeats. A key belongs to
-its owner (a token) and to one content: the same key with another content is refused. Keys are kept
-for a window of time, and not more than a number of them for each owner; the oldest go first.
+Enters: keys of publishes, and their receipts. Leaves: receipts for repeats. A key belongs to its
+owner (a token) and to one content: the same key with other content is refused. Keys live for a
+window of time, a bounded number for each owner; the oldest are deleted first.
 
 Keys are in memory. Where a publish writes to the database, its key is stored in the same
 transaction, so that it is known after a restart if and only if the events are. A publish that
-stores nothing has its key in memory only. Where a commit fails, it may be on disk all the same:
-such a key is in doubt, and the database is asked before it is used again. Used within the event
-loop.
+stores nothing has its key in memory only. A commit that fails may be on disk all the same: such a
+key is in doubt, and the database is read before it is used again. Used within the event loop.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ MAX_KEY = 255
 
 
 class Receipt(NamedTuple):
-    """What became of a publish: the numbers of its events, and how many matches they had.
+    """The outcome of a publish: the numbers of its events, and how many matches they had.
 
-    `replayed` says that it was published before, under the same idempotency key.
+    `replayed`: it was published before, under the same idempotency key.
     """
 
     first: int
@@ -40,7 +39,7 @@ class Receipt(NamedTuple):
 
 
 class Key(NamedTuple):
-    """The idempotency key of a publish: whose it is, and a digest of what is published."""
+    """The idempotency key of a publish: its owner, its name, and a digest of the content."""
 
     owner: str
     name: str
@@ -48,7 +47,7 @@ class Key(NamedTuple):
 
 
 def to_key(owner: str, name: object, *content: bytes) -> Key:
-    """Return the key that a client names for some content, or refuse its name."""
+    """Return the key of a client for some content; raise ArgumentError for a bad name."""
     if isinstance(name, str) and len(name) > 1 and name[0] == name[-1] == '"':
         name = name[1:-1]  # a header may have it as a quoted string
     if not isinstance(name, str) or not 0 < len(name) <= MAX_KEY or not name.isprintable():
@@ -61,7 +60,7 @@ def to_key(owner: str, name: object, *content: bytes) -> Key:
 
 
 def to_cloudevent_key(owner: str, event: Event) -> Key:
-    """Return the key of a CloudEvent: by its specification, source and id say which it is."""
+    """Return the key of a CloudEvent: its source and id identify it."""
     context = (event.headers or {}).get("ce")
     if not isinstance(context, dict):
         raise ArgumentError("once is for CloudEvents: others have no source and id")
@@ -72,9 +71,9 @@ def to_cloudevent_key(owner: str, event: Event) -> Key:
 
 
 class Entry:
-    """A key that was used, with the receipt once there is one.
+    """A used key, with the receipt once there is one.
 
-    It is that of a whole publish, or of one `event` among others.
+    It belongs to a whole publish, or to one `event` of it.
     """
 
     __slots__ = ("at", "event", "is_in_doubt", "is_stored", "key", "receipt", "waiters")
@@ -97,7 +96,7 @@ class Entry:
         return KeyRow(owner, name, digest, receipt.first, receipt.last, receipt.matches, self.at)
 
     def own(self, receipt: Receipt) -> Receipt:
-        """Return what of a publish's receipt is about this key's events."""
+        """Return the part of a publish's receipt for this key's events."""
         if self.event is None:
             return receipt
         return Receipt(self.event.seq, self.event.seq, 0)
@@ -125,7 +124,7 @@ class Idempotency:
         return sum(map(len, self._owners.values()))
 
     def find(self, key: Key) -> Entry | None:
-        """Return a key that was used in time; refuse it where the content is another."""
+        """Return a key in its window; raise IdempotencyError for other content."""
         mine = self._owners.get(key.owner)
         entry = None if mine is None else mine.get(key.name)
         if entry is None or (entry.receipt is not None and entry.at < self.oldest()):
@@ -135,11 +134,11 @@ class Idempotency:
         return entry
 
     def oldest(self) -> int:
-        """Return the moment before which keys are forgotten, in microseconds."""
+        """Return the time before which keys are deleted, in microseconds."""
         return time.time_ns() // 1000 - self._window
 
     def begin(self, key: Key, event: Event | None = None) -> Entry:
-        """Take note of a publish that begins, of all its events or one of them."""
+        """Register the key of a publish, for all its events or one of them."""
         entry = Entry(key, time.time_ns() // 1000, event=event)
         self._put(entry)
         return entry
@@ -151,7 +150,7 @@ class Idempotency:
         self._tidy(mine, self.oldest())
 
     def _tidy(self, mine: OrderedDict[str, Entry], oldest: int) -> None:
-        """Forget what is too old or too many, but not what is being published."""
+        """Delete keys that are too old or too many, but none in use."""
         while mine:
             entry = next(iter(mine.values()))
             is_surplus = len(mine) > self._most or entry.at < oldest
@@ -168,15 +167,15 @@ class Idempotency:
                 self._evicted.append((owner, name, entry.at))
 
     def written(self, entries: Iterable[Entry]) -> None:
-        """Take note of keys that were to be written with their events, before they are settled.
+        """Mark keys whose commit has ended, before they are settled.
 
-        Where the commit has failed they are in doubt, which `settle` with a receipt ends.
+        If it failed they are in doubt, which `settle` with a receipt ends.
         """
         for entry in entries:
             entry.is_stored = entry.is_in_doubt = True
 
     def settle(self, entry: Entry, result: Receipt | Exception) -> None:
-        """Take note of what became of a publish; whoever repeats it meanwhile gets the same."""
+        """Set the outcome of a publish, also for repeats that wait for it."""
         waiters, entry.waiters = entry.waiters, []
         if isinstance(result, Receipt):
             result = entry.own(result)
@@ -201,7 +200,7 @@ class Idempotency:
             entry.receipt = Receipt(row.first, row.last, row.matches)
 
     def restore(self, rows: Sequence[KeyRow]) -> None:
-        """Take in what is stored, before the broker starts."""
+        """Load stored keys, before the broker starts."""
         for row in rows:
             key = Key(row.owner, row.key, row.digest)
             entry = Entry(key, row.at, Receipt(row.first, row.last, row.matches))
@@ -209,7 +208,7 @@ class Idempotency:
             self._put(entry)
 
     def expire(self) -> list[tuple[str, str, int]]:
-        """Forget what is too old; return what was stored of it, and of what went before."""
+        """Delete old keys; return the stored ones among them and among those evicted before."""
         oldest = self.oldest()
         for owner, mine in list(self._owners.items()):
             self._tidy(mine, oldest)

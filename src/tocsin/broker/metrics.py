@@ -1,7 +1,7 @@
-"""Figures about a running broker.
+"""Metrics of a running broker.
 
-Enters: counts and durations from everywhere in the event loop. Leaves: the Prometheus text format
-(0.0.4), and the same as a mapping for the console and `tocsin top`.
+Enters: counts and durations from the event loop. Leaves: the Prometheus text format (0.0.4), and
+the same as a mapping for the console and `tocsin top`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ _BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 _COUNTERS = {
     "events": "Events published.",
-    "matches": "Matches found.",
-    "transitions": "Transitions told: matches that began or ended.",
-    "notifications": "Notifications handed to connections.",
+    "matches": "Matches.",
+    "transitions": "Transitions delivered: matches that began or ended.",
+    "notifications": "Notifications written to outboxes.",
     "redelivered": "Notifications that may have been delivered before.",
     "acknowledged": "Notifications acknowledged.",
-    "dropped": "Notifications that slow transient subscribers lost.",
-    "overflowed": "Notifications that full backlogs lost.",
+    "dropped": "Notifications lost by slow transient subscribers.",
+    "overflowed": "Notifications dropped from full backlogs.",
     "refused": "Requests and frames refused.",
     "batches": "Batches matched.",
     "webhook_sent": "Webhook requests answered with success.",
     "webhook_failed": "Webhook requests that failed.",
     "dead": "Notifications moved to dead letters.",
-    "dead_dropped": "Dead letters that were too many or too old.",
-    "read_failures": "Reads of backlogs that failed and were tried again.",
-    "replayed": "Publishes that were repeated with an idempotency key.",
+    "dead_dropped": "Dead letters deleted because of their number, size or age.",
+    "read_failures": "Reads of backlogs that failed and were retried.",
+    "replayed": "Publishes repeated under an idempotency key.",
 }
 
 
@@ -41,7 +41,7 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, seconds: float, n: int = 1) -> None:
-        """Take note of `n` things that took so long."""
+        """Count `n` observations of a duration."""
         self.counts[bisect.bisect_left(_BOUNDS, seconds)] += n
         self.sum += seconds * n
 
@@ -55,7 +55,7 @@ class Histogram:
 
 
 class Metrics:
-    """Counters, gauges that are asked when wanted, and two histograms."""
+    """Counters, gauges that are read on demand, and two histograms."""
 
     def __init__(self) -> None:
         self.started = time.time()
@@ -70,7 +70,7 @@ class Metrics:
         self.families: dict[str, tuple[str, str, dict[str, int]]] = {}
 
     def family(self, name: str, text: str, label: str) -> dict[str, int]:
-        """Return the counters of a name, one for each value of a label; made where there are none.
+        """Return the counters of a name, by the value of a label.
 
         Values of labels are ours, never a client's: each one lives as long as the broker.
         """
@@ -79,7 +79,7 @@ class Metrics:
     def snapshot(self) -> dict[str, Any]:
         """Return all figures; rates are differences of two snapshots."""
         figures: dict[str, Any] = {name: getattr(self, name) for name in _COUNTERS}
-        figures |= {name: ask() for name, (_, ask) in self.gauges.items()}
+        figures |= {name: read() for name, (_, read) in self.gauges.items()}
         figures |= {name: dict(counts) for name, (_, _, counts) in self.families.items()}
         figures |= {
             "at": time.time(),
@@ -103,9 +103,9 @@ class Metrics:
             for value, n in counts.items():
                 shown = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
                 lines.append(f'{full}{{{label}="{shown}"}} {n}')
-        for name, (text, ask) in self.gauges.items():
+        for name, (text, read) in self.gauges.items():
             full = f"tocsin_{name}"
-            lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge", f"{full} {ask()}"]
+            lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge", f"{full} {read()}"]
         lines += self.to_notify.render("tocsin_publish_to_notify_seconds")
         lines += self.to_acknowledge.render("tocsin_publish_to_acknowledge_seconds")
         return "\n".join(lines) + "\n"

@@ -1,10 +1,10 @@
 """The bounded outbox of a connection.
 
-Enters: messages. Leaves: all that waits, when the connection can take it. `put` drops the oldest
-that may be dropped when the bound is passed, and counts it. Durable notifications and answers are
-never dropped: durable ones are only put where there is room, and whoever reads requests stops
-reading while `is_full_of_answers`. So the outbox holds at most its bound of notifications, its
-bound of answers, and one message more of each.
+Enters: messages. Leaves: all of them, when the connection is ready. When the bound is passed, `put`
+drops the oldest droppable message and counts it. Durable notifications and answers are never
+dropped: durable ones are put only while `has_capacity`, and the reader of requests stops while
+`is_full_of_answers`. So the outbox has at most its bound of notifications, its bound of answers,
+and one message more of each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 
 
 class Outbox:
-    """Messages that wait for a connection."""
+    """The messages of a connection."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.max_messages = max_messages
@@ -22,21 +22,21 @@ class Outbox:
         self.n_dropped = 0
         self._n_answers = self._n_answer_bytes = 0
         self._items: deque[bytes] = deque()
-        self._n_gone = 0  # how many have left the front of the items
-        self._fixed: deque[int] = deque()  # where messages are that are never dropped
-        self._kept: list[bytes] = []
+        self._n_removed = 0  # messages removed from the front
+        self._fixed: deque[int] = deque()  # positions of messages that are never dropped
+        self._undroppable: list[bytes] = []
 
     def __len__(self) -> int:
-        return len(self._items) + len(self._kept)
+        return len(self._items) + len(self._undroppable)
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether a durable notification may be put."""
         return len(self) < self.max_messages and self.n_bytes < self.max_bytes
 
     @property
     def is_full_of_answers(self) -> bool:
-        """Whether no more requests should be read until the client takes its answers."""
+        """Whether no more requests should be read until the client reads its answers."""
         return self._n_answers >= self.max_messages or self._n_answer_bytes >= self.max_bytes
 
     def answer(self, message: bytes) -> None:
@@ -49,7 +49,7 @@ class Outbox:
         """Add a message; return how many others were dropped for it."""
         items = self._items
         if not droppable:
-            self._fixed.append(self._n_gone + len(items))
+            self._fixed.append(self._n_removed + len(items))
         items.append(message)
         self.n_bytes += len(message)
         if len(items) <= self.max_messages and self.n_bytes <= self.max_bytes:
@@ -59,26 +59,26 @@ class Outbox:
     def _shrink(self) -> int:
         n = 0
         while len(self._items) > self.max_messages or self.n_bytes > self.max_bytes:
-            if len(self._items) <= 1:  # even one that is larger than all bounds is delivered
+            if len(self._items) <= 1:  # a message larger than the bounds is delivered all the same
                 break
             message = self._items.popleft()
-            if self._fixed and self._fixed[0] == self._n_gone:
+            if self._fixed and self._fixed[0] == self._n_removed:
                 self._fixed.popleft()
-                self._kept.append(message)
+                self._undroppable.append(message)
             else:
                 self.n_bytes -= len(message)
                 n += 1
-            self._n_gone += 1
+            self._n_removed += 1
         self.n_dropped += n
         return n
 
     def take(self) -> list[bytes]:
-        """Return all that waits, in order, and forget it."""
-        messages = [*self._kept, *self._items] if self._kept else list(self._items)
+        """Remove and return all messages, in order."""
+        messages = [*self._undroppable, *self._items] if self._undroppable else list(self._items)
         self._items.clear()
-        self._n_gone = self.n_bytes = 0
+        self._n_removed = self.n_bytes = 0
         self._n_answers = self._n_answer_bytes = 0
-        if self._fixed or self._kept:
+        if self._fixed or self._undroppable:
             self._fixed.clear()
-            self._kept = []
+            self._undroppable = []
         return messages

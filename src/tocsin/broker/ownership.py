@@ -1,10 +1,9 @@
-"""Owners: what was set up with a token stops with the token.
+"""Owners: subscriptions and connections end with their token.
 
-Enters: the tokens as the database has them now. Leaves: subscriptions suspended, reinstated or
-removed, webhooks stopped and woken, connections closed. A suspended subscription gets nothing: no
-webhook is called, nothing is added to its backlog. It goes on from there when its token counts
-again, which happens where one that had expired is given a new end (`tocsin token rotate`). What was
-revoked with its subscriptions loses them. Used within the event loop.
+Enters: the tokens in the database. Leaves: subscriptions suspended, reinstated or removed,
+webhooks stopped and resumed, connections closed. A suspended subscription gets nothing: no webhook
+is called, nothing is added to its backlog. It goes on when its token is valid again, because an
+expired one got a new end (`tocsin token rotate`). Used within the event loop.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from tocsin.broker.webhooks import Webhooks
 
 _EVERY = 0.5
 _SETTLED = 2_000_000
-"""After so many microseconds no request that began with a revoked token is under way."""
+"""Microseconds after which no request with a revoked token is in progress."""
 log = logging.getLogger("tocsin.server")
 
 
 class Ownership:
-    """Looks at the tokens again and again."""
+    """Compares the owners of subscriptions and connections with the valid tokens."""
 
     def __init__(
         self,
@@ -41,19 +40,19 @@ class Ownership:
         self._webhooks = webhooks
         self._connections = connections
         broker.metrics.gauges["suspended_owners"] = (
-            "Tokens that do not count any more and have subscriptions.",
+            "Invalid tokens that have subscriptions.",
             lambda: len(broker.subscriptions.suspended.intersection(broker.subscriptions.owners())),
         )
 
     async def watch(self) -> None:
-        """Look twice a second."""
+        """Check twice a second."""
         while True:
             await asyncio.sleep(_EVERY)
             await self.check()
             self._broker.supervisor.recovered("tokens")
 
     async def check(self) -> None:
-        """Compare what is here with the tokens that count now."""
+        """Close, suspend, reinstate and remove what the tokens require."""
         removals = await self._broker.storage.read(token_rows.removals)
         if removals:
             self._tokens.refresh()
@@ -66,7 +65,7 @@ class Ownership:
         for each in list(self._connections()):
             who = each.principal
             if who is not None and not each.is_revoked and not self._tokens.is_valid(who):
-                log.info("a connection of %s is closed: its token counts no more", who.name)
+                log.info("a connection of %s is closed: its token is not valid any more", who.name)
                 each.revoke()
 
     def _suspend(self) -> None:

@@ -1,10 +1,10 @@
 """Quotas: bytes of backlogs, free space on the disk, requests a second.
 
-Enters: what is about to be stored or asked for. Leaves: nothing, an error, or how much is too much.
+Enters: notifications to store, requests. Leaves: nothing, an error, or the surplus.
 
-The bytes of a backlog are its notifications times their mean size. The mean is kept as they come;
-what goes is not looked at. So the figure is exact for events of one size and for an empty backlog,
-and otherwise as good as the oldest are like the newest.
+The bytes of a backlog are estimated as its notifications times their mean size. The mean is updated
+with each notification added, not with those removed. So the estimate is exact for events of one
+size, and otherwise as good as the oldest are like the newest.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tocsin.errors import DiskFullError, LimitError
 
 _LOOK_EVERY = 1.0
 _MOST_BUCKETS = 10_000
-_BESIDE = 100  # what a row takes beside its texts
+_ROW_BYTES = 100  # of a row besides its texts
 
 LIST, TRY, CHANGE = 5, 10, 1
-"""What a list, trying a condition, and a change of a subscription cost of `requests_per_second`."""
+"""The cost of a list, a trial of a condition and a change, in `requests_per_second`."""
 
 
 class Disk:
     """The free space where the database is; `is_low` says that less is free than must be.
 
-    It is looked at once a second from the start on: every publish asks.
+    It is checked once a second, because every publish reads it.
     """
 
     def __init__(self, folder: Path, min_free: int) -> None:
@@ -44,12 +44,12 @@ class Disk:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look, now and every second."""
+        """Check now and every second."""
         self.is_low = self.free() < self.min_free
         self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY, self.start)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -62,7 +62,7 @@ class Disk:
         return found.f_bavail * found.f_frsize
 
     def check(self) -> None:
-        """Refuse what would have to be stored."""
+        """Raise DiskFullError where nothing more is stored."""
         if self.is_low:
             raise DiskFullError(
                 f"the disk is nearly full: less than {self.min_free} bytes are free "
@@ -71,14 +71,14 @@ class Disk:
 
 
 class Rates:
-    """How often each token asks for what costs more than an event. Used within the event loop."""
+    """The rates of requests of each token, except publishes. Used within the event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self._rate = limits.requests_per_second
         self._buckets: dict[str, Bucket] = {}
 
     def take(self, owner: str, cost: float) -> None:
-        """Take what a request costs, or say when there will be enough."""
+        """Charge a request; raise LimitError with a time to retry where the rate is exceeded."""
         if not self._rate:
             return
         bucket = self._buckets.get(owner)
@@ -94,7 +94,7 @@ class Rates:
             ) from None
 
     async def wait(self, owner: str, cost: float) -> None:
-        """Take what a request costs when there is enough: the client is slowed down."""
+        """Charge a request, and wait where the rate is exceeded."""
         while True:
             try:
                 self.take(owner, cost)
@@ -105,17 +105,17 @@ class Rates:
 
 def size_of(event: Event) -> int:
     """Return about how many bytes an event takes in the database."""
-    return len(event.text) + len(event.body or b"") * 4 // 3 + _BESIDE
+    return len(event.text) + len(event.body or b"") * 4 // 3 + _ROW_BYTES
 
 
 def add(subscription: Subscription, n_bytes: int) -> None:
-    """Take note of one notification more, after it was counted."""
+    """Update the mean size for a notification that was counted."""
     if subscription.pending > 0:
         subscription.mean_bytes += (n_bytes - subscription.mean_bytes) / subscription.pending
 
 
 def surplus(subscription: Subscription, most: int) -> int:
-    """Return how many of the oldest notifications must go so that the others fit."""
+    """Return by how many notifications a backlog exceeds a number of bytes."""
     if not most or not subscription.mean_bytes:
         return 0
     return max(0, subscription.pending - int(most // subscription.mean_bytes))
@@ -126,14 +126,14 @@ def mean_sizes(connection: sqlite3.Connection) -> list[tuple[int, float]]:
     return connection.execute(
         "SELECT n.no, avg(length(e.text) + ifnull(length(e.extra), 0)) + ? FROM notifications n "
         "JOIN events e ON e.seq = n.seq GROUP BY n.no",
-        (_BESIDE,),
+        (_ROW_BYTES,),
     ).fetchall()
 
 
 def excess(subscriptions: Iterable[Subscription], config: Config) -> list[tuple[Subscription, int]]:
-    """Return what must go of the backlogs of tokens that have more bytes than they may.
+    """Return the notifications to drop of tokens whose backlogs exceed `max_durable_bytes`.
 
-    The largest backlog of a token goes first. Where tokens are not asked for, nobody has a limit.
+    The largest backlog of a token comes first. Without tokens there is no limit.
     """
     most = config.limits.max_durable_bytes
     if not most:
@@ -143,13 +143,13 @@ def excess(subscriptions: Iterable[Subscription], config: Config) -> list[tuple[
     for each in waiting:
         totals[each.spec.owner] += each.backlog_bytes
     over = {owner: n - most for owner, n in totals.items() if owner and n > most}
-    gone: list[tuple[Subscription, int]] = []
+    drops: list[tuple[Subscription, int]] = []
     if not over:
-        return gone
+        return drops
     for each in sorted(waiting, key=lambda each: -each.backlog_bytes):
         left = over.get(each.spec.owner, 0)
         if left > 0 and each.mean_bytes:
             n = min(each.pending, math.ceil(left / each.mean_bytes))
             over[each.spec.owner] = left - int(n * each.mean_bytes)
-            gone.append((each, n))
-    return gone
+            drops.append((each, n))
+    return drops

@@ -2,7 +2,7 @@
 
 Enters: a host, a port, whose webhook asks. Leaves: addresses. The system's resolver blocks, has no
 limit of time that can be set, and cannot be stopped: each look-up has a thread of its own, and its
-owner's slot is taken until the thread is done, whether or not somebody still waits for the answer.
+owner's slot is taken until the thread is done, even if the request was cancelled.
 So one owner's slow names use up that owner's share. Requests for a name that is being looked up
 wait for the same answer. Used within the event loop.
 """
@@ -61,7 +61,7 @@ class Resolver:
                 answer.set_result(addresses)
             else:
                 answer.set_exception(error)
-                answer.exception()  # it may be that nobody waits any more
+                answer.exception()  # the request may have been cancelled
 
         def work() -> None:
             addresses: list[str] = []

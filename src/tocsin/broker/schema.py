@@ -1,11 +1,11 @@
 """The tables of a broker's database, and the statements that change them.
 
 Enters: a connection and rows. Leaves: changes within the caller's transaction. An event is stored
-once; `refs` counts what needs it (notifications, dead letters, being retained), and the last one
-takes it away. A notification has a kind: 0 for a match, 1 for ENTER, -1 for LEAVE. Where its
-subscription counts deliveries, `deliveries` has those since it was made or revived, `earlier` those
-before that; `due` is when one comes again that its reader has put off (0: it was not put off). A
-publication is stored under its type (empty where it has none) and key, apart from the events.
+once; `refs` counts its references (notifications, dead letters, retention), and it is deleted with
+the last one. A notification has a kind: 0 for a match, 1 for ENTER, -1 for LEAVE. Where its
+subscription counts deliveries, `deliveries` counts from when it was made or revived, `earlier`
+before that; `due` is when a postponed one is delivered again (0: not postponed). A publication is
+stored under its type (empty for none) and key, apart from the events.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ ALTER TABLE dead ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
 {_PAST}""",
     2: _DELIVERIES + _DEAD_BYTES,
 }
-"""What makes the next format of one."""
+"""The statements that upgrade a format to the next one."""
 
 
 class SubscriptionRow(NamedTuple):
@@ -231,7 +231,7 @@ def last_stamp(connection: sqlite3.Connection) -> int:
 
 
 def reserve(connection: sqlite3.Connection, upto: int) -> None:
-    """Promise that all event numbers in use are below one."""
+    """Reserve the event numbers below a limit."""
     write_meta(connection, reserved=upto)
 
 
@@ -284,7 +284,7 @@ def add_existing(
 
 
 def forget_retained(connection: sqlite3.Connection, seqs: Sequence[int]) -> None:
-    """Retain events no longer; they go, unless somebody has yet to get them."""
+    """Retain events no longer; delete those without notifications."""
     rows = [(seq,) for seq in seqs]
     connection.executemany("DELETE FROM retained WHERE seq=?", rows)
     _release(connection, rows)
@@ -296,7 +296,7 @@ def add_subscriptions(connection: sqlite3.Connection, rows: Sequence[Subscriptio
 
 
 def change_subscription(connection: sqlite3.Connection, row: SubscriptionRow) -> None:
-    """Store a subscription anew, but for what it missed."""
+    """Store a changed subscription; `missed` stays."""
     connection.execute(
         "UPDATE subscriptions SET condition=?, params=?, valid_until=?, options=? WHERE no=?",
         (row.condition, row.params, row.valid_until, row.options, row.no),
@@ -304,7 +304,7 @@ def change_subscription(connection: sqlite3.Connection, row: SubscriptionRow) ->
 
 
 def remove_subscriptions(connection: sqlite3.Connection, nos: Sequence[int]) -> None:
-    """Forget subscriptions and all they were to get."""
+    """Delete subscriptions and their notifications."""
     for no in nos:
         for table in ("notifications", "dead"):
             gone = connection.execute(f"DELETE FROM {table} WHERE no=? RETURNING seq", (no,))
@@ -313,7 +313,7 @@ def remove_subscriptions(connection: sqlite3.Connection, nos: Sequence[int]) -> 
 
 
 def remove_strays(connection: sqlite3.Connection) -> None:
-    """Forget what belongs to no subscription, before its number is given to another."""
+    """Delete notifications without a subscription, before its number is used again."""
     found = connection.execute(
         "SELECT no FROM notifications WHERE no>0 UNION SELECT no FROM dead WHERE no>0 "
         "EXCEPT SELECT no FROM subscriptions"
@@ -322,7 +322,7 @@ def remove_strays(connection: sqlite3.Connection) -> None:
 
 
 def acknowledge(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) -> int:
-    """Forget notifications of a subscription; return how many there were."""
+    """Delete notifications of a subscription; return how many."""
     gone: list[tuple[int]] = []
     for seq in seqs:
         gone += connection.execute(
@@ -333,9 +333,9 @@ def acknowledge(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) ->
 
 
 def acknowledge_upto(connection: sqlite3.Connection, no: int, seq: int) -> int:
-    """Forget the notifications of a subscription up to one; return how many they were.
+    """Delete the notifications of a subscription up to a number; return how many.
 
-    One that its reader has put off stays: it has said that it is not done with it.
+    Postponed ones stay: the reader is not done with them.
     """
     gone = connection.execute(
         "DELETE FROM notifications WHERE no=? AND seq<=? AND due=0 RETURNING seq", (no, seq)
@@ -345,7 +345,7 @@ def acknowledge_upto(connection: sqlite3.Connection, no: int, seq: int) -> int:
 
 
 def drop_oldest(connection: sqlite3.Connection, no: int, n: int) -> int:
-    """Forget the oldest notifications of a subscription, and count them as missed."""
+    """Delete the oldest notifications of a subscription, and count them as missed."""
     gone = connection.execute(
         "DELETE FROM notifications WHERE no=? AND seq IN "
         "(SELECT seq FROM notifications WHERE no=? ORDER BY seq LIMIT ?) RETURNING seq",
@@ -357,7 +357,7 @@ def drop_oldest(connection: sqlite3.Connection, no: int, n: int) -> int:
 
 
 def bury(connection: sqlite3.Connection, no: int, letter: Letter, at: int) -> tuple[int, int]:
-    """Move a notification to the dead letters; return how many that were, and of how many bytes.
+    """Move a notification to the dead letters; return how many, of how many bytes.
 
     Its event stays.
     """
@@ -388,8 +388,8 @@ def _sound(kind: object) -> object:
 def dead_numbers(connection: sqlite3.Connection, no: int, seqs: Sequence[int] | None) -> list[int]:
     """Return the numbers of the dead letters of a subscription, of all or of those named."""
     rows = connection.execute("SELECT seq FROM dead WHERE no=? ORDER BY seq", (no,)).fetchall()
-    chosen = None if seqs is None else set(seqs)
-    return [seq for (seq,) in rows if chosen is None or seq in chosen]
+    named = None if seqs is None else set(seqs)
+    return [seq for (seq,) in rows if named is None or seq in named]
 
 
 def revive(
@@ -397,8 +397,8 @@ def revive(
 ) -> tuple[int, int]:
     """Make notifications of dead letters, under new numbers; return how many, of how many bytes.
 
-    A reader that acknowledges up to a number has not seen what was revived since: so it must come
-    after all that was sent before.
+    A reader that acknowledges up to a number has not seen letters revived since, so they come after
+    everything sent before.
     """
     n = n_bytes = 0
     for old, new in numbers:
@@ -421,7 +421,7 @@ def revive(
 
 
 def purge(connection: sqlite3.Connection, no: int, seqs: Sequence[int] | None) -> tuple[int, int]:
-    """Forget dead letters, all or those named; return how many they were, and of how many bytes."""
+    """Delete dead letters, all or those named; return how many, of how many bytes."""
     if seqs is None:
         gone = connection.execute("DELETE FROM dead WHERE no=? RETURNING seq, bytes", (no,))
         return _forget_dead(connection, gone.fetchall())
@@ -436,7 +436,7 @@ def purge(connection: sqlite3.Connection, no: int, seqs: Sequence[int] | None) -
 def drop_dead(
     connection: sqlite3.Connection, no: int, n_surplus: int, surplus_bytes: int
 ) -> tuple[int, int]:
-    """Forget the oldest dead letters until a number of them and of their bytes is gone."""
+    """Delete the oldest dead letters until a number of them and of bytes is deleted."""
     rows: list[tuple[int, int]] = []
     left, left_bytes = n_surplus, surplus_bytes
     for seq, size in connection.execute(
@@ -453,7 +453,7 @@ def drop_dead(
 def expire_dead(
     connection: sqlite3.Connection, before: int, limit: int
 ) -> list[tuple[int, int, int]]:
-    """Forget dead letters of before a moment; return their subscriptions, numbers and bytes."""
+    """Delete dead letters older than a time; return their subscriptions, numbers and bytes."""
     gone = connection.execute(
         "DELETE FROM dead WHERE (no, seq) IN "
         "(SELECT no, seq FROM dead WHERE at<? ORDER BY at LIMIT ?) RETURNING no, seq, bytes",
@@ -471,7 +471,7 @@ def _forget_dead(
 
 
 def count_deliveries(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) -> None:
-    """Count one more delivery of notifications; they are put off no longer."""
+    """Count one more delivery of notifications; they are no longer postponed."""
     connection.executemany(
         "UPDATE notifications SET deliveries=deliveries+1, due=0 WHERE no=? AND seq=?",
         [(no, seq) for seq in seqs],
@@ -479,7 +479,7 @@ def count_deliveries(connection: sqlite3.Connection, no: int, seqs: Sequence[int
 
 
 def put_off(connection: sqlite3.Connection, no: int, seqs: Sequence[int], due: int) -> int:
-    """Have notifications wait until a moment; return how many there were."""
+    """Postpone notifications until a time; return how many."""
     return sum(
         connection.execute(
             "UPDATE notifications SET due=?, deliveries=max(deliveries, 1) WHERE no=? AND seq=?",
@@ -503,7 +503,7 @@ def find_key(connection: sqlite3.Connection, owner: str, key: str) -> KeyRow | N
 
 
 def keys(connection: sqlite3.Connection, since: int) -> list[KeyRow]:
-    """Return the idempotency keys since a moment, in the order of their moments."""
+    """Return the idempotency keys since a time, in order."""
     rows = connection.execute("SELECT * FROM idempotency WHERE at>=? ORDER BY at", (since,))
     return [KeyRow(*row) for row in rows.fetchall()]
 
@@ -511,7 +511,7 @@ def keys(connection: sqlite3.Connection, since: int) -> list[KeyRow]:
 def forget_keys(
     connection: sqlite3.Connection, before: int, named: Sequence[tuple[str, str, int]]
 ) -> None:
-    """Forget idempotency keys of before a moment, and some more by owner, name and moment."""
+    """Delete idempotency keys older than a time, and others by owner, name and time."""
     connection.execute("DELETE FROM idempotency WHERE at<?", (before,))
     connection.executemany("DELETE FROM idempotency WHERE owner=? AND key=? AND at=?", named)
 
@@ -530,7 +530,7 @@ _NOTE = f"{_EVENT}, n.kind, n.deliveries, n.earlier, n.due"
 def page(connection: sqlite3.Connection, no: int, after: int, limit: int) -> list[tuple[Any, ...]]:
     """Return the events that a subscription has not acknowledged, in order.
 
-    With each comes its kind, its deliveries and earlier ones, and when it is due if it was put off.
+    With each comes its kind, its deliveries and earlier ones, and when it is due if postponed.
     """
     return connection.execute(
         f"SELECT {_NOTE} FROM notifications n JOIN events e ON e.seq = n.seq "
@@ -539,8 +539,10 @@ def page(connection: sqlite3.Connection, no: int, after: int, limit: int) -> lis
     ).fetchall()
 
 
-def chosen(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) -> list[tuple[Any, ...]]:
-    """Return some notifications as `page` does, as far as they are not acknowledged."""
+def notifications(
+    connection: sqlite3.Connection, no: int, seqs: Sequence[int]
+) -> list[tuple[Any, ...]]:
+    """Return unacknowledged notifications by their numbers, as `page` does."""
     rows: list[tuple[Any, ...]] = []
     for seq in seqs:
         rows += connection.execute(

@@ -1,7 +1,7 @@
 """The server: listeners around a broker, from start to drained stop.
 
-Enters: settings. Leaves: a process that serves HTTP and STOMP until it is told to stop: then it
-takes no more publishes, settles those it has, tells the clients, writes and ends.
+Enters: settings. Leaves: a process that serves HTTP and STOMP until it gets a signal: then it
+refuses new publishes, settles those it has, ends its connections, writes and exits.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def set_up_logs(level: str, as_json: bool) -> None:
 
 
 class _Http(uvicorn.Server):
-    """An HTTP server that leaves the signals to us."""
+    """An HTTP server that does not handle signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -149,7 +149,7 @@ class Server:
         return [*self.broker.connections.streams, *stomp]
 
     async def run_until(self, stopping: asyncio.Event) -> bool:
-        """Serve until an event is set; whether the HTTP listener ended by itself before that."""
+        """Serve until an event is set; return whether the HTTP listener ended before that."""
         waiting = asyncio.create_task(stopping.wait())
         serving = () if self._serving is None else (self._serving,)
         await asyncio.wait([waiting, *serving], return_when=asyncio.FIRST_COMPLETED)
@@ -281,7 +281,7 @@ async def _run(config: Config, console: Path | None, on_ready: Callable[[Server]
     if fatal is not None:
         raise StoreError(str(server.broker.storage.path), fatal)
     if has_failed:
-        raise UnavailableError("the HTTP listener stopped by itself")
+        raise UnavailableError("the HTTP listener has stopped")
 
 
 def serve(

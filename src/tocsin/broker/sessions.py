@@ -74,7 +74,7 @@ class StreamSession:
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
-        self._room = asyncio.Event()
+        self._has_capacity = asyncio.Event()
 
     def render(
         self,
@@ -121,14 +121,14 @@ class StreamSession:
             self._since = time.monotonic()
             writer.write(b"".join(self.outbox.take()))
 
-    async def room(self, seconds: float) -> bool:
+    async def capacity(self, seconds: float) -> bool:
         """Wait until the outbox takes answers; return False where the client takes none in time."""
         while self.closed is None and self.outbox.is_full_of_answers:
             before = self._n_unread()
-            self._room.clear()
+            self._has_capacity.clear()
             try:
                 async with asyncio.timeout(seconds):
-                    await self._room.wait()
+                    await self._has_capacity.wait()
             except TimeoutError:
                 if self._n_unread() == before:
                     return False
@@ -150,7 +150,7 @@ class StreamSession:
         """End the stream once the outbox is empty."""
         if self.closed is None:
             self.closed = reason
-        self._room.set()
+        self._has_capacity.set()
         self._wake()
 
     @property
@@ -177,7 +177,7 @@ class StreamSession:
             self._waiter = None
         if self._writer is not None and self.closed is None:
             return []
-        self._room.set()
+        self._has_capacity.set()
         return self.outbox.take()
 
     def _remind(self, wait: float) -> None:

@@ -1,9 +1,8 @@
-"""Slots: how much may go on at once, in all and for each owner.
+"""Slots: a limit on concurrent work, in all and for each owner.
 
-Enters: owners that want to begin something. Leaves: their turn. One owner never has more than its
-share; where all slots are taken, a free one goes to the owner that has waited without getting one
-for longest, so that many requests of one owner do not delay the one of another. Used within the
-event loop.
+Enters: owners that request a slot. Leaves: slots, in turn. No owner has more than its share; a slot
+that becomes free goes to the owner that has waited longest since its last one, so that many
+requests of one owner do not delay those of another. Used within the event loop.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """A number of slots. An owner's share counts where the owner has a name."""
+    """A number of slots; an owner without a name may take all of them."""
 
     def __init__(self, n: int, n_each: int) -> None:
         self.n_free = n
@@ -38,7 +37,7 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was given one just now
+            if turn.done() and not turn.cancelled():  # a slot was assigned just now
                 self.release(owner)
             else:
                 self._forget(owner, turn)
@@ -56,15 +55,15 @@ class Slots:
                 del self._waiting[owner]
 
     def release(self, owner: str) -> None:
-        """Give a slot back; whoever is next gets it."""
+        """Release a slot, and assign it to the next owner."""
         self.n_free += 1
         self._taken[owner] -= 1
         if not self._taken[owner]:
             del self._taken[owner]
-        self._hand_on()
+        self._assign_free()
 
-    def _hand_on(self) -> None:
-        """Give free slots to those that wait, an owner after another."""
+    def _assign_free(self) -> None:
+        """Assign free slots to waiting owners in turn."""
         for owner in list(self._waiting):
             if not self.n_free:
                 return
@@ -80,7 +79,7 @@ class Slots:
 
     @asynccontextmanager
     async def slot(self, owner: str) -> AsyncIterator[None]:
-        """Have a slot for as long as something goes on."""
+        """Hold a slot within a block."""
         await self.acquire(owner)
         try:
             yield

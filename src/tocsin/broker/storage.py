@@ -1,14 +1,14 @@
-"""Storage: changes in, one transaction for all that wait, acknowledgements out.
+"""Storage: changes of the database, with group commit.
 
 Enters: functions that change the database, from the event loop. Leaves: futures that are done when
-the change is on disk. One thread writes. It takes all that waits, runs it in one transaction,
-commits, and only then answers (group commit). Where one function fails, the others are run
-again without it, so that each fails for its own faults only. A second thread and connection read.
+the change is on disk. One thread writes. It takes all waiting changes, runs them in one
+transaction, commits, and only then answers. Where one function fails, the others are run again
+without it, so that each fails for its own faults only. A second thread and connection read.
 
-Each transaction stores its number. Where COMMIT itself fails, the number tells whether the
-transaction is there after all. One that is not there could still be found by the recovery after a
-crash, so another is committed over what it left in the log. Only where neither can be done is the
-outcome unknown; the storage then takes no more changes, and the broker has to be started again.
+Each transaction stores its number. If COMMIT itself fails, the number shows whether the transaction
+is stored all the same. If it is not, the recovery after a crash could still find it, so another is
+committed over its remains in the log. If neither can be done, the outcome is unknown; the storage
+then takes no more changes, and the broker has to be started again.
 
 A lock on a file next to the database keeps a second broker away from the folder. It is taken before
 the format of the database is changed.
@@ -50,7 +50,7 @@ _STOP = None
 _LOG_BYTES = 64 << 20
 _CHECKED_EVERY = 100_000
 _TIDY_EVERY, _TIDY_PAGES, _TIDY_LAST, _FEW_PAGES = 64, 256, 65_536, 1_024
-"""After how many commits, and how many pages at a time, space is given back."""
+"""The commits between two releases of space, and the pages that each releases."""
 _PAUSES = (0.0, 0.05, 0.2, 0.5)
 _REFUSED = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 """Errors of COMMIT after which nothing of the transaction is in the log."""
@@ -62,8 +62,8 @@ def connect(
 ) -> sqlite3.Connection:
     """Open a database in WAL mode; transactions are begun by hand.
 
-    Only the broker's writer moves the log into the database by itself: two processes that do so at
-    the same time can damage it (SQLite before 3.51.3).
+    Only the broker's writer makes checkpoints: two processes that do so at the same time can damage
+    the database (SQLite before 3.51.3).
     """
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=wait, cached_statements=256
@@ -187,7 +187,7 @@ def _open_prepared(
 
 
 def lock_folder(folder: Path) -> IO[bytes] | None:
-    """Return the lock of a folder, held until it is closed; None where a broker has it."""
+    """Lock a folder until the file is closed; return None where a broker has the lock."""
     try:
         return take_lock(folder)
     except StoreError:
@@ -195,7 +195,7 @@ def lock_folder(folder: Path) -> IO[bytes] | None:
 
 
 def check(connection: sqlite3.Connection, seconds: float) -> str | None:
-    """Look for damage, for some seconds at most; return what is wrong, None where nothing was seen.
+    """Check for damage, for some seconds at most; return the first problem, or None.
 
     A check that does not come to its end says so in the log.
     """
@@ -307,7 +307,7 @@ class Storage:
         return future
 
     def forget(self, change: Callable[..., object], *args: object) -> None:
-        """Have a change made that nobody waits for."""
+        """Make a change without a future."""
         self._waiting.put((change, args, None))
 
     async def read(self, ask: Callable[..., T], *args: object) -> T:
@@ -320,7 +320,7 @@ class Storage:
             raise UnavailableError(f"the broker cannot read its database: {error}") from None
 
     def find_problem(self) -> str | None:
-        """Return what is wrong with the writing thread, or None."""
+        """Return the problem of the writing thread, or None."""
         return None if self._thread.is_alive() else "its thread has stopped"
 
     @property
@@ -461,7 +461,7 @@ class Storage:
 
     def _answer(self, outcomes: list[Outcome]) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(_resolve, outcomes)
 
     def close(self) -> None:

@@ -37,11 +37,11 @@ class Session(Protocol):
     ) -> bytes:
         """Return a notification as bytes for this connection.
 
-        A kind is 0, or a transition's; a delivery count is 0 where deliveries are not counted.
+        `kind` is 0 for a match; `delivery_count` is 0 where deliveries are not counted.
         """
 
     def flush(self) -> None:
-        """Let waiting messages go as far as the connection takes them."""
+        """Write waiting messages as far as the connection takes them."""
 
     def close_slow(self) -> None:
         """Close a connection that does not keep up."""
@@ -53,25 +53,25 @@ class Reader(Protocol):
     on_replaced: Callable[[], None]
 
     def offer(self, event: Event, kind: int) -> None:
-        """Take a notification that has just been committed."""
+        """Send a notification that has just been committed, or leave it on disk."""
 
     def resume(self) -> None:
-        """Go on reading where there is room."""
+        """Continue reading if there is capacity."""
 
     def look(self) -> None:
-        """Read from disk what was put there without being offered."""
+        """Read from disk notifications that were not offered."""
 
     def configure(self) -> None:
-        """Take over terms of redelivery that have changed."""
+        """Apply changed terms of redelivery."""
 
     def put_off(self, seqs: Sequence[int], seconds: float) -> None:
-        """Have notifications in flight sent again later."""
+        """Send notifications in flight again later."""
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """Forget what was acknowledged without it."""
+        """Remove notifications from flight that were acknowledged without it."""
 
     def forget_upto(self, seq: int) -> None:
-        """Forget what was acknowledged without it, up to a number."""
+        """Remove notifications from flight up to a number."""
 
     def detach(self) -> None:
         """Stop."""
@@ -203,7 +203,7 @@ class Subscription:
 class SubscriptionTable:
     """The live subscriptions, by id and by number.
 
-    Negative numbers are those of peers: they have no id, and count as nobody's subscriptions.
+    Negative numbers are those of peers: they have no id and no owner.
     """
 
     def __init__(self) -> None:

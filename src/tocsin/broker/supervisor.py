@@ -1,9 +1,9 @@
-"""Background tasks that outlive their errors, and what is wrong with them.
+"""Background tasks that are restarted after errors, and their health.
 
 Enters: functions that run until they are cancelled. Leaves: tasks that are started again after an
-error, with growing pauses; counts of errors for the metrics; and for `/readyz` the names of those
-that keep failing. A task that ends by itself has failed too: nothing here is meant to end. Work
-that has tasks of its own (webhooks) reports its errors by name. Used within the event loop.
+error, with growing pauses; error counts for the metrics; the names of failing tasks for `/readyz`.
+A task that returns has failed too. Work with tasks of its own (webhooks) reports its errors by
+name. Used within the event loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("tocsin.tasks")
 
 
 class Health:
-    """How a kind of background work is doing."""
+    """The health of one kind of background work."""
 
     __slots__ = ("failed_at", "n_in_a_row", "name", "reason", "steady")
 
@@ -44,7 +44,7 @@ class Health:
             self.n_in_a_row = 0
         self.failed_at = now
         self.n_in_a_row += 1
-        self.reason = type(error).__name__  # anybody may ask; the log has the text
+        self.reason = type(error).__name__  # it is shown to anyone; the log has the text
         return self._pause() * _JITTER.uniform(0.5, 1.0)
 
     def _pause(self) -> float:
@@ -75,7 +75,7 @@ class Supervisor:
         self._tasks[name] = asyncio.create_task(self._run(name, work), name=name)
 
     def check(self, name: str, find_problem: Callable[[], str | None]) -> None:
-        """Have something looked at whenever the state is asked for; None: it is well."""
+        """Add a check to `problems`; it returns None where all is well."""
         self._checks[name] = find_problem
 
     async def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -104,11 +104,11 @@ class Supervisor:
         return pause
 
     def recovered(self, name: str, no: int = 0) -> None:
-        """Take note that work was done that may have failed before."""
+        """Record a success of work that may have failed before."""
         self._health.pop((name, no), None)
 
     def problems(self) -> list[str]:
-        """Return what is wrong now, a line for each task."""
+        """Return the current problems, a line for each task."""
         failing = {each.name: each.reason for each in self._health.values() if each.is_failing}
         lines = [f"{name} keeps failing: {reason}" for name, reason in failing.items()]
         lines += [f"{name} has stopped" for name, task in self._tasks.items() if task.done()]

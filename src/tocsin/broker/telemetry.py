@@ -1,9 +1,9 @@
-"""OpenTelemetry spans: what became of a publish, a batch, a webhook.
+"""OpenTelemetry spans of publishes, batches and webhooks.
 
-Enters: what the broker does, and the trace context that a publisher sends (`traceparent`). Leaves:
-spans for whatever exporter the process has set up. Off unless the setting `telemetry` is on; then
-`opentelemetry-api` must be there. Where it is off, nothing is imported, and each place costs one
-comparison with None.
+Enters: work of the broker, and the trace context of a publisher (`traceparent`). Leaves: spans for
+the exporter of the process. Off unless the setting `telemetry` is on, which needs
+`opentelemetry-api`. When it is off, nothing is imported, and each place costs one comparison with
+None.
 
 - `tocsin.publish`: from when a publish is taken until it is settled; a child of the publisher's.
 - `tocsin.batch`: a batch is matched and fanned out; linked with its publishes.
@@ -40,7 +40,7 @@ class Telemetry:
 
     @contextmanager
     def of_sender(self, headers: Mapping[str, str]) -> Iterator[None]:
-        """Let what is published within be a part of the sender's trace."""
+        """Make publishes in this block a part of the sender's trace."""
         from opentelemetry import context, propagate
 
         if "traceparent" not in headers:
@@ -99,5 +99,5 @@ def settle(span: Span | None, failure: Exception | None, attributes: Mapping[str
 def of_sender(
     telemetry: Telemetry | None, headers: Mapping[str, str]
 ) -> AbstractContextManager[None]:
-    """Let what is published within be a part of the sender's trace, where there are traces."""
+    """Make publishes in this block a part of the sender's trace, if telemetry is on."""
     return nullcontext() if telemetry is None else telemetry.of_sender(headers)

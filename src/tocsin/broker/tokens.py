@@ -1,13 +1,13 @@
-"""Tokens: who may do what.
+"""Tokens: authentication and rights.
 
 Enters: a secret that a client shows. Leaves: a `Principal` with its rights, or an error. A token is
 `tocsin_ID.SECRET`; the database has the id and the SHA-256 of the secret, which is 32 random bytes,
 so that nothing slower is needed to keep it from being guessed. Hashes are compared in constant
 time. Changes made by `tocsin token` are seen after `_FRESH` seconds at most.
 
-A token's id is also the owner of the subscriptions made with it, and is never given twice. Where
-the subscriptions are to go with their token, a row of the table `meta` says so (`REMOVAL` and the
-id) until the broker, which alone knows what is in memory, has removed them.
+A token's id is also the owner of the subscriptions made with it, and is never used twice. Where
+subscriptions are to be removed with their token, a row of the table `meta` (`REMOVAL` and the id)
+says so until the broker has removed them, in memory too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tocsin.errors import ArgumentError, LimitError, NotAllowedError, Unavailabl
 _FRESH = 1.0
 PREFIX = "tocsin_"
 REMOVAL = "revoked:"
-"""What the name of a row in `meta` begins with that has an owner's subscriptions removed."""
+"""The prefix of rows in `meta` that have an owner's subscriptions removed."""
 
 
 @dataclass(frozen=True)
 class Rights:
-    """What a token allows: event types to publish and to subscribe to (`*`: all), and admin.
+    """The rights of a token: event types to publish and to subscribe to (`*`: all), and admin.
 
     `link` is the name of the one broker that may open a link with it; empty: none may.
     """
@@ -54,7 +54,7 @@ ALL = Rights(("*",), ("*",), True)
 
 
 class Bucket:
-    """A rate: so many a second, with one second's worth saved up."""
+    """A token bucket: a rate per second, with a burst of one second."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -77,7 +77,7 @@ class Bucket:
 
 @dataclass
 class Principal:
-    """Somebody with a token, or anybody where no tokens are asked for."""
+    """A client with its token, or any client where no tokens are required."""
 
     id: str
     name: str
@@ -87,26 +87,26 @@ class Principal:
     digest: bytes = field(default=b"", repr=False)
     """The hash of the secret that was shown."""
     is_local: bool = False
-    """Whether this is anybody on a machine whose broker asks for no tokens."""
+    """Whether this is any client of a broker that requires no tokens."""
 
     def may_publish(self, type: str | None) -> None:
-        """Refuse who may not publish events of a type."""
+        """Raise NotAllowedError where this client may not publish events of a type."""
         if not _allows(self.rights.publish, type):
             raise NotAllowedError(
                 f"no right to publish {type or 'events without a type'}", known=True
             )
 
     def may_subscribe(self, type: str | None) -> None:
-        """Refuse who may not subscribe to a type; without one, to all."""
+        """Raise NotAllowedError where this client may not subscribe to a type; None: to all."""
         if not _allows(self.rights.subscribe, type):
             raise NotAllowedError(f"no right to subscribe to {type or 'every type'}", known=True)
 
     def may_link(self, name: str) -> bool:
-        """Whether a broker of this name may open a link: a token names the only one that may."""
+        """Return whether this client may open a link as a broker of this name."""
         return self.is_local or (bool(name) and self.rights.link == name)
 
     def must_be_link(self, name: str) -> None:
-        """Refuse who may not link as a broker of this name, and say how to get a token that may."""
+        """Raise NotAllowedError where this client may not link as a broker of this name."""
         if not self.may_link(name):
             raise NotAllowedError(
                 f"this token may not link as {name!r}: links need a token of their own, made "
@@ -115,11 +115,11 @@ class Principal:
             )
 
     def may_see(self, owner: str) -> bool:
-        """Whether a subscription is this one's own, or anybody's."""
+        """Return whether this client may see subscriptions of an owner."""
         return self.rights.admin or owner == self.id
 
     def must_be_admin(self) -> None:
-        """Refuse who is no admin."""
+        """Raise NotAllowedError where this client is no admin."""
         if not self.rights.admin:
             raise NotAllowedError("this needs the right admin", known=True)
 
@@ -129,7 +129,7 @@ def _allows(patterns: tuple[str, ...], type: str | None) -> bool:
 
 
 class Tokens:
-    """The tokens of a broker, read again when they may have changed."""
+    """The tokens of a broker, cached for a second."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Tokens:
         return self._connection is not None
 
     def authenticate(self, token: str | None, source: str | None = None) -> Principal:
-        """Return whose token it is; `source` is the address it comes from, for the records."""
+        """Return the client of a token; `source` is its address, for the audit log."""
         if self._connection is None:
             return self.anybody
         if not token:
@@ -171,21 +171,21 @@ class Tokens:
         return NotAllowedError(text)
 
     def is_valid(self, principal: Principal) -> bool:
-        """Whether somebody who was let in before would be let in now, with the same secret."""
+        """Return whether a client that was authenticated before would be now, with its secret."""
         if self._connection is None:
             return True
         digest, now = self._read().get(principal.id, (b"", None))
         return now is not None and digest == principal.digest and not _has_expired(now)
 
     def is_owner(self, owner: str) -> bool:
-        """Whether the token that made a subscription counts; where none was asked for, it does."""
+        """Return whether the token of a subscription is valid, or none was required."""
         if self._connection is None or not owner:
             return True
         _, principal = self._read().get(owner, (b"", None))
         return principal is not None and not _has_expired(principal)
 
     def refresh(self) -> None:
-        """Have the tokens read from the database when they are needed next."""
+        """Read the tokens from the database on next use."""
         self._until = 0.0
 
     def _read(self) -> dict[str, tuple[bytes, Principal]]:
@@ -259,9 +259,9 @@ def find(connection: sqlite3.Connection, id: str) -> dict[str, Any] | None:
 
 
 def rotate(connection: sqlite3.Connection, id: str, expires: int | None) -> str | None:
-    """Give a token another secret and end; return it, or None where there is no such token.
+    """Give a token a new secret and end; return it, or None where there is no such token.
 
-    Rights and subscriptions stay. The old secret counts no more.
+    Rights and subscriptions stay. The old secret becomes invalid.
     """
     secret = secrets.token_urlsafe(32)
     changed = connection.execute(
@@ -271,9 +271,9 @@ def rotate(connection: sqlite3.Connection, id: str, expires: int | None) -> str 
 
 
 def revoke(connection: sqlite3.Connection, id: str, with_subscriptions: bool = False) -> bool:
-    """Forget a token; whether there was one.
+    """Delete a token; return whether there was one.
 
-    With its subscriptions: they are to be removed, even where the token was revoked before.
+    With its subscriptions, those are to be removed even if the token was deleted before.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -290,7 +290,7 @@ def revoke(connection: sqlite3.Connection, id: str, with_subscriptions: bool = F
 
 
 def removals(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the owners whose subscriptions are to be removed, and since when."""
+    """Return the owners whose subscriptions are to be removed, with the time of the request."""
     rows = connection.execute(
         "SELECT name, value FROM meta WHERE name >= ? AND name < ?", (REMOVAL, REMOVAL[:-1] + ";")
     ).fetchall()
@@ -312,7 +312,7 @@ def remove_owned(connection: sqlite3.Connection, owner: str) -> None:
 
 
 def end_removal(connection: sqlite3.Connection, owner: str) -> None:
-    """Take note that an owner's subscriptions are removed."""
+    """Record that an owner's subscriptions are removed."""
     connection.execute("DELETE FROM meta WHERE name=?", (REMOVAL + owner,))
 
 

@@ -186,18 +186,20 @@ class Webhooks:
             self.wake(subscription)
 
     def wake(self, subscription: Subscription) -> None:
-        """Send what a subscription has, where it has a webhook."""
+        """Send the backlog of a subscription that has a webhook."""
         if "webhook" not in subscription.spec.options or not self._may_go_on(subscription):
             return
         if subscription.no in self._tasks:
-            self._again.add(subscription.no)  # what was revived is behind what the task has come to
+            self._again.add(
+                subscription.no
+            )  # revived letters come after the page that the task reads
         elif subscription.pending:
             task = asyncio.create_task(self._serve(subscription))
             self._tasks[subscription.no] = task
             task.add_done_callback(lambda done: self._ended(subscription, done))
 
     def suspend(self, subscription: Subscription) -> None:
-        """Stop sending, also what is being sent; what is not acknowledged stays."""
+        """Stop sending at once; unacknowledged notifications stay."""
         task = self._tasks.get(subscription.no)
         if task is not None:
             self._again.discard(subscription.no)
@@ -225,9 +227,9 @@ class Webhooks:
         return is_known and not subscription.is_suspended and not self._is_stopped
 
     async def _serve(self, subscription: Subscription) -> None:
-        """Deliver until nothing is left."""
+        """Deliver until the backlog is empty."""
         cursor = 0
-        with contextlib.suppress(TocsinError):  # so that what was acknowledged is not read again
+        with contextlib.suppress(TocsinError):  # acknowledgements come before the read
             await self._storage.submit(lambda _: None)
         while self._may_go_on(subscription) and not self._ingest.is_draining:
             rows = await self._storage.read(schema.page, subscription.no, cursor, 64)
@@ -363,7 +365,7 @@ class Webhooks:
         return headers
 
     async def stop(self) -> None:
-        """Stop sending; what is not acknowledged waits on disk."""
+        """Stop sending; unacknowledged notifications wait on disk."""
         self._is_stopped = True
         for task in list(self._tasks.values()):
             task.cancel()

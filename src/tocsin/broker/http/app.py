@@ -1,9 +1,9 @@
-"""The application: routes, who may come in, errors as answers.
+"""The application: routes, protection against other sites, errors as problem details.
 
 Enters: a broker and its tokens. Leaves: an ASGI application. A page of another site in the
-operator's browser must not speak to the broker, least of all where no tokens are asked for (on
-loopback): requests that come from other sites, by what browsers say of them (`Origin`,
-`Sec-Fetch-Site`, `Sec-Fetch-Mode`), or under a foreign host name, are refused.
+operator's browser must not reach the broker, least of all where no tokens are required (on
+loopback): requests that browsers mark as coming from other sites (`Origin`, `Sec-Fetch-Site`,
+`Sec-Fetch-Mode`), or under a foreign host name, are refused.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _SAFE = {
 
 
 _READABLE = frozenset(("/healthz", "/readyz", "/metrics", "/openapi.json"))
-"""What may be opened in a browser's window: it changes nothing."""
+"""Paths that may be opened in a browser's window: they change nothing."""
 _API = ("/events", "/subscriptions", "/publications", "/stream", "/conditions", "/recent", "/stats",
         "/overlay", "/ws", *_READABLE)  # fmt: skip
 _SHIELDS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
 class Gate:
-    """Refuses what comes from another site, and marks answers as not to be kept or guessed at."""
+    """Refuses requests of other sites, and adds headers against caching and sniffing."""
 
     def __init__(self, app: ASGIApp, open_to_all: bool) -> None:
         self.app = app
@@ -103,7 +103,7 @@ class Gate:
 
 
 def _wrong_fetch(request: HTTPConnection, site: str) -> str | None:
-    """Return why a request of a browser is refused, by what the browser says of it."""
+    """Return why a request of a browser is refused, by its headers; None where it is not."""
     mode, path = request.headers.get("sec-fetch-mode"), request.scope["path"]
     is_read = request.scope.get("method", "GET") in ("GET", "HEAD")
     is_window = is_read and mode == "navigate"

@@ -3,7 +3,7 @@
 Enters: a JSON object, an array of them, JSON lines, or CloudEvents in structured, batched or binary
 mode. Leaves: the numbers of the events, once durable notifications are on disk. A request is
 published whole or not at all. With `key`, or `key_of` for the attribute that has it, events are
-publications that stay; `merge` changes only what is named. A request with an idempotency key, and
+publications; `merge` changes only the fields in the body. A request with an idempotency key, and
 with `once` each CloudEvent, is taken once.
 """
 
@@ -37,7 +37,7 @@ _LINES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 
 async def post_events(request: Request) -> Response:
     """Publish."""
-    principal_of(request)  # strangers are refused before their bodies are read
+    principal_of(request)  # unauthenticated requests are refused before their bodies are read
     events, key = await read_published(request, to_terms(request.query_params))
     if to_flag(request.query_params.get("once", False), "once"):
         return await _publish_each(request, events, key)

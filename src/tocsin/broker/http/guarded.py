@@ -1,15 +1,15 @@
-"""HTTP and WebSocket connections that cannot be held open or made to hoard by a hostile client.
+"""HTTP and WebSocket connections whose time and memory a hostile client cannot exhaust.
 
 Enters: bytes of a connection. Leaves: requests and messages, by uvicorn's protocols. Added here:
 
 - a limit on the length of a request's head, and a time within which it must come; a connection that
   sends nothing is closed after the same time;
 - a time within which a body must come, whether or not anything reads it; shorter once the answer
-  has been given, so that an unread body does not keep the connection open;
-- bytes are parsed a slice at a time, and no more of them while answers wait to be taken: neither
-  thousands of small requests, nor pings, take the event loop or the memory at once;
-- a client that takes nothing of an answer for long is cut off (streams have their own rules);
-- a connection is a stranger's until a request has shown who it is (`admission.py`).
+  is sent, so that an unread body does not keep the connection open;
+- bytes are parsed in slices, and not while answers wait: neither thousands of small requests nor
+  pings block the event loop or fill the memory;
+- a client that reads nothing of an answer for long is cut off (streams have their own rules);
+- a connection counts as unauthenticated until a request has authenticated it (`admission.py`).
 
 A request's state has its transport, so that one whose client does not read can be ended.
 """
@@ -70,7 +70,7 @@ class _HeadTooLongError(Exception):
 
 
 class Guarded(HttpToolsProtocol):
-    """An HTTP connection within limits; `guarded` gives it them."""
+    """An HTTP connection within limits, which `guarded` sets."""
 
     guards: Guards
     _n_head = 0
@@ -80,7 +80,7 @@ class Guarded(HttpToolsProtocol):
     _is_in_body = _is_stream = False
 
     def connection_made(self, transport: Any) -> None:
-        """Begin, as a stranger's."""
+        """Begin as an unauthenticated connection."""
         super().connection_made(transport)
         self._rest = bytearray()
         self._is_feeding = False
@@ -98,7 +98,7 @@ class Guarded(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse a slice at a time, and none while requests wait for the answers before them."""
+        """Parse in slices, and not while requests wait for earlier answers."""
         if len(data) <= _SLICE and not self._rest and not self.pipeline:
             super().data_received(data)
             return
@@ -112,7 +112,7 @@ class Guarded(HttpToolsProtocol):
         try:
             while self._rest and not self.pipeline and not self.transport.is_closing():
                 if self.transport.get_protocol() is not self:
-                    self._rest.clear()  # it became a WebSocket, whose client must wait for our yes
+                    self._rest.clear()  # a WebSocket now; its client must wait
                     return
                 part = bytes(self._rest[:_SLICE])
                 del self._rest[:_SLICE]
@@ -158,7 +158,7 @@ class Guarded(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on with what came meanwhile; what is left of a body has little time to come."""
+        """Parse bytes that came meanwhile; give the rest of a body little time."""
         is_unread = self._is_in_body and not self.pipeline
         super().on_response_complete()
         if is_unread:
@@ -168,7 +168,7 @@ class Guarded(HttpToolsProtocol):
             self._feed()
 
     def pause_writing(self) -> None:
-        """Take note that the client does not keep up."""
+        """Watch a client that does not keep up."""
         super().pause_writing()
         if not self._is_stream:
             self._watch(-1)
@@ -188,7 +188,7 @@ class Guarded(HttpToolsProtocol):
         self._stop_stall()
 
     def _watch(self, before: int) -> None:
-        """Cut a client off that took nothing of an answer in all the time for a body."""
+        """Cut off a client that read nothing of an answer in the time for a body."""
         n_bytes = self.transport.get_write_buffer_size()
         if n_bytes == before:
             self.transport.abort()
@@ -224,7 +224,7 @@ class Guarded(HttpToolsProtocol):
 
 
 class GuardedSocket(WebSocketsSansIOProtocol):
-    """A WebSocket within limits; `guarded` gives it them."""
+    """A WebSocket within limits, which `guarded` sets."""
 
     guards: Guards
 
@@ -241,7 +241,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse a slice at a time, and none while messages or pongs wait."""
+        """Parse in slices, and not while messages or pongs wait."""
         if len(data) <= _SOCKET_SLICE and not self._rest:
             super().data_received(data)
         else:
@@ -274,7 +274,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             (self.transport.pause_reading if stop else self.transport.resume_reading)()
 
     def handle_connect(self, event: Any) -> None:
-        """Begin a conversation; its state says how it can be ended."""
+        """Begin a conversation; its state has the transport, to abort it."""
         super().handle_connect(event)
         if hasattr(self, "scope"):
             self.scope["state"] |= {"transport": self.transport, "admit": self._admit}
@@ -283,14 +283,14 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self.guards.admission.admit(self.transport, owner)
 
     def handle_cont(self, event: Any) -> None:
-        """Gather a message, of not too many pieces."""
+        """Gather a message of a bounded number of fragments."""
         if len(self.frames) > _MOST_FRAGMENTS:
             self.transport.abort()
             return
         super().handle_cont(event)
 
     def handle_ping(self) -> None:
-        """Answer, and read no more from a client that pings and does not take the answers."""
+        """Answer; read no more from a client that pings and does not read the answers."""
         super().handle_ping()
         if not self.writable.is_set() and not self._owes_pongs:
             self._owes_pongs = True

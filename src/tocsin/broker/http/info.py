@@ -1,4 +1,4 @@
-"""What a broker says about itself: health, metrics, figures; and what a condition would do.
+"""The state of a broker: health, metrics, recent events; and trials of conditions.
 
 Enters: requests of operators and the console. Leaves: text for Prometheus, JSON.
 """
@@ -28,16 +28,16 @@ from tocsin.normalize.bind import bind
 from tocsin.normalize.describe import describe
 from tocsin.normalize.diagnose import diagnose
 
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 
 
 async def get_health(request: Request) -> Response:
-    """Say that the process answers."""
+    """Answer that the process is alive."""
     return PlainTextResponse("ok\n")
 
 
 async def get_ready(request: Request) -> Response:
-    """Say whether the broker takes work: loaded, not stopping, able to write, all tasks well."""
+    """Answer whether the broker takes work: loaded, not stopping, able to write, tasks well."""
     broker = broker_of(request)
     wrong = None
     if not broker.is_ready:
@@ -54,7 +54,7 @@ async def get_ready(request: Request) -> Response:
 
 
 async def get_metrics(request: Request) -> Response:
-    """Give figures to Prometheus."""
+    """Return the metrics for Prometheus."""
     if request.app.state.tokens.are_needed:
         principal_of(request).must_be_admin()
     text = broker_of(request).metrics.render()
@@ -62,7 +62,7 @@ async def get_metrics(request: Request) -> Response:
 
 
 async def get_stats(request: Request) -> Response:
-    """Give the same figures as JSON."""
+    """Return the metrics as JSON."""
     principal_of(request).must_be_admin()
     broker = broker_of(request)
     figures = broker.metrics.snapshot()
@@ -77,14 +77,14 @@ async def get_stats(request: Request) -> Response:
 
 
 async def get_recent(request: Request) -> Response:
-    """Show the last events."""
+    """Return the last events."""
     principal_of(request).must_be_admin()
-    recent = list(broker_of(request).delivery.recent)[-_MOST_SHOWN:]
+    recent = list(broker_of(request).delivery.recent)[-_MAX_SHOWN:]
     return JsonResponse({"events": [_shown(event) for event in reversed(recent)]})
 
 
 async def get_openapi(request: Request) -> Response:
-    """Describe the interface."""
+    """Return the OpenAPI document."""
     return Response(_openapi(), media_type="application/json")
 
 
@@ -94,29 +94,29 @@ def _openapi() -> bytes:
 
 
 async def post_condition(request: Request) -> Response:
-    """Say how a condition is read, and which recent events would match."""
+    """Explain a condition, and return the recent events that it matches."""
     broker, principal = broker_of(request), principal_of(request)
     broker.rates.take(principal.id, TRY)
-    asked = await json_of(request)
-    if not isinstance(asked, dict) or not isinstance(asked.get("where"), str):
+    body = await json_of(request)
+    if not isinstance(body, dict) or not isinstance(body.get("where"), str):
         raise ArgumentError("a condition is an object with where, a text")
-    if len(asked["where"]) > broker.config.limits.max_condition:
+    if len(body["where"]) > broker.config.limits.max_condition:
         raise LimitError("the condition is too long", "max_condition")
-    type = check_type(asked.get("type"))
+    type = check_type(body.get("type"))
     principal.may_subscribe(type)
     recent = list(broker.delivery.recent) if principal.rights.admin else []
     try:
-        found = await broker.registry.try_out(
+        result = await broker.registry.try_out(
             try_condition,
-            asked["where"],
-            to_params(asked.get("params")),
+            body["where"],
+            to_params(body.get("params")),
             broker.matcher.event_type(type),
             [event for event in recent if type is None or event.type == type],
             broker.config.limits.max_conjunctions,
         )
     except SubscriptionError as error:
         return problem(error)
-    return JsonResponse(found)
+    return JsonResponse(result)
 
 
 def try_condition(
@@ -126,15 +126,15 @@ def try_condition(
     recent: list[Event],
     max_conjunctions: int,
 ) -> dict[str, Any]:
-    """Return a condition's normal form, where it would be indexed, and what it would match."""
+    """Return a condition's normal form, its place in the index, and its matches."""
     expression = parse(where)
     names = parameter_names(expression)
-    found: dict[str, Any] = {"parsed": print_expression(expression), "parameters": list(names)}
+    result: dict[str, Any] = {"parsed": print_expression(expression), "parameters": list(names)}
     if set(names) - set(params):
-        return found
-    given = {name: params[name] for name in names}
-    prepared = prepare(where, given, event_type, limit=max_conjunctions)
-    form, bound = prepared.form, bind(expression, given)
+        return result
+    values = {name: params[name] for name in names}
+    prepared = prepare(where, values, event_type, limit=max_conjunctions)
+    form, bound = prepared.form, bind(expression, values)
     matcher = Matcher(event_type)
     matcher.subscribe_prepared("it", prepared, None)
     hits = []
@@ -144,16 +144,16 @@ def try_condition(
             hits = [event for event, ids in zip(recent, matched, strict=True) if ids]
         except TocsinError:
             hits = []
-    found |= {
+    result |= {
         "normal_form": describe(form, event_type),
         "conjunctions": len(form.conjunctions),
         "warnings": [each.message for each in diagnose(bound, event_type)],
         "plan": matcher.explain("it"),
         "recent": len(recent),
         "matched": len(hits),
-        "events": [_shown(event) for event in hits[: -_MOST_SHOWN - 1 : -1]],
+        "events": [_shown(event) for event in hits[: -_MAX_SHOWN - 1 : -1]],
     }
-    return found
+    return result
 
 
 def _shown(event: Event) -> dict[str, Any]:

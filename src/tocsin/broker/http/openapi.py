@@ -11,12 +11,13 @@ _NUMBER = {"type": "integer"}
 _BOOLEAN = {"type": "boolean"}
 _AMOUNT = {"type": "number"}
 _NUMBERS = {"type": "array", "items": _NUMBER}
+_TEXTS = {"type": "array", "items": _TEXT}
 _REFUSAL = {"ids": _NUMBERS, "delay": _AMOUNT, "reason": _TEXT}
 
 
 def _object(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "object", "properties": properties}
-    return found | ({"required": required} if required else {})
+    call: dict[str, Any] = {"type": "object", "properties": properties}
+    return call | ({"required": required} if required else {})
 
 
 _LETTER = _object(
@@ -41,18 +42,18 @@ def _call(
     *,
     needs_body: bool = True,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    call: dict[str, Any] = {
         "summary": summary,
         "responses": {**answers, "default": {"$ref": "#/components/responses/Problem"}},
     }
     if body is not None:
-        found["requestBody"] = {"required": needs_body, "content": body}
+        call["requestBody"] = {"required": needs_body, "content": body}
     if query:
-        found["parameters"] = [
+        call["parameters"] = [
             {"name": name, "in": "query", "schema": _TEXT, "description": text}
             for name, text in query.items()
         ]
-    return found
+    return call
 
 
 _EVENTS = {"oneOf": [_ref("Event"), {"type": "array", "items": _ref("Event")}]}
@@ -67,18 +68,18 @@ _ONE = {"200": _json(_ref("Subscription"))}
 
 
 _LIST = _object(found=_NUMBER, subscriptions={"type": "array", "items": _ref("Subscription")})
-_WANTED = {"application/json": {"schema": _ref("Wanted")}}
+_SPEC = {"application/json": {"schema": _ref("SubscriptionSpec")}}
 _STREAM = {"description": "Messages.", "content": {"text/event-stream": {"schema": _TEXT}}}
 
 
 _TERMS = {
     "type": "The event type.",
     "valid_until": "ISO 8601, or microseconds.",
-    "ttl": "Valid for so many seconds.",
-    "key": "Publish under a key: it stays until it is updated, retracted or expires.",
+    "ttl": "Seconds for which the event is valid.",
+    "key": "The key of a publication, which stays until it is updated, retracted or expires.",
     "key_of": "The attribute that has the key of each event, as ce.subject.",
-    "merge": "true: what stands under the key stays, but for what is named (RFC 7396).",
-    "retain": "Keep events so many seconds for subscriptions to come.",
+    "merge": "true: change only the fields in the body (RFC 7396).",
+    "retain": "Seconds for which the event is kept for later subscriptions.",
 }
 
 
@@ -100,7 +101,7 @@ def _once(call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _said(text: str, status: str = "200") -> dict[str, Any]:
+def _plain(text: str, status: str = "200") -> dict[str, Any]:
     return {status: {"description": text}}
 
 
@@ -125,7 +126,19 @@ def _collections() -> dict[str, Any]:
         },
         "/subscriptions": {
             "post": _call(
-                "Make a subscription, or an array", {"201": _json(_ref("Subscription"))}, _WANTED
+                "Add a subscription, or an array of them",
+                {"201": _json(_ref("Subscription"))},
+                _SPEC,
+            ),
+            "patch": _call(
+                "Change several subscriptions: all changes are checked before the first is made",
+                {"200": _json(_object(updated=_NUMBER))},
+                {"application/json": {"schema": {"type": "array", "items": _ref("Change")}}},
+            ),
+            "delete": _call(
+                "Remove several subscriptions: all or none",
+                {"200": _json(_object(removed=_NUMBER))},
+                {"application/json": {"schema": _object(["ids"], ids=_TEXTS)}},
             ),
             "get": _call("List subscriptions", {"200": _json(_LIST)}, query=searched),
         },
@@ -135,13 +148,22 @@ def _collections() -> dict[str, Any]:
 def _single() -> dict[str, Any]:
     ack = _object(upto=_NUMBER, ids=_NUMBERS)
     one = "/subscriptions/{id}"
-    found = {
+    call = {
         one: {
-            "get": _call("Show a subscription", _ONE),
-            "patch": _call(
-                "Change parameters, condition, webhook, overflow, redelivery", _ONE, _WANTED
+            "get": _call("Get a subscription", _ONE),
+            "put": _call(
+                "Add a subscription, or replace all of it but type, durable and notify",
+                {**_ONE, "201": _json(_ref("Subscription"))},
+                _SPEC,
             ),
-            "delete": _call("Remove a subscription", _said("Gone.", "204")),
+            "patch": _call(
+                "Change the condition, parameters, the end or options",
+                _ONE,
+                {"application/json": {"schema": _ref("Change")}},
+            ),
+            "delete": _call(
+                "Remove a subscription and its notifications", _plain("Removed.", "204")
+            ),
         },
         one + "/stream": {
             method: _call(
@@ -169,7 +191,7 @@ def _single() -> dict[str, Any]:
             "get": _call(
                 "List dead letters by pages",
                 {"200": _json(_object(dead={"type": "array", "items": _LETTER}, next=_NUMBER))},
-                query={"after": "The next of the page before.", "limit": "At most 1000."},
+                query={"after": "`next` of the page before.", "limit": "At most 1000."},
             ),
             "delete": _call(
                 "Remove dead letters, all or those named",
@@ -186,14 +208,14 @@ def _single() -> dict[str, Any]:
             )
         },
     }
-    return {path: {"parameters": _ID, **calls} for path, calls in found.items()}
+    return {path: {"parameters": _ID, **calls} for path, calls in call.items()}
 
 
 def _publications() -> dict[str, Any]:
-    kept = {"200": _json(_ref("Publication"))}
+    publication = {"200": _json(_ref("Publication"))}
     receipt = {"200": _json(_ref("Receipt"))}
     query = {"type": "The event type."}
-    given = {name: text for name, text in _TERMS.items() if name not in ("key", "key_of", "merge")}
+    terms = {name: text for name, text in _TERMS.items() if name not in ("key", "key_of", "merge")}
     every = {"type": "array", "items": _ref("Publication")}
     listed = _object(found=_NUMBER, more=_BOOLEAN, publications=every)
     searched = {
@@ -209,44 +231,49 @@ def _publications() -> dict[str, Any]:
         },
         "/publications/{key}": {
             "parameters": key,
-            "get": _call("Show what stands under a key", kept, query=query),
-            "put": _once(_call("Publish under a key", receipt, _PLAIN | _CLOUD, given)),
-            "patch": _once(_call("Change what is named", receipt, _PLAIN | _CLOUD, given)),
-            "delete": _once(_call("Retract", receipt, query=query)),
+            "get": _call("Get a publication", publication, query=query),
+            "put": _once(_call("Publish under a key", receipt, _PLAIN | _CLOUD, terms)),
+            "patch": _once(
+                _call("Change fields of a publication", receipt, _PLAIN | _CLOUD, terms)
+            ),
+            "delete": _once(_call("Retract a publication", receipt, query=query)),
         },
     }
 
 
 def _others() -> dict[str, Any]:
-    asked = _object(["where"], where=_TEXT, type=_TEXT, params=_object())
-    body = {"application/json": {"schema": asked}}
+    trial = _object(["where"], where=_TEXT, type=_TEXT, params=_object())
+    body = {"application/json": {"schema": trial}}
     return {
         "/stream": {
             "get": _call(
                 "Stream transient subscriptions together",
                 {"200": _STREAM},
-                query={"prefix": "What their ids begin with."},
+                query={"prefix": "The prefix of their ids."},
             )
         },
         "/conditions": {
             "post": _call("Try a condition on recent events", {"200": _json(_object())}, body)
         },
-        "/recent": {"get": _call("Show the last events (admin)", {"200": _json(_object())})},
-        "/stats": {"get": _call("Figures as JSON (admin)", {"200": _json(_object())})},
-        "/metrics": {"get": _call("Figures for Prometheus", _said("Text."))},
-        "/healthz": {"get": _call("Whether the process answers", _said("ok"))},
-        "/readyz": {"get": _call("Whether the broker takes work", _said("ready"))},
+        "/recent": {"get": _call("Get the last events (admin)", {"200": _json(_object())})},
+        "/stats": {"get": _call("Get the metrics as JSON (admin)", {"200": _json(_object())})},
+        "/metrics": {"get": _call("Get the metrics for Prometheus", _plain("Text."))},
+        "/healthz": {"get": _call("Whether the process answers", _plain("ok"))},
+        "/readyz": {"get": _call("Whether the broker takes work", _plain("ready"))},
         "/ws": {
             "get": _call(
                 "WebSocket: publish, retract, subscribe, listen, unsubscribe, ack, nack",
-                _said("Switch.", "101"),
+                _plain("Switch.", "101"),
             )
         },
     }
 
 
+_FIXED = ("id", "type", "durable", "notify")
+
+
 def _schemas() -> dict[str, Any]:
-    wanted = {
+    spec = {
         "id": _TEXT, "where": _TEXT, "type": _TEXT, "params": {"type": "object"},
         "durable": _BOOLEAN, "valid_until": {"type": ["string", "integer"]},
         "webhook": _object(["url"], url=_TEXT, secret=_TEXT),
@@ -260,8 +287,9 @@ def _schemas() -> dict[str, Any]:
     }  # fmt: skip
     return {
         "Event": {"type": "object"},
-        "Wanted": _object(["where"], **wanted),
-        "Subscription": _object(["id", "where"], **wanted, **shown),
+        "SubscriptionSpec": _object(["where"], **spec),
+        "Subscription": _object(["id", "where"], **spec, **shown),
+        "Change": _object(None, id=_TEXT, **{k: v for k, v in spec.items() if k not in _FIXED}),
         "Publication": _object(
             key=_TEXT,
             type=_TEXT,
@@ -273,7 +301,9 @@ def _schemas() -> dict[str, Any]:
         "Receipt": _object(
             accepted=_NUMBER, first=_NUMBER, last=_NUMBER, matches=_NUMBER, duplicates=_NUMBER
         ),
-        "Problem": _object(["code", "detail"], code=_TEXT, detail=_TEXT, status=_NUMBER),
+        "Problem": _object(
+            ["code", "detail"], title=_TEXT, status=_NUMBER, code=_TEXT, detail=_TEXT
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""What all requests share: who asks, a bounded body, errors as answers.
+"""Helpers of all requests: authentication, bounded bodies, errors as problem details.
 
 Enters: requests and our errors. Leaves: principals, bytes, and problem details (RFC 9457) with our
 stable codes.
@@ -41,7 +41,7 @@ from tocsin.errors import (
 
 T = TypeVar("T")
 _LARGE = 1 << 16
-_MOST_LISTED = 1_000
+_MAX_LISTED = 1_000
 _ACKNOWLEDGED_AT_ONCE = 1_000
 _TOO_LARGE = {"max_body", "max_events", "max_acknowledged", "max_subscription_bytes"}
 _STATUS: list[tuple[type[TocsinError], int]] = [
@@ -104,8 +104,8 @@ def record(request: HTTPConnection, principal: Principal, act: str, **facts: Any
 def is_deliberate(request: HTTPConnection) -> bool:
     """Whether a request cannot be one that a page of another site made a browser send.
 
-    Browsers say which site a request comes from, or at least that they are browsers. What else
-    shows that a page of another site did not send it is a header that such pages may not set.
+    Browsers name the site that a request comes from, or at least themselves. A header that pages of
+    other sites may not set shows the same.
     """
     headers = request.headers
     site = headers.get("sec-fetch-site")
@@ -117,7 +117,7 @@ def is_deliberate(request: HTTPConnection) -> bool:
 
 
 async def body_of(request: Request, limit: int | None = None) -> bytes:
-    """Return the body of a request, or refuse one that is too long or comes too slowly."""
+    """Return the body of a request; raise LimitError where it is too long or too slow."""
     limits = broker_of(request).config.limits
     most = limits.max_body if limit is None else limit
     length = json_text.to_number(request.headers.get("content-length"))
@@ -134,20 +134,20 @@ async def body_of(request: Request, limit: int | None = None) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise LimitError("the body comes too slowly", "request_seconds") from None
-    except ClientDisconnect:  # nobody is there to read the answer
+    except ClientDisconnect:  # no client reads the answer
         raise ProtocolError("the request was cut off") from None
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def off_loop(n_bytes: int, work: Callable[..., T], *args: object) -> T:
-    """Run what takes long for many bytes in another thread, so that others have their turn."""
+    """Run work on many bytes in another thread, so that the event loop goes on."""
     if n_bytes <= _LARGE:
         return work(*args)
     return await asyncio.get_running_loop().run_in_executor(None, work, *args)
 
 
 def key_of(request: Request, body: bytes) -> Key | None:
-    """Return the idempotency key of a request, for all that says what is published."""
+    """Return the idempotency key of a request, over the whole content of its publish."""
     name = request.headers.get("idempotency-key")
     if name is None:
         return None
@@ -157,8 +157,8 @@ def key_of(request: Request, body: bytes) -> Key | None:
         if header == "content-type" or header.startswith("ce-")
     )
     place = f"{request.method} {request.url.path}?{request.url.query}"
-    said = (place.encode(), "\n".join(context).encode(), body)
-    return to_key(principal_of(request).id, name, *said)
+    content = (place.encode(), "\n".join(context).encode(), body)
+    return to_key(principal_of(request).id, name, *content)
 
 
 async def json_of(request: Request, limit: int | None = None) -> Any:
@@ -171,9 +171,9 @@ async def json_of(request: Request, limit: int | None = None) -> Any:
 
 
 def limit_of(request: Request) -> int:
-    """Return how many a list shows at most."""
-    asked = json_text.to_number(request.query_params.get("limit"))
-    return 100 if asked is None else min(asked, _MOST_LISTED)
+    """Return the size of a page."""
+    limit = json_text.to_number(request.query_params.get("limit"))
+    return 100 if limit is None else min(limit, _MAX_LISTED)
 
 
 def take_first(every: Iterable[T], limit: int, key: Callable[[T], Any]) -> list[T]:
@@ -182,7 +182,7 @@ def take_first(every: Iterable[T], limit: int, key: Callable[[T], Any]) -> list[
 
 
 def fill_page(shown: Iterable[bytes], most: int) -> tuple[list[bytes], bool]:
-    """Return the first texts that fit a page of so many bytes, and whether some did not."""
+    """Return the first texts that fit a page of `most` bytes, and whether there are more."""
     page: list[bytes] = []
     n = 0
     for text in shown:
@@ -202,12 +202,12 @@ def acknowledged_ids(ids: object, limits: Limits) -> list[int]:
             f"at most {limits.max_acknowledged} are acknowledged at once", "max_acknowledged"
         )
     if not all(type(each) is int and 0 <= each < 1 << 63 for each in ids):
-        raise ArgumentError("those are no numbers of notifications")
+        raise ArgumentError("ids are the ids of notifications")
     return ids
 
 
 async def acknowledge_ids(broker: Broker, subscription: Subscription, ids: list[int]) -> int:
-    """Acknowledge, a part at a time: the changes of others are written between them."""
+    """Acknowledge in parts, so that the changes of others are written in between."""
     n = 0
     for first in range(0, len(ids), _ACKNOWLEDGED_AT_ONCE):
         n += await broker.backlog.acknowledge_ids(

@@ -1,10 +1,9 @@
 """Streams: Server-Sent Events of one subscription, WebSockets of many.
 
 Enters: a request that stays open. Leaves: notifications as they come. A stream of a durable
-subscription begins with the oldest that is not acknowledged. `Last-Event-ID` acknowledges all up to
-it: who sends it says that it has them. With `ack=auto`, what is written to the connection counts as
-acknowledged. Both change what is there: a GET of a browser that does not say that it comes from the
-same origin is refused, lest a page of another site sends it.
+subscription begins with its oldest unacknowledged notification. `Last-Event-ID` acknowledges all up
+to it; with `ack=auto`, notifications written to the connection are acknowledged. Both change the
+backlog, so a browser's GET that may come from a page of another site is refused.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,7 +34,7 @@ from tocsin.broker.http.requests import (
     principal_of,
     source_of,
 )
-from tocsin.broker.http.subscriptions import own, refuse, to_spec
+from tocsin.broker.http.subscriptions import find_own, own, refuse, to_spec
 from tocsin.broker.idempotency import to_key
 from tocsin.broker.protocol import json_text, sse
 from tocsin.broker.quota import CHANGE, LIST
@@ -148,7 +147,7 @@ _AT_ONCE = 1_000
 
 
 def new_session(broker: Broker, principal: Principal, as_sse: bool) -> StreamSession:
-    """Return a session with the outbox of the settings, or refuse one connection too many."""
+    """Return a new session; raise LimitError where there are too many connections."""
     config = broker.config
     broker.connections.check()
     session = StreamSession(config.outbox_messages, config.outbox_bytes, as_sse)
@@ -158,36 +157,36 @@ def new_session(broker: Broker, principal: Principal, as_sse: bool) -> StreamSes
 
 async def listen(
     broker: Broker,
-    found: Subscription,
+    subscription: Subscription,
     session: StreamSession,
     auto: bool,
     replaced: Any,
     after: int = 0,
 ) -> Consumer | None:
-    """Have a session get the notifications of a subscription."""
-    if not found.spec.durable:
-        await broker.batches.listen(found, session, after)
+    """Deliver the notifications of a subscription to a session from now on."""
+    if not subscription.spec.durable:
+        await broker.batches.listen(subscription, session, after)
         return None
-    if "webhook" in found.spec.options:
+    if "webhook" in subscription.spec.options:
         raise ArgumentError("the notifications of this subscription go to its webhook")
-    window = int(found.spec.options.get("window", broker.config.window))
-    consumer = Consumer(broker, found, session, replaced, window=window, auto=auto)
+    window = int(subscription.spec.options.get("window", broker.config.window))
+    consumer = Consumer(broker, subscription, session, replaced, window=window, auto=auto)
     consumer.attach()
     return consumer
 
 
-def stop_listening(found: Subscription, session: Any, consumer: Consumer | None) -> None:
+def stop_listening(subscription: Subscription, session: Any, consumer: Consumer | None) -> None:
     """Undo `listen`."""
     if consumer is not None:
         consumer.detach()
-    elif session in found.listeners:
-        found.listeners.remove(session)
+    elif session in subscription.listeners:
+        subscription.listeners.remove(session)
 
 
 async def get_stream(request: Request) -> Response:
     """Stream the notifications of a subscription."""
-    broker, found = own(request)
-    if found.spec.durable and request.method == "GET" and not is_deliberate(request):
+    broker, subscription = own(request)
+    if subscription.spec.durable and request.method == "GET" and not is_deliberate(request):
         raise NotAllowedError(
             "reading a durable subscription takes it over: use POST, or send a Tocsin-Client "
             "header, so that it is known not to be another site's page",
@@ -198,14 +197,14 @@ async def get_stream(request: Request) -> Response:
     if ack not in ("explicit", "auto"):
         raise ArgumentError("ack is explicit or auto")
     last = json_text.to_number(request.headers.get("last-event-id"))
-    if last is not None and not broker.numbers.is_own(last):  # of another epoch, or never given
+    if last is not None and not broker.numbers.is_own(last):  # of another epoch, or never assigned
         last = None
-    if found.spec.durable and last is not None:
-        await broker.backlog.acknowledge_upto(found, last)
+    if subscription.spec.durable and last is not None:
+        await broker.backlog.acknowledge_upto(subscription, last)
     consumer = await listen(
-        broker, found, session, ack == "auto", lambda: session.close("replaced"), last or 0
+        broker, subscription, session, ack == "auto", lambda: session.close("replaced"), last or 0
     )
-    return EventStream(broker, [found], session, consumer)
+    return EventStream(broker, [subscription], session, consumer)
 
 
 def _chunks(messages: list[bytes]) -> list[bytes]:
@@ -272,8 +271,8 @@ class Socket:
             await asyncio.gather(writer, return_exceptions=True)
             self.broker.connections.closed(self.session)
             self.session.end()
-            for found, consumer in self.heard.values():
-                stop_listening(found, self.session, consumer)
+            for subscription, consumer in self.heard.values():
+                stop_listening(subscription, self.session, consumer)
             if self.made:
                 await self.broker.remove(self.made)
 
@@ -297,15 +296,15 @@ class Socket:
                 received = await self.socket.receive()
                 if received["type"] == "websocket.disconnect":
                     return
-                if self.session.outbox.is_full_of_answers and not await self._has_room():
+                if self.session.outbox.is_full_of_answers and not await self._has_capacity():
                     return
                 text = received.get("text")
                 raw = text.encode(errors="replace") if text is not None else received["bytes"]
                 await self._answer(raw)
 
-    async def _has_room(self) -> bool:
-        """Wait until the client takes its answers; cut it off where it takes none for long."""
-        if await self.session.room(self.broker.config.limits.request_seconds):
+    async def _has_capacity(self) -> bool:
+        """Wait until the client reads its answers; cut it off where it reads none in time."""
+        if await self.session.capacity(self.broker.config.limits.request_seconds):
             return True
         self.broker.metrics.refused += 1
         self.session.close("slow-consumer")
@@ -316,138 +315,142 @@ class Socket:
     async def _answer(self, raw: bytes) -> None:
         ref: dict[str, Any] = {}
         try:
-            asked = await off_loop(len(raw), json_text.read, raw)
-            if not isinstance(asked, dict):
+            fields = await off_loop(len(raw), json_text.read, raw)
+            if not isinstance(fields, dict):
                 raise ArgumentError("an operation is a JSON object")
-            if "ref" in asked:
-                ref = {"ref": _to_ref(asked.pop("ref"))}
-            answer = {**await self._do(asked, len(raw)), **ref}
+            if "ref" in fields:
+                ref = {"ref": _to_ref(fields.pop("ref"))}
+            answer = {**await self._do(fields, len(raw)), **ref}
         except TocsinError as error:
             self.broker.metrics.refused += 1
             answer = {"error": error.code, "detail": str(error), **ref}
         self.session.outbox.answer(json_text.write(answer))
         self.session.flush()
 
-    async def _do(self, asked: dict[str, Any], n_bytes: int) -> dict[str, Any]:
-        op = asked.pop("op", None)
-        if op == "publish":
-            result = await self._publish(asked, n_bytes)
-        elif op == "retract":
-            result = await self._retract(asked)
-        elif op == "subscribe":
-            result = await self._subscribe(asked)
-        elif op == "listen":
-            result = await self._listen(self._own(asked), bool(asked.get("auto")))
-        elif op == "unsubscribe":
-            result = await self._unsubscribe(asked)
-        elif op == "ack":
-            result = await self._acknowledge(asked)
-        elif op == "nack":
-            result = {"refused": await refuse(self.broker, self._own(asked), asked)}
-        else:
-            raise ArgumentError(
-                "op is publish, retract, subscribe, listen, unsubscribe, ack or nack"
-            )
-        return {"ok": op, **result}
+    async def _do(self, fields: dict[str, Any], n_bytes: int) -> dict[str, Any]:
+        op = fields.pop("op", None)
+        operation = self._OPERATIONS.get(op) if isinstance(op, str) else None
+        if operation is None:
+            raise ArgumentError(f"op is {', '.join(self._OPERATIONS)}")
+        return {"ok": op, **await operation(self, fields, n_bytes)}
 
-    async def _once(self, events: list[Event], asked: dict[str, Any], op: str) -> dict[str, Any]:
+    async def _once(self, events: list[Event], fields: dict[str, Any], op: str) -> dict[str, Any]:
         """Publish; once, where the operation has an idempotency key."""
-        name = asked.pop("idempotency_key", None)
+        name = fields.pop("idempotency_key", None)
         key = None
         if name is not None:
-            key = to_key(self.principal.id, name, op.encode(), json_text.write(asked))
+            key = to_key(self.principal.id, name, op.encode(), json_text.write(fields))
         receipt = await self.broker.publish(events, key)
         answer = {"first": receipt.first, "last": receipt.last, "matches": receipt.matches}
         return {**answer, "replayed": True} if receipt.replayed else answer
 
-    async def _publish(self, asked: dict[str, Any], n_bytes: int) -> dict[str, Any]:
-        type = check_type(asked.get("type"))
+    async def _publish(self, fields: dict[str, Any], n_bytes: int) -> dict[str, Any]:
+        type = check_type(fields.get("type"))
         self.principal.may_publish(type)
-        found = asked.get("events", [asked["event"]] if "event" in asked else None)
-        if not isinstance(found, list):
+        values = fields.get("events", [fields["event"]] if "event" in fields else None)
+        if not isinstance(values, list):
             raise EventError("publish takes event, an object, or events, an array of them")
-        if len(found) > self.broker.config.limits.max_events:
+        if len(values) > self.broker.config.limits.max_events:
             raise LimitError("too many events in one request", "max_events")
-        self.principal.bucket.take(len(found))
+        self.principal.bucket.take(len(values))
         event_type = self.broker.matcher.event_type(type)
-        terms = to_terms(asked)
+        terms = to_terms(fields)
 
         def read() -> list[Event]:
-            events = [from_json(each, type, event_type, row=row) for row, each in enumerate(found)]
+            events = [from_json(each, type, event_type, row=row) for row, each in enumerate(values)]
             if terms is None:
                 return events
             return [terms.apply(each, event_type, row) for row, each in enumerate(events)]
 
         events = await off_loop(n_bytes, read)
-        return await self._once(events, asked, "publish")
+        return await self._once(events, fields, "publish")
 
-    async def _retract(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Take a publication back; one that is not there is no error."""
-        type = check_type(asked.get("type"))
+    async def _retract(self, fields: dict[str, Any], n_bytes: int) -> dict[str, Any]:
+        """Retract a publication; a missing one is no error."""
+        type = check_type(fields.get("type"))
         self.principal.may_publish(type)
         self.principal.bucket.take(1)
-        return await self._once([retraction(type, asked.get("key"))], asked, "retract")
+        return await self._once([retraction(type, fields.get("key"))], fields, "retract")
 
-    async def _subscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Make a subscription that ends with the connection, and listen to it."""
+    async def _subscribe(self, fields: dict[str, Any], n_bytes: int) -> dict[str, Any]:
+        """Add a subscription that ends with the connection, and listen to it."""
         await self.broker.rates.wait(self.principal.id, CHANGE)
-        asked.setdefault("id", f"ws-{secrets.token_hex(8)}")
-        spec = replace(to_spec(asked, self.principal, self.broker), stored=False)
-        if spec.durable:  # asked for, or because it has a webhook
+        fields.setdefault("id", f"ws-{secrets.token_hex(8)}")
+        spec = replace(to_spec(fields, self.principal, self.broker), stored=False)
+        if spec.durable:  # by name, or because it has a webhook
             raise ArgumentError("make durable subscriptions with POST /subscriptions, then listen")
         (made,) = await self.broker.registry.add([spec])
         self.made.append(made)
-        return await self._listen(made, False)
+        return await self._listen_to(made, False)
 
-    def _own(self, asked: dict[str, Any]) -> Subscription:
-        found = self.broker.subscriptions.find(str(asked.get("id")))
-        if not self.principal.may_see(found.spec.owner):
-            raise UnknownSubscriptionError(found.id)
-        return found
+    def _own(self, fields: dict[str, Any]) -> Subscription:
+        return find_own(self.broker, self.principal, fields.get("id"))
 
-    async def _listen(self, found: Subscription, auto: bool) -> dict[str, Any]:
-        if found.id not in self.heard:
+    async def _listen(self, fields: dict[str, Any], n_bytes: int) -> dict[str, Any]:
+        return await self._listen_to(self._own(fields), bool(fields.get("auto")))
+
+    async def _listen_to(self, subscription: Subscription, auto: bool) -> dict[str, Any]:
+        if subscription.id not in self.heard:
             consumer = await listen(
-                self.broker, found, self.session, auto, lambda: self._replaced(found.id)
+                self.broker,
+                subscription,
+                self.session,
+                auto,
+                lambda: self._replaced(subscription.id),
             )
-            self.heard[found.id] = (found, consumer)
-        return {"id": found.id}
+            self.heard[subscription.id] = (subscription, consumer)
+        return {"id": subscription.id}
 
     def _replaced(self, id: str) -> None:
         self.heard.pop(id, None)
         self.session.outbox.answer(json_text.write({"closed": id}))
         self.session.flush()
 
-    async def _unsubscribe(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Stop listening; what the connection made is removed."""
-        found, consumer = self.heard.pop(str(asked.get("id")), (None, None))
-        if found is None:
-            raise UnknownSubscriptionError(str(asked.get("id")))
+    async def _unsubscribe(self, fields: dict[str, Any], n_bytes: int) -> dict[str, Any]:
+        """Stop listening; remove the subscription if the connection added it."""
+        subscription, consumer = self.heard.pop(str(fields.get("id")), (None, None))
+        if subscription is None:
+            raise UnknownSubscriptionError(str(fields.get("id")))
         await self.broker.rates.wait(self.principal.id, CHANGE)
-        stop_listening(found, self.session, consumer)
-        if found in self.made:
-            self.made.remove(found)
-            await self.broker.remove([found])
-        return {"id": found.id}
+        stop_listening(subscription, self.session, consumer)
+        if subscription in self.made:
+            self.made.remove(subscription)
+            await self.broker.remove([subscription])
+        return {"id": subscription.id}
 
-    async def _acknowledge(self, asked: dict[str, Any]) -> dict[str, Any]:
-        found = self._own(asked)
-        upto, ids = asked.get("upto"), asked.get("ids", [])
+    async def _acknowledge(self, fields: dict[str, Any], n_bytes: int) -> dict[str, Any]:
+        subscription = self._own(fields)
+        upto, ids = fields.get("upto"), fields.get("ids", [])
         if type(upto) is int and 0 <= upto < 1 << 63:
-            return {"acknowledged": await self.broker.backlog.acknowledge_upto(found, upto)}
+            return {"acknowledged": await self.broker.backlog.acknowledge_upto(subscription, upto)}
         checked = acknowledged_ids(ids, self.broker.config.limits)
-        return {"acknowledged": await acknowledge_ids(self.broker, found, checked)}
+        return {"acknowledged": await acknowledge_ids(self.broker, subscription, checked)}
+
+    async def _refuse(self, fields: dict[str, Any], n_bytes: int) -> dict[str, Any]:
+        return {"refused": await refuse(self.broker, self._own(fields), fields)}
+
+    _OPERATIONS: ClassVar[
+        dict[str, Callable[[Socket, dict[str, Any], int], Awaitable[dict[str, Any]]]]
+    ] = {
+        "publish": _publish,
+        "retract": _retract,
+        "subscribe": _subscribe,
+        "listen": _listen,
+        "unsubscribe": _unsubscribe,
+        "ack": _acknowledge,
+        "nack": _refuse,
+    }
 
 
-def _to_ref(found: object) -> object:
-    """Return what an answer refers to: a text or a number of the client's."""
-    if not isinstance(found, str | int | float | None):
+def _to_ref(value: object) -> object:
+    """Return the client's reference for an answer, a text or a number."""
+    if not isinstance(value, str | int | float | None):
         raise ArgumentError("ref is a text or a number")
-    return found
+    return value
 
 
 async def websocket(socket: WebSocket) -> None:
-    """Serve a WebSocket; browsers give their token as the subprotocol `bearer.TOKEN`."""
+    """Serve a WebSocket; browsers send their token as the subprotocol `bearer.TOKEN`."""
     offered = socket.scope.get("subprotocols", [])
     try:
         token = next((each[7:] for each in offered if each.startswith("bearer.")), None)

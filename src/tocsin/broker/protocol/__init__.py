@@ -1,1 +1,1 @@
-"""What is on the wire: codecs without sockets, clocks or state of the broker."""
+"""Codecs of the wire formats, without sockets, clocks or state of the broker."""

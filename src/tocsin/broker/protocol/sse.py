@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tocsin.errors import LimitError, ProtocolError
 
-COMMENT = b": still here\n\n"
+COMMENT = b": heartbeat\n\n"
 
 
 class Message(NamedTuple):
@@ -28,7 +28,7 @@ def encode(event: str, data: bytes, id: int | None = None) -> bytes:
 
 
 class Parser:
-    """Bytes → messages. Comments are dropped; a message that is cut off is never given."""
+    """Bytes → messages. Comments are dropped; an incomplete message is never returned."""
 
     def __init__(self, max_message: int = 16 << 20) -> None:
         self.max_message = max_message

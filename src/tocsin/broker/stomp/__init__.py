@@ -32,7 +32,7 @@ class StompServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Hold a task until it is done."""
+        """Keep a reference to a task until it is done."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -1,10 +1,10 @@
-"""A STOMP client: what its frames ask for, and notifications as MESSAGE frames.
+"""A STOMP client: its frames as calls, and notifications as MESSAGE frames.
 
 Enters: frames in order. Leaves: calls of the core, frames. Destinations are `/topic/TYPE` for
 events of a type and `/events` for events without one (to send) or of every type (to subscribe). A
 subscription ends with its connection, unless it has a `durable-subscription-name`. A transaction's
-SEND frames are published as one, and what it acknowledges is on disk with them: all or none. A
-RECEIPT comes when what its frame did is on disk.
+SEND frames are published as one, and its acknowledgements are on disk with them: all or none. A
+RECEIPT comes when the effect of its frame is on disk.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Connection(Link):
         self._unsettled: set[asyncio.Future[Any]] = set()
 
     def lost(self) -> None:
-        """Forget the client; its transient subscriptions go with it."""
+        """Release the client; its transient subscriptions are removed."""
         gone = []
         for heard in self.heard.values():
             self._stop(heard)
@@ -86,8 +86,8 @@ class Connection(Link):
             self.server.keep(asyncio.create_task(self.broker.remove(gone)))
 
     def written(self) -> None:
-        """Go on with durable subscriptions where the outbox was full."""
-        if self.is_revoked:  # what waited was thrown away
+        """Continue durable subscriptions whose outbox was full."""
+        if self.is_revoked:  # its messages were dropped
             return
         for heard in self.heard.values():
             if heard.consumer is not None:
@@ -95,7 +95,7 @@ class Connection(Link):
                 heard.consumer.written()
 
     def handle(self, frame: Frame) -> Awaitable[None] | None:
-        """Do what a frame asks for; return what must be waited for, if anything."""
+        """Handle a frame; return an awaitable where later frames must wait."""
         if frame.command == "SEND" and self.principal is not None:
             return self._on_send(frame)
         if frame.command in ("CONNECT", "STOMP"):
@@ -169,7 +169,7 @@ class Connection(Link):
         return from_stomp(mine, frame.body, kind, type, self.broker.matcher.event_type(type))
 
     async def _wait_for_rate(self, n: int) -> None:
-        """Wait until so many events may be sent: the client is slowed down, not refused."""
+        """Wait until n events may be sent: the client is slowed down, not refused."""
         assert self.principal is not None
         while True:
             try:
@@ -179,7 +179,7 @@ class Connection(Link):
                 await asyncio.sleep(error.retry_after or 1)
 
     async def _send_large(self, frame: Frame) -> None:
-        """Read a large message in another thread, so that other clients have their turn."""
+        """Read a large message in another thread, so that the event loop goes on."""
         loop = asyncio.get_running_loop()
         event = await loop.run_in_executor(None, self._to_event, frame)
         await self._send_when_possible(frame, [event])
@@ -235,7 +235,7 @@ class Connection(Link):
             self._handle_all()
 
     def _receipt(self, frame: Frame, is_replayed: bool) -> None:
-        """Send the receipt that a frame asks for; it says where the frame was a repeat."""
+        """Send the receipt of a frame, marked where the frame was a repeat."""
         if not is_replayed:
             self.receipt(frame)
         elif "receipt" in frame.headers:
@@ -260,11 +260,11 @@ class Connection(Link):
     def _on_commit(self, frame: Frame) -> Awaitable[None]:
         return self._commit(frame, self._end(frame))
 
-    async def _commit(self, frame: Frame, kept: list[Frame]) -> None:
-        """Publish what a transaction sent and do what it acknowledged: both or none."""
+    async def _commit(self, frame: Frame, frames: list[Frame]) -> None:
+        """Publish the SENDs of a transaction and apply its acknowledgements: all or none."""
         events: list[Event] = []
         done = []
-        for at, each in enumerate(kept, 1):
+        for at, each in enumerate(frames, 1):
             if each.command == "SEND":
                 events.append(self._to_event(each))
             else:
@@ -277,7 +277,7 @@ class Connection(Link):
             await self._wait_for_rate(len(events))
             await self.broker.ingest.capacity()
             change = settled.store if settled.done else None
-            key = self._to_key(frame, *(each for each in kept if each.command == "SEND"))
+            key = self._to_key(frame, *(each for each in frames if each.command == "SEND"))
             if key is None:
                 await self.broker.offer(events, change=change)
             else:
@@ -340,7 +340,7 @@ class Connection(Link):
         heard.consumer.attach()
 
     async def _find_durable(self, spec: SubscriptionSpec) -> Subscription:
-        """Return the durable subscription of this name: made, changed or as it is."""
+        """Return the durable subscription of this name, after adding or changing it."""
         assert self.principal is not None
         registry = self.broker.registry
         name, where = spec.id, spec.where
@@ -370,7 +370,7 @@ class Connection(Link):
         return subscription
 
     def _record(self, act: str, subscription: Subscription) -> None:
-        """Write what becomes of a durable subscription into the audit log."""
+        """Write a change of a durable subscription into the audit log."""
         self.broker.audit.note(act, self.principal, **{"from": self.source}, id=subscription.id)
 
     def _replaced(self) -> None:
@@ -391,7 +391,7 @@ class Connection(Link):
         return self._unsubscribe(frame, heard)
 
     async def _unsubscribe(self, frame: Frame, heard: _Heard) -> None:
-        """A durable subscription stays, unless it is named here too."""
+        """Remove the subscription, unless it is durable and not named."""
         assert self.principal is not None
         await self.broker.rates.wait(self.principal.id, CHANGE)
         if not heard.subscription.spec.stored or "durable-subscription-name" in frame.headers:
@@ -439,7 +439,7 @@ class Connection(Link):
             self._answer_when_done(frame, future)
 
     def _to_done(self, frame: Frame) -> Done | None:
-        """Return what an ACK or NACK is about; None where nothing is kept of it."""
+        """Return the effect of an ACK or NACK; None for a transient subscription."""
         first, _, second = self.need(frame, "id").partition("-")
         no, seq = json_text.to_number(first), json_text.to_number(second)
         if no is None or seq is None:
@@ -469,7 +469,7 @@ class Connection(Link):
         return self._disconnect(frame)
 
     async def _disconnect(self, frame: Frame) -> None:
-        """Answer when all that was sent is settled, then close."""
+        """Answer when all publishes are settled, then close."""
         if self._unsettled:
             await asyncio.wait(self._unsettled)
         if not self.is_closing:
@@ -500,14 +500,14 @@ def to_type(destination: str) -> str | None:
 
 def _to_redelivery(frame: Frame) -> dict[str, Any]:
     """Return the terms of redelivery that a SUBSCRIBE names."""
-    asked: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name, kind in (("ack-seconds", float), ("max-deliveries", int)):
         if name in frame.headers:
             try:
-                asked[name.replace("-", "_")] = kind(frame.headers[name])
+                parameters[name.replace("-", "_")] = kind(frame.headers[name])
             except ValueError:
                 raise ProtocolError(f"{name} is a number") from None
-    return to_redelivery(asked)
+    return to_redelivery(parameters)
 
 
 def _suffix(event: Event) -> bytes:

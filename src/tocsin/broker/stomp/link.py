@@ -1,9 +1,9 @@
 """A client's socket: bytes → frames in order, an outbox, heart-beats, and an end.
 
-Enters: bytes. Leaves: frames for `handle`, one at a time; while one waits for something, no more
-are read. Nor are they while the client does not take the answers that it has. Frames that came at
-once are handled a few milliseconds at a time, so that other clients have their turn. A client that
-is silent, that never finishes a frame or that does not read is closed.
+Enters: bytes. Leaves: frames for `handle`, one at a time; while one waits, no more are read, nor
+while the client does not read its answers. Many frames are handled a few milliseconds at a time, so
+that other clients have their turn. A client that is silent, that never finishes a frame or that
+does not read is closed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Owner(Protocol):
     transactions: TransactionBudget
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Hold a task until it is done."""
+        """Keep a reference to a task until it is done."""
 
 
 class Link(asyncio.Protocol, ABC):
@@ -71,7 +71,7 @@ class Link(asyncio.Protocol, ABC):
     # The socket.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, with little memory until the client has shown who it is."""
+        """Begin, with little memory until the client is authenticated."""
         self.transport = cast(asyncio.Transport, transport)
         self.server.connections.add(self)
         if not self.broker.admission.enter(self, address_of(transport), self.transport.abort):
@@ -84,7 +84,7 @@ class Link(asyncio.Protocol, ABC):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def admit(self, principal: Principal) -> None:
-        """Let a client in, or refuse one connection too many."""
+        """Authenticate the connection; raise LimitError where there are too many."""
         limits = self.broker.config.limits
         self.broker.connections.check()
         self.broker.admission.admit(self, principal.id)
@@ -100,7 +100,7 @@ class Link(asyncio.Protocol, ABC):
         return str(peer[0]) if peer else None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client; its transient subscriptions go with it."""
+        """Release the client; its transient subscriptions are removed."""
         self.is_closing = True
         self.server.connections.discard(self)
         self.broker.admission.leave(self)
@@ -118,7 +118,7 @@ class Link(asyncio.Protocol, ABC):
         self._handle_all()
 
     def pause_writing(self) -> None:
-        """The client does not keep up: keep what comes in the outbox."""
+        """The client does not keep up: messages stay in the outbox."""
         self._paused = True
 
     def resume_writing(self) -> None:
@@ -128,7 +128,7 @@ class Link(asyncio.Protocol, ABC):
         self._handle_all()
 
     def flush(self) -> None:
-        """Write what waits, where the client takes it."""
+        """Write the outbox, if the client keeps up."""
         if self._paused or self.is_closing or not len(self.outbox):
             return
         self.last_sent = time.monotonic()
@@ -140,13 +140,13 @@ class Link(asyncio.Protocol, ABC):
         self.fail(LimitError("the client is too slow", "outbox_messages"))
 
     def revoke(self) -> None:
-        """Close a client whose token counts no more; what waits for it goes."""
+        """Close a client whose token is not valid any more; drop its messages."""
         self.is_revoked = True
         self.outbox.take()
         self.fail(NotAllowedError("the token was revoked or has expired"))
 
     def tick(self, now: float) -> None:
-        """Send a heart-beat when it is due; close who is silent or never finishes a frame."""
+        """Send a heartbeat when it is due; close a client that is silent or stuck."""
         limits = self.broker.config.limits
         if self.is_closing:
             return
@@ -176,11 +176,11 @@ class Link(asyncio.Protocol, ABC):
 
     @property
     def _owes_too_much(self) -> bool:
-        """Whether the answers that the client does not take, or will get, fill its outbox."""
+        """Whether the answers that the client has not read, or will get, fill its outbox."""
         return self.outbox.is_full_of_answers or self._n_owed > self.outbox.max_bytes
 
     def _is_stuck(self, now: float) -> bool:
-        """Whether the client has taken nothing for `request_seconds`."""
+        """Return whether the client has read nothing for `request_seconds`."""
         n_bytes, since = self.transport.get_write_buffer_size(), self._unread[1]
         if n_bytes != self._unread[0]:
             self._unread = (n_bytes, now)
@@ -188,7 +188,7 @@ class Link(asyncio.Protocol, ABC):
         return now - since > self.broker.config.limits.request_seconds
 
     def _handle_all(self) -> None:
-        """Handle frames until none is whole, one has to be waited for, or the time is over."""
+        """Handle frames until none is complete, one must wait, or the time slice ends."""
         end = time.monotonic() + _SLICE
         is_out_of_time = False
         frames = self._frames
@@ -241,7 +241,9 @@ class Link(asyncio.Protocol, ABC):
                 self._unread = (-1, 0.0)
                 self.transport.pause_reading()
             else:
-                self.last_received = time.monotonic()  # it may have sent while nobody read
+                self.last_received = (
+                    time.monotonic()
+                )  # bytes may have come while reading was paused
                 if self._incomplete_since is not None:
                     self._incomplete_since = self.last_received
                 self.transport.resume_reading()
@@ -265,7 +267,7 @@ class Link(asyncio.Protocol, ABC):
 
     @abstractmethod
     def handle(self, frame: Frame) -> Awaitable[None] | None:
-        """Do what a frame asks for; return what must be waited for, if anything."""
+        """Handle a frame; return an awaitable where later frames must wait."""
 
     @abstractmethod
     def lost(self) -> None:
@@ -288,7 +290,7 @@ class Link(asyncio.Protocol, ABC):
         self.flush()
 
     def receipt(self, frame: Frame) -> None:
-        """Send the receipt that a frame asks for."""
+        """Send the receipt of a frame, if it has one."""
         receipt = frame.headers.get("receipt")
         if receipt is not None:
             self.send_frame("RECEIPT", {"receipt-id": receipt})
@@ -308,8 +310,8 @@ class Link(asyncio.Protocol, ABC):
         self.close()
 
     def close(self) -> None:
-        """Close when what waits is written."""
+        """Close when the outbox is written."""
         self.is_closing = True
         self.transport.close()
-        # Who does not read what is left is not waited for.
+        # A client that does not read the rest is cut off.
         asyncio.get_running_loop().call_later(5, self.transport.abort)

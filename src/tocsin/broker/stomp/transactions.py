@@ -1,8 +1,8 @@
-"""The open transactions of a client: frames that wait for COMMIT, and what they acknowledge.
+"""The open transactions of a client: frames that wait for COMMIT, and their acknowledgements.
 
 Enters: BEGIN, the frames of transactions, COMMIT or ABORT. Leaves: the frames of a transaction, in
-order. All that a connection has open together is bounded, by frames and by the memory they take;
-so is the memory of all connections together (`TransactionBudget`).
+order. The open transactions of a connection are bounded by frames and memory; so is the memory of
+all connections together (`TransactionBudget`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tocsin.errors import LimitError, ProtocolError
 
 _MOST_OPEN = 100
 REFUSED = "refused by the subscriber"
-_PER_HEADER = 128  # what a header takes beside its text; a frame without any takes as much
+_PER_HEADER = 128  # of a header besides its text, and of a frame without headers
 
 
 class TransactionBudget:
@@ -33,7 +33,7 @@ class TransactionBudget:
 
 
 class Transactions:
-    """What a client has begun and not ended."""
+    """The open transactions of a client."""
 
     def __init__(self, limits: Limits, budget: TransactionBudget) -> None:
         self._limits = limits
@@ -72,7 +72,7 @@ class Transactions:
         self._budget.n_bytes += n_bytes
 
     def end(self, name: str) -> list[Frame]:
-        """Return what a transaction kept, and forget it."""
+        """Close a transaction and return its frames."""
         sized = self._open.pop(name, None)
         if sized is None:
             raise ProtocolError(f"no transaction {name!r} was begun")
@@ -81,7 +81,7 @@ class Transactions:
         return [frame for frame, _ in sized]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all transactions."""
         self._open.clear()
         self._add(-self._n_bytes)
         self._n_frames = 0
@@ -97,14 +97,14 @@ class Done(NamedTuple):
 
 
 class Settlement:
-    """What a transaction acknowledged: on disk in one go, then in memory."""
+    """The acknowledgements of a transaction: applied on disk at once, then in memory."""
 
     def __init__(self, done: Sequence[Done]) -> None:
         self.done = done
         self._results: list[tuple[int, int]] = []
 
     def store(self, connection: sqlite3.Connection) -> None:
-        """Make the changes, within the transaction of who calls."""
+        """Make the changes, within the caller's transaction."""
         now = time.time_ns() // 1000
         self._results = []
         for each in self.done:
@@ -119,7 +119,7 @@ class Settlement:
             self._results.append((n, n_bytes))
 
     def settle(self, backlog: Backlog) -> None:
-        """Take note of what is on disk."""
+        """Apply in memory what is on disk."""
         for each, (n, n_bytes) in zip(self.done, self._results, strict=True):
             subscription = each.consumer.subscription
             if each.is_ack:
