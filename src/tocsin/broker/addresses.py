@@ -1,4 +1,4 @@
-"""The addresses that webhooks may reach: public ones, and those that an operator allows.
+"""The addresses that webhooks may reach: public ones, and the networks that an operator allows.
 
 Enters: an address, allowed and denied networks. Leaves: nothing, or an error. The list is our own,
 from IANA's registries of special-purpose addresses (IPv4 and IPv6, 2025), so that it is the same on
@@ -64,8 +64,8 @@ def _network(text: str) -> Network:
 
 
 def _is_in(address: Address, networks: tuple[str, ...]) -> bool:
-    found = map(_network, networks)
-    return any(address.version == each.version and address in each for each in found)
+    parsed = map(_network, networks)
+    return any(address.version == each.version and address in each for each in parsed)
 
 
 def _is_public(address: Address) -> bool:

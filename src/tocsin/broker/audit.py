@@ -77,7 +77,7 @@ class _PrivateFile(RotatingFileHandler):
 
 
 class _Queue(QueueHandler):
-    """Queues lines for the writing thread; counts those that do not fit."""
+    """Queues lines for the writing thread; counts the lines that do not fit."""
 
     def __init__(self, waiting: queue.Queue[Any], on_full: Callable[[], None]) -> None:
         super().__init__(waiting)

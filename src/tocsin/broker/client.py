@@ -142,7 +142,7 @@ class _Stream:
         self.reason: str | None = None
 
     def feed(self, data: bytes) -> list[Notification]:
-        """Return new notifications; `repeated` has the ids of those that were handled before."""
+        """Return new notifications; `repeated` has the ids of repeated ones."""
         new = []
         self.repeated = []
         for message in self.parser.feed(data):

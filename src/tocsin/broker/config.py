@@ -339,11 +339,11 @@ def _to_bool(value: object) -> bool:
     raise ValueError
 
 
-def _to_types(found: object) -> dict[str, EventType]:
-    if not isinstance(found, dict):
+def _to_types(tables: object) -> dict[str, EventType]:
+    if not isinstance(tables, dict):
         raise ArgumentError("types is a table of tables: [types.Quote]")
     types = {}
-    for name, attributes in found.items():
+    for name, attributes in tables.items():
         if not isinstance(attributes, dict):
             raise ArgumentError(f"types.{name} is a table of names and kinds")
         types[name] = EventType(name, attributes)

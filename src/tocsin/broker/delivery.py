@@ -3,7 +3,7 @@
 Enters: batches of publishes with what they match; publications and retained events for a new
 subscription. Leaves: messages in outboxes, rows in the database, receipts. A publish of which
 nothing is stored is delivered at once. One of which something is stored is delivered when that is
-on disk, to transient subscribers too: what the disk refuses is delivered to nobody. So that a
+on disk, to transient subscribers too: an event that the disk refuses is not delivered. So that a
 subscriber gets events in their order, events after such a publish wait with it.
 
 A batch is planned as a whole before any of it is delivered, so that one that cannot be planned has

@@ -88,12 +88,12 @@ class Event:
         """Return what is stored besides the text."""
         if self.headers is None and self.body is None and self.origin is None:
             return None
-        return json_text.write(self._beside())
+        return json_text.write(self._to_extra())
 
-    def _beside(self) -> dict[str, Any]:
+    def _to_extra(self) -> dict[str, Any]:
         body = None if self.body is None else base64.b64encode(self.body).decode()
-        found = {"h": self.headers, "b": body, "c": self.content_type}
-        return found if self.origin is None else found | {"o": self.origin}
+        stored = {"h": self.headers, "b": body, "c": self.content_type}
+        return stored if self.origin is None else stored | {"o": self.origin}
 
     @classmethod
     def restored(
@@ -175,8 +175,8 @@ class Publication(Event):
 
     def extra(self) -> bytes:
         """Return what is stored besides the text."""
-        found = self._beside() | {"k": self.key}
-        return json_text.write(found | ({} if self.gone is None else {"g": self.gone}))
+        stored = self._to_extra() | {"k": self.key}
+        return json_text.write(stored | ({} if self.gone is None else {"g": self.gone}))
 
     def copied(self, gone: str | None = None) -> Publication:
         """Return a copy, to be delivered under a number of its own."""
@@ -198,7 +198,7 @@ def check_type(name: object) -> str | None:
 
 
 def from_json(
-    found: object,
+    fields: object,
     type: str | None,
     event_type: EventType | None,
     *,
@@ -207,52 +207,52 @@ def from_json(
     valid_until: int | None = None,
 ) -> Event:
     """Return the event of a JSON value; `raw` is its text, where it stands on a line alone."""
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise EventError("an event is a JSON object", row=row)
     if event_type is not None:
-        attributes = to_declared(found, event_type, row)
+        attributes = to_declared(fields, event_type, row)
     else:
-        attributes = found
-        _check_sizes(found, row)
+        attributes = fields
+        _check_sizes(fields, row)
     if raw is None or b"\n" in raw or b"\r" in raw:
-        raw = json_text.write(found)
+        raw = json_text.write(fields)
     else:
-        json_text.check_depth(raw, found)
+        json_text.check_depth(raw, fields)
     return Event(type, attributes, raw, valid_until=valid_until)
 
 
 def from_json_rows(
-    found: Sequence[object], type: str | None, event_type: EventType | None, is_small: bool
+    values: Sequence[object], type: str | None, event_type: EventType | None, is_small: bool
 ) -> list[Event]:
     """Return the events of JSON values; `is_small` says that no integer is beyond 64 bits."""
     if event_type is not None or not is_small:
-        return [from_json(each, type, event_type, row=row) for row, each in enumerate(found)]
+        return [from_json(each, type, event_type, row=row) for row, each in enumerate(values)]
     write, events = json_text.write, []
-    for row, each in enumerate(found):
+    for row, each in enumerate(values):
         if not isinstance(each, dict):
             raise EventError("an event is a JSON object", row=row)
         events.append(Event(type, each, write(each)))
     return events
 
 
-def _check_sizes(found: Mapping[str, Any], row: int | None) -> None:
+def _check_sizes(fields: Mapping[str, Any], row: int | None) -> None:
     """Refuse integers that orjson reads but 64 bits with a sign do not hold."""
-    for name, value in found.items():
+    for name, value in fields.items():
         if value.__class__ is int and not -(1 << 63) <= value < 1 << 63:
             raise EventError("an integer beyond 64 bits", attribute=name, row=row)
 
 
 def to_declared(
-    found: dict[str, Any], event_type: EventType, row: int | None = None
+    fields: dict[str, Any], event_type: EventType, row: int | None = None
 ) -> dict[str, Any]:
     """Return an event's attributes with timestamps read, or refuse what does not fit."""
-    attributes = found
+    attributes = fields
     for name, kind in event_type.attributes.items():
         if kind is Kind.TIMESTAMP:
-            value = lookup(found, name)
+            value = lookup(fields, name)
             if isinstance(value, str):
-                if attributes is found:
-                    attributes = dict(found)
+                if attributes is fields:
+                    attributes = dict(fields)
                 attributes[name] = to_timestamp(value, name, row)
     try:
         check_event(attributes, event_type)
@@ -277,26 +277,26 @@ def to_timestamp(text: object, attribute: str, row: int | None = None) -> dt.dat
 
 
 def from_cloudevent(
-    found: CloudEvent, event_type: EventType | None, row: int | None = None
+    cloudevent: CloudEvent, event_type: EventType | None, row: int | None = None
 ) -> Event:
     """Return the event of a CloudEvent: fields of JSON data, and `ce.…`."""
-    kind = str(found.context.get("datacontenttype", JSON))
-    fields: object = json_text.read(found.data) if found.data and is_json(kind) else None
+    kind = str(cloudevent.context.get("datacontenttype", JSON))
+    fields: object = json_text.read(cloudevent.data) if cloudevent.data and is_json(kind) else None
     attributes = dict(fields) if isinstance(fields, dict) else {}
     if event_type is not None:
         attributes = to_declared(attributes, event_type, row)
     else:
         _check_sizes(attributes, row)
-    text = json_text.write({**attributes, "ce": found.context})
-    attributes |= {f"ce.{name}": value for name, value in found.context.items()}
-    type = check_type(found.context["type"])
-    valid_until = _expiry(found.context, row)
+    text = json_text.write({**attributes, "ce": cloudevent.context})
+    attributes |= {f"ce.{name}": value for name, value in cloudevent.context.items()}
+    type = check_type(cloudevent.context["type"])
+    valid_until = _expiry(cloudevent.context, row)
     return Event(
         type,
         attributes,
         text,
-        headers={"ce": found.context},
-        body=found.data or b"",
+        headers={"ce": cloudevent.context},
+        body=cloudevent.data or b"",
         content_type=kind,
         valid_until=valid_until,
     )
@@ -345,13 +345,13 @@ def from_stomp(
     """Return the event of a STOMP message: its headers, and the fields of a JSON body."""
     fields: dict[str, Any] = {}
     if body[:1] == b"{" or (body and is_json(content_type)):
-        found = _read_body(body, content_type)
-        if isinstance(found, dict):
-            fields = found
+        content = _read_body(body, content_type)
+        if isinstance(content, dict):
+            fields = content
             if not headers:
                 if content_type:
                     _check_headers({}, content_type)
-                event = from_json(found, type, event_type, raw=body, valid_until=valid_until)
+                event = from_json(content, type, event_type, raw=body, valid_until=valid_until)
                 event.content_type = content_type or JSON
                 return event
     attributes: dict[str, Any] = {}
@@ -400,14 +400,14 @@ def _check_headers(headers: Mapping[str, str], content_type: str) -> None:
 
 def numbers_of(headers: Mapping[str, Any], event_type: EventType | None) -> dict[str, Any] | None:
     """Return the headers of a stored message that read as numbers, where nothing is declared."""
-    found = {
+    numbers = {
         name: _to_number(value)
         for name, value in headers.items()
         if isinstance(value, str)
         and _NUMBER(value)
         and (event_type is None or event_type.kind_of(name) is None)
     }
-    return {name: number for name, number in found.items() if number is not None} or None
+    return {name: number for name, number in numbers.items() if number is not None} or None
 
 
 def _read_body(body: bytes, content_type: str) -> object:

@@ -56,10 +56,10 @@ class Disk:
     def free(self) -> int:
         """Return how many bytes this process may still write."""
         try:
-            found = os.statvfs(self._folder)
+            status = os.statvfs(self._folder)
         except OSError:
             return 0
-        return found.f_bavail * found.f_frsize
+        return status.f_bavail * status.f_frsize
 
     def check(self) -> None:
         """Raise DiskFullError where nothing more is stored."""

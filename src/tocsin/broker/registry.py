@@ -214,7 +214,7 @@ class Registry:
             subscription.quarantine = str(error)
 
     def _load(self, several: Sequence[Subscription]) -> None:
-        """Index conditions without parameters, and quarantine those that fail."""
+        """Index conditions without parameters, and quarantine the ones that fail."""
         first = several[0]
         try:
             rows = [(each.no, each.spec.where, each.spec.valid_until) for each in several]

@@ -314,11 +314,11 @@ def remove_subscriptions(connection: sqlite3.Connection, nos: Sequence[int]) -> 
 
 def remove_strays(connection: sqlite3.Connection) -> None:
     """Delete notifications without a subscription, before its number is used again."""
-    found = connection.execute(
+    strays = connection.execute(
         "SELECT no FROM notifications WHERE no>0 UNION SELECT no FROM dead WHERE no>0 "
         "EXCEPT SELECT no FROM subscriptions"
     )
-    remove_subscriptions(connection, [no for (no,) in found.fetchall()])
+    remove_subscriptions(connection, [no for (no,) in strays.fetchall()])
 
 
 def acknowledge(connection: sqlite3.Connection, no: int, seqs: Sequence[int]) -> int:

@@ -148,7 +148,7 @@ def _collections() -> dict[str, Any]:
 def _single() -> dict[str, Any]:
     ack = _object(upto=_NUMBER, ids=_NUMBERS)
     one = "/subscriptions/{id}"
-    call = {
+    paths = {
         one: {
             "get": _call("Get a subscription", _ONE),
             "put": _call(
@@ -187,6 +187,12 @@ def _single() -> dict[str, Any]:
                 {"application/json": {"schema": _object(["ids"], **_REFUSAL)}},
             )
         },
+    } | _dead_letters(one)
+    return {path: {"parameters": _ID, **calls} for path, calls in paths.items()}
+
+
+def _dead_letters(one: str) -> dict[str, Any]:
+    return {
         one + "/dead": {
             "get": _call(
                 "List dead letters by pages",
@@ -208,7 +214,6 @@ def _single() -> dict[str, Any]:
             )
         },
     }
-    return {path: {"parameters": _ID, **calls} for path, calls in call.items()}
 
 
 def _publications() -> dict[str, Any]:

@@ -56,30 +56,30 @@ def read(
     if mode == STRUCTURED:
         return [_structured(json_text.read(body), None)]
     if mode == BATCHED:
-        found = json_text.read(body)
-        if not isinstance(found, list):
+        batch = json_text.read(body)
+        if not isinstance(batch, list):
             raise EventError("a batch of CloudEvents is a JSON array")
-        if most is not None and len(found) > most:
+        if most is not None and len(batch) > most:
             raise LimitError("too many events in one request", "max_events")
-        return [_structured(each, row) for row, each in enumerate(found)]
+        return [_structured(each, row) for row, each in enumerate(batch)]
     return [_binary(content_type, headers.items(), body)]
 
 
-def _structured(found: object, row: int | None) -> CloudEvent:
-    if not isinstance(found, dict):
+def _structured(value: object, row: int | None) -> CloudEvent:
+    if not isinstance(value, dict):
         raise EventError("a CloudEvent is a JSON object", row=row)
-    context = {k: v for k, v in found.items() if k not in ("data", "data_base64")}
+    context = {k: v for k, v in value.items() if k not in ("data", "data_base64")}
     check_context(context, row)
-    if "data_base64" in found:
-        if "data" in found:
+    if "data_base64" in value:
+        if "data" in value:
             raise EventError("data and data_base64 exclude each other", row=row)
         try:
-            return CloudEvent(context, base64.b64decode(found["data_base64"], validate=True))
+            return CloudEvent(context, base64.b64decode(value["data_base64"], validate=True))
         except (binascii.Error, TypeError, ValueError):
             raise EventError("data_base64 is not Base64", row=row) from None
-    if found.get("data") is None:
+    if value.get("data") is None:
         return CloudEvent(context, None)
-    data, kind = found["data"], str(context.get("datacontenttype", "application/json"))
+    data, kind = value["data"], str(context.get("datacontenttype", "application/json"))
     if isinstance(data, str) and not is_json(kind):
         return CloudEvent(context, data.encode())
     return CloudEvent(context, json_text.write(data))

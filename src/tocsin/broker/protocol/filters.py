@@ -38,12 +38,12 @@ def _is_one_of(name: str, values: object) -> str:
     return f"{_attribute(name)} IN ({', '.join(_literal(value) for value in values)})"
 
 
-def _filter(found: object, depth: int) -> str:
+def _filter(condition: object, depth: int) -> str:
     if depth > MAX_DEPTH:
         raise LimitError("filters are nested too deep", "filter depth")
-    if not isinstance(found, Mapping) or len(found) != 1:
+    if not isinstance(condition, Mapping) or len(condition) != 1:
         raise SubscriptionError("a filter is an object with one dialect")
-    ((dialect, inside),) = found.items()
+    ((dialect, inside),) = condition.items()
     if dialect == "not":
         return f"NOT ({_filter(inside, depth + 1)})"
     if dialect == "all":
@@ -94,7 +94,7 @@ def _attribute(name: object) -> str:
 def _plain(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise SubscriptionError("a filter compares with a text that is not empty")
-    return re.sub(r"[!%_]", lambda found: "!" + found.group(), value)
+    return re.sub(r"[!%_]", lambda special: "!" + special.group(), value)
 
 
 def _literal(value: object) -> str:

@@ -90,9 +90,9 @@ def to_number(text: str | None) -> int | None:
 def write(value: object) -> bytes:
     """Return a JSON text without line breaks; refuse a value that is nested too deep."""
     try:
-        found = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_json)
+        text = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME, default=_to_json)
         # A text keeps the memory that it was written into, four kilobytes for a short one.
-        return bytes(memoryview(found)) if len(found) < _SHORT else found
+        return bytes(memoryview(text)) if len(text) < _SHORT else text
     except TypeError as error:  # what orjson reads may be deeper than what it writes
         if "ecursion" not in str(error):
             raise

@@ -49,7 +49,7 @@ class Parser:
         self._rest = lines.pop()
         if len(self._rest) + self._size > self.max_message:
             raise LimitError("a message of the stream is too long", "max_message")
-        return [found for line in lines if (found := self._take(line)) is not None]
+        return [message for line in lines if (message := self._take(line)) is not None]
 
     def _take(self, line: bytes) -> Message | None:
         if self._first:

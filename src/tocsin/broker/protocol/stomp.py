@@ -178,10 +178,10 @@ def _end_of_head(buffer: bytearray) -> tuple[int, int] | None:
 def unescape(text: str) -> str:
     """Return a header's text with its escapes undone."""
 
-    def undo(found: re.Match[str]) -> str:
-        known = _ESCAPES.get(found.group())
+    def undo(match: re.Match[str]) -> str:
+        known = _ESCAPES.get(match.group())
         if known is None:
-            raise ProtocolError(f"an undefined escape in a header: {found.group()!r}")
+            raise ProtocolError(f"an undefined escape in a header: {match.group()!r}")
         return known
 
     return _ESCAPED.sub(undo, text)
