@@ -24,11 +24,11 @@ from tocsin.storage.manifests import Manifest
 from tocsin.storage.place import Place
 
 _FEW = 64
-"""So few updates are made one by one."""
+"""Up to this number, updates are applied one by one."""
 
 
 class ChangeTarget(Protocol):
-    """What changes are made to: a matcher."""
+    """The object that changes are applied to: a matcher."""
 
     def subscribe(
         self,
@@ -92,7 +92,7 @@ class AddTable:
 
 @dataclass(frozen=True)
 class RemoveIds:
-    """Ids that are gone."""
+    """Ids of subscriptions to remove."""
 
     ids: Sequence[SubscriptionId]
 
@@ -142,12 +142,12 @@ class UpdateMany:
 
 @dataclass(frozen=True)
 class ChangeBatch:
-    """Batches that are made together, in order."""
+    """Batches that are applied together, in order."""
 
     changes: Sequence[AddOne | AddTable | RemoveIds | UpdateMany]
 
     def apply(self, matcher: ChangeTarget) -> None:
-        """Make all of them."""
+        """Apply all of them."""
         for change in self.changes:
             change.apply(matcher)
 
@@ -156,7 +156,7 @@ Change: TypeAlias = AddOne | AddTable | RemoveIds | UpdateMany | ChangeBatch
 
 
 def write_change(change: Change) -> Parts:
-    """Return a batch of changes in parts."""
+    """Return a batch of changes as parts."""
     if isinstance(change, ChangeBatch):
         written = [write_change(one) for one in change.changes]
         return Parts(
@@ -182,7 +182,7 @@ def write_change(change: Change) -> Parts:
 
 
 def read_change(parts: Parts) -> Change:
-    """Return the batch that was written; raises KeyError or ValueError for other parts."""
+    """Return the batch in some parts; raise KeyError or ValueError for other parts."""
     facts = parts.facts
     if facts["op"] == "several":
         return ChangeBatch([read_change(_part(parts, at)) for at in range(len(facts["facts"]))])  # type: ignore[misc]
@@ -211,9 +211,9 @@ def _part(parts: Parts, at: int) -> Parts:
     return Parts(parts.facts["facts"][at], arrays, columns)
 
 
-def read_changes(place: Place, found: Sequence[Manifest]) -> Iterator[tuple[Change, float]]:
-    """Yield the changes of some versions, in order, with the moments at which they were made."""
-    for manifest in found:
+def read_changes(place: Place, versions: Sequence[Manifest]) -> Iterator[tuple[Change, float]]:
+    """Yield the changes of some versions, in order, with the moments of their commits."""
+    for manifest in versions:
         assert manifest.changes is not None
         file = read_file(place.local(manifest.changes.name), manifest.changes)
         file.verify()

@@ -23,7 +23,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "int16": pa.int16(),
     "int32": pa.int32(),
 }
-"""Types of fixed width, whole bytes each."""
+"""Types of a fixed number of bytes."""
 
 _DECIMALS: dict[str, Callable[[int, int], pa.DataType]] = {
     "decimal32": pa.decimal32,
@@ -34,7 +34,7 @@ _DECIMALS: dict[str, Callable[[int, int], pa.DataType]] = {
 
 
 def write_column(name: str, column: pa.Array, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """Put the buffers of a column among some arrays; return its description."""
+    """Add the buffers of a column to `arrays`; return its description."""
     n = len(column)
     if pa.types.is_dictionary(column.type):
         indices = write_column(f"{name}.indices", column.indices, arrays)
@@ -70,9 +70,9 @@ def write_column(name: str, column: pa.Array, arrays: dict[str, NDArray[Any]]) -
 
 
 def read_column(name: str, of: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> pa.Array:
-    """Return a column over arrays that `write_column` gave; they must live as long as it does.
+    """Return a column over the arrays of `write_column`, which it does not copy.
 
-    Raises ValueError or KeyError where they do not fit the description.
+    Raises ValueError or KeyError for arrays that do not fit the description.
     """
     kind, n = of["type"], int(of["length"])
     if kind == "dictionary":

@@ -42,7 +42,7 @@ _TYPES = frozenset(f"<{kind}" for kind in "i2 i4 i8 u2 u4 u8 f8".split()) | {"|b
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file as a manifest names it: its bytes, and a checksum that vouches for all of it."""
+    """The entry of a file in a manifest: its size, and a checksum that covers all of it."""
 
     name: str
     n_bytes: int
@@ -50,7 +50,7 @@ class FileEntry:
 
 
 def write_file(path: Path, parts: Parts) -> FileEntry:
-    """Write parts to a new file: under another name first, so that it is there whole or not."""
+    """Write parts to a new file, durably; it is renamed to its name when it is complete."""
     arrays = dict(parts.arrays)
     columns = {name: write_column(name, column, arrays) for name, column in parts.columns.items()}
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -76,7 +76,7 @@ def write_file(path: Path, parts: Parts) -> FileEntry:
 
 
 class OpenedFile(NamedTuple):
-    """What a file holds; `verify` compares the checksums of its arrays, which is not done yet."""
+    """The contents of a file; `verify` compares the checksums of its arrays."""
 
     parts: Parts
     verify: Callable[[], None]
@@ -98,16 +98,16 @@ def read_file(path: Path, written: FileEntry) -> OpenedFile:
         sums = {name: (arrays[name], of[3]) for name, of in described["arrays"].items()}
         return OpenedFile(Parts(described["facts"], arrays, columns), partial(_verify, path, sums))
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedStoreError(str(path), f"its header makes no sense: {error}") from error
+        raise DamagedStoreError(str(path), f"its header is malformed: {error}") from error
 
 
-def check_version(path: object, found: int, known: int) -> None:
-    """Refuse a version of a format that we do not read."""
-    if found > known:
-        reason = f"it has version {found}; this release of Tocsin reads up to version {known}"
+def check_version(path: object, version: int, newest: int) -> None:
+    """Raise NewerStoreError for a format that is newer than this release."""
+    if version > newest:
+        reason = f"it has version {version}; this release of Tocsin reads up to version {newest}"
         raise NewerStoreError(str(path), reason)
-    if found < 1:
-        raise DamagedStoreError(str(path), f"there is no version {found}")
+    if version < 1:
+        raise DamagedStoreError(str(path), f"there is no version {version}")
 
 
 def _make_prefix(version: int, checksum: int, n_header: int, n_file: int) -> bytes:
@@ -156,14 +156,14 @@ def _array(mapped: mmap.mmap, offset: int, dtype: str, shape: list[int]) -> NDAr
 
 
 def _verify(path: Path, arrays: dict[str, tuple[NDArray[Any], list[int]]]) -> None:
-    """Compare all checksums."""
+    """Compare all checksums; raise DamagedStoreError."""
     for name, (array, expected) in arrays.items():
         if _sums(array) != expected:
             raise DamagedStoreError(str(path), f"the checksum of {name} is wrong")
 
 
 def _sums(array: NDArray[Any]) -> list[int]:
-    """Return the checksums of an array, in several threads: zlib lets go of Python's lock."""
+    """Return the checksums of an array, in several threads: zlib releases Python's lock."""
     octets = _octets(array)
     chunks = [octets[first : first + _CHUNK] for first in range(0, len(octets), _CHUNK)]
     if len(chunks) < 2:

@@ -1,10 +1,10 @@
-"""A folder of files under numbered manifests: what a subscription store is on disk.
+"""The versions of a subscription store on disk: write parts, commit a version, read it, vacuum.
 
-Enters: facts, and parts to be written. Leaves: a folder, and from any of its versions the facts and
-parts again. Files have names that are used once and never change. A commit writes new files beside
-the old ones, and then takes the next number by creating its manifest. Whatever happens on the way,
-the store is as it was or as it will be. Versions that nobody can need any more are removed with
-their files; pins say which are needed (`pins.py`).
+Enters: facts, and parts to write. Leaves: a folder of files under numbered manifests, and the facts
+and parts of each of its versions. A file has a name that is used once, and never changes. A commit
+writes new files, and then takes the next number by creating its manifest exclusively: whatever
+fails, the newest version is the old one or the new one. `vacuum` removes versions that are neither
+pinned nor needed by the newest ones.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from tocsin.storage.manifests import MANIFEST, NAME, Manifest, Part
 from tocsin.storage.place import Place
 
 ORPHAN_AGE = 86_400.0
-"""Seconds after which a file that no manifest names was left behind by a crash."""
+"""Age in seconds from which a file that no manifest names counts as left by a crash."""
 GRACE = 600.0
-"""Seconds that a version is kept for after another took its place, pinned or not."""
+"""Seconds for which a replaced version is retained even if it is not pinned."""
 _OURS = re.compile(
     rf"{NAME.pattern}(\.new)?|{MANIFEST.pattern}|\.?{MANIFEST.pattern}\.[0-9a-f]{{32}}\.new|pins|"
     r"probe-[0-9a-f]{32}\.new"
 )
 
 _TRIES = 20
-"""How often a save is begun again whose files others removed."""
+"""The number of attempts of a save whose files other writers remove."""
 
 T = TypeVar("T")
 MakeParts: TypeAlias = Callable[[], Parts]
-"""Gives parts when they are about to be written."""
+"""Makes parts just before they are written."""
 
 
 class PartContents(NamedTuple):
-    """What a part is written from: facts; files by role; segments by name, written once."""
+    """The contents of a part to write: facts, files by role, and segments by name."""
 
     facts: dict[str, Any]
     files: Mapping[str, MakeParts]
@@ -49,7 +49,7 @@ class PartContents(NamedTuple):
 
 
 class OpenedPart(NamedTuple):
-    """What a part holds; segments are in their order."""
+    """The contents of an opened part; segments are in order."""
 
     facts: dict[str, Any]
     files: dict[str, OpenedFile]
@@ -57,7 +57,7 @@ class OpenedPart(NamedTuple):
 
 
 class VersionChain(NamedTuple):
-    """What a version is made of: a base, and the changes since, in order."""
+    """The manifests of a version: its base, and the changes since, in order."""
 
     base: Manifest
     changes: list[Manifest]
@@ -69,7 +69,7 @@ class VersionChain(NamedTuple):
 
 
 def unique_name() -> str:
-    """Return a name that nothing else has."""
+    """Return a name that no other file has."""
     return uuid.uuid4().hex
 
 
@@ -131,10 +131,10 @@ def commit(
     follows: str | None = None,
     **of: Any,
 ) -> Manifest:
-    """Commit the version after another; raise FileExistsError where somebody was faster.
+    """Commit the version after version `after`; raise FileExistsError if another writer was first.
 
-    `follows` is the id of that version, where the caller has read it. Raises ChangedStoreError
-    where a file that the new version names is not there any more.
+    `follows` is the id of version `after`, if the caller knows it. Raises ChangedStoreError if a
+    file of the new version was removed meanwhile, and StoreError for errors of the file system.
     """
     try:
         with place.locked():
@@ -155,10 +155,10 @@ def commit(
 
 
 def _follows(place: Place, after: int, known: str | None) -> str:
-    """Return the id of a version; raise FileExistsError where it cannot be the newest.
+    """Return the id of a version; raise FileExistsError if it cannot be the newest.
 
-    Versions are removed in their order, so that while one is there, the number after it is either
-    taken or was never taken; one that is not there may have been followed by others.
+    Versions are removed in order. While a version exists, the number after it is taken or was never
+    taken; after one that was removed there may have been others.
     """
     if not after:
         if manifests.numbers(place):
@@ -170,7 +170,7 @@ def _follows(place: Place, after: int, known: str | None) -> str:
 
 
 def _check_files(place: Place, manifest: Manifest) -> None:
-    """Refuse a version whose files were removed, as those of a writer that took too long are."""
+    """Raise ChangedStoreError if files were removed, as those of a slow writer are."""
     for written in manifest.files():
         if place.size(written.name) != written.n_bytes:
             reason = f"{written.name} was removed before it was committed; begin again"
@@ -178,10 +178,10 @@ def _check_files(place: Place, manifest: Manifest) -> None:
 
 
 def _check_order(place: Place, manifest: Manifest) -> None:
-    """Take a version back whose number was taken before, and removed: nothing was built on it.
+    """Withdraw a version whose number had been taken and removed before; nothing refers to it.
 
-    On one machine a lock sees to that. Elsewhere the version before may have been removed between
-    the look at it and the commit: then a later one is there that does not follow this one.
+    On one machine the lock prevents this. On another, the version before may be removed between
+    its check and the commit: then there is a later version that does not follow this one.
     """
     later = [number for number in manifests.numbers(place) if number >= manifest.number]
     if later == [manifest.number]:
@@ -199,42 +199,42 @@ def _check_order(place: Place, manifest: Manifest) -> None:
 
 
 def remove_unless_committed(place: Place, number: int, names: Collection[str]) -> None:
-    """Remove what a commit that was broken off has written, unless there is that version already.
+    """Remove the files of a failed commit, unless the version exists.
 
-    What breaks a commit off may come after its manifest is there, which names the files.
+    A commit may fail after its manifest, which names the files, was created.
     """
-    with suppress(OSError, StoreError):  # what stays is removed when it is old
+    with suppress(OSError, StoreError):  # vacuum removes the rest when it is old
         if manifests.name_of(number) not in place.names():
             for name in names:
                 place.remove(name)
 
 
 def write_part(place: Place, contents: PartContents, known: Collection[FileEntry] = ()) -> Part:
-    """Write the files of a part; segments that are there already, as `known`, are not."""
-    held = {written.name: written for written in known}
+    """Write the files of a part; segments among the `known` files that exist are not rewritten."""
+    known_files = {written.name: written for written in known}
     written: list[str] = []
 
-    def write(name: str, taken: MakeParts) -> FileEntry:
+    def write(name: str, make: MakeParts) -> FileEntry:
         written.append(name)
-        parts = taken()
+        parts = make()
         return place.put(name, lambda path: write_file(path, parts))
 
     try:
         segments = []
-        for name, taken in contents.segments.items():
+        for name, make in contents.segments.items():
             file = f"segment-{name}.tocsin"
-            kept = held.get(file)
-            if kept is None or not _is_there(place, kept):
-                kept = write(file, taken)
-            segments.append(kept)
+            entry = known_files.get(file)
+            if entry is None or not _exists(place, entry):
+                entry = write(file, make)
+            segments.append(entry)
         files = {
-            role: write(f"{role}-{unique_name()}.tocsin", taken)
-            for role, taken in contents.files.items()
+            role: write(f"{role}-{unique_name()}.tocsin", make)
+            for role, make in contents.files.items()
         }
         return Part(contents.facts, files, segments)
     except BaseException as error:
         for name in written:
-            with suppress(OSError, StoreError):  # what stays is removed when it is old
+            with suppress(OSError, StoreError):  # vacuum removes the rest when it is old
                 place.remove(name)
                 place.remove(f"{name}.new")
         if isinstance(error, OSError):
@@ -242,13 +242,13 @@ def write_part(place: Place, contents: PartContents, known: Collection[FileEntry
         raise
 
 
-def _is_there(place: Place, written: FileEntry) -> bool:
+def _exists(place: Place, written: FileEntry) -> bool:
     return place.size(written.name) == written.n_bytes
 
 
 @contextmanager
 def as_store_errors(place: Place) -> Iterator[None]:
-    """Say of what the system refuses that the store cannot be written."""
+    """Raise errors of the file system as a StoreError: the store cannot be written."""
     try:
         yield
     except OSError as error:
@@ -260,11 +260,11 @@ def _cannot_write(place: Place, error: OSError) -> StoreError:
 
 
 def replace_store(place: Place, contents: PartContents, grace: float = GRACE) -> Manifest:
-    """Write a store, or a base that takes the place of all that is there; then tidy it."""
+    """Write a store, or a base that replaces all its versions; then vacuum it."""
     refuse_foreign_folder(place)
     with as_store_errors(place):
         manifest = _write_base(place, contents)
-    with suppress(OSError), place.locked():  # it is saved; the next one removes what stays
+    with suppress(OSError), place.locked():  # it is saved; the next save removes the rest
         vacuum(place, grace)
     return manifest
 
@@ -282,7 +282,7 @@ def _write_base(place: Place, contents: PartContents) -> Manifest:
                 return commit(place, last, "base", contents.facts, covers=last, parts=[part])
             except FileExistsError:
                 continue
-            except ChangedStoreError:  # segments of an older base, tidied away meanwhile
+            except ChangedStoreError:  # a vacuum removed segments of an older base
                 remove_unless_committed(place, last + 1, part.names() - reused)
                 break
             except BaseException:
@@ -292,7 +292,7 @@ def _write_base(place: Place, contents: PartContents) -> Manifest:
 
 
 def refuse_foreign_folder(place: Place) -> None:
-    """Refuse a folder that holds something else than a store."""
+    """Raise NoStoreError for a folder that holds something other than a store."""
     try:
         names = place.names()
         if not names and not place.exists():
@@ -309,9 +309,9 @@ def refuse_foreign_folder(place: Place) -> None:
 
 
 def open_part(place: Place, part: Part, verify: bool, late: Collection[str] = ()) -> OpenedPart:
-    """Map a part into memory, and verify all but the files of some roles, or nothing.
+    """Map a part into memory and verify it, but for the files of `late` roles.
 
-    What is a copy of a file on another machine is verified all the same, once where it was made.
+    Without `verify`, only a local copy that was not verified before is verified.
     """
     files = {role: _open_file(place, file, verify) for role, file in part.files.items()}
     segments = [_open_file(place, file, verify) for file in part.segments]
@@ -321,7 +321,7 @@ def open_part(place: Place, part: Part, verify: bool, late: Collection[str] = ()
 
 
 def _open_file(place: Place, written: FileEntry, verify: bool) -> OpenedFile:
-    """Map a file; its `verify` does nothing where that need not be."""
+    """Map a file; its `verify` does nothing if the file is trusted."""
     file = read_file(place.local(written.name), written)
     if not verify and place.is_trusted(written.name, written.checksum):
         return file._replace(verify=lambda: None)
@@ -334,46 +334,47 @@ def _open_file(place: Place, written: FileEntry, verify: bool) -> OpenedFile:
 
 
 def vacuum(place: Place, grace: float = 0.0) -> list[str]:
-    """Remove the versions that nobody needs with their files, and what crashes left behind.
+    """Remove the versions that are not needed, and files left by crashes; return the files' names.
 
-    Versions that were the newest less than `grace` seconds ago are needed: somebody may have seen
-    their number, and be about to open or pin them. Manifests are removed in the order of their
-    numbers: `commit` relies on it.
+    Needed are the newest version, pinned ones, and those that were the newest less than `grace`
+    seconds ago: a reader that knows their number may be about to open or pin them. Manifests are
+    removed in the order of their numbers, on which `commit` relies.
     """
-    found = manifests.numbers(place)
-    first = manifests.oldest_openable(place, found)
-    pinned = {n for n in pins.pinned_versions(place) & set(found) if n >= first}
-    needed = min({_newest_at(place, found, grace), *pinned})
-    oldest = version_chain(place, needed).base
-    kept = [n for n in found if n > oldest.covers]
-    named = {name for n in kept for name in manifests.read(place, n).names()}
+    numbers = manifests.numbers(place)
+    versions = {number: manifests.read(place, number) for number in numbers}
+    oldest = _oldest_needed(place, versions, grace)
+    named: set[str] = set()
     dropped: set[str] = set()
-    for n in found:
-        if n not in kept:
-            dropped |= manifests.read(place, n).names()
-            place.remove(manifests.name_of(n))
-    gone = sorted(dropped - named)
+    for number, manifest in versions.items():
+        if number > oldest.covers:
+            named |= manifest.names()
+        else:
+            dropped |= manifest.names()
+            place.remove(manifests.name_of(number))
+    garbage = sorted(dropped - named)
     for name in place.names():
-        is_left = bool(_OURS.fullmatch(name)) and name != "pins" and name not in named
-        if is_left and not MANIFEST.fullmatch(name) and place.age(name) > ORPHAN_AGE:
-            gone.append(name)
+        is_orphan = bool(_OURS.fullmatch(name)) and name != "pins" and name not in named
+        if is_orphan and not MANIFEST.fullmatch(name) and place.age(name) > ORPHAN_AGE:
+            garbage.append(name)
     if not place.is_local:  # a writer on another machine may have committed them by now
-        later = [n for n in manifests.numbers(place) if n > found[-1]]
-        named |= {name for n in later for name in manifests.read(place, n).names()}
-        gone = [name for name in gone if name not in named]
-    for name in gone:
+        later = [number for number in manifests.numbers(place) if number > numbers[-1]]
+        named |= {name for number in later for name in manifests.read(place, number).names()}
+        garbage = [name for name in garbage if name not in named]
+    for name in garbage:
         place.remove(name)
-    return gone
+    return garbage
 
 
-def _newest_at(place: Place, found: list[int], grace: float) -> int:
-    """Return the version that was the newest some seconds ago, or the oldest that can be opened.
+def _oldest_needed(place: Place, versions: Mapping[int, Manifest], grace: float) -> Manifest:
+    """Return the base of the oldest version that is needed.
 
-    What is left before the first base only serves a later one.
+    Changes before the first base serve a later base only, and cannot be opened.
     """
-    first = manifests.oldest_openable(place, found)
+    first = next(number for number, version in versions.items() if version.kind == "base")
     moment = (time.time() - grace) * 1e6
-    for number in reversed(found):
-        if number <= first or not grace or manifests.read(place, number).made_at <= moment:
-            return max(number, first)
-    return first
+    openable = [number for number in versions if number >= first]
+    seen = [number for number in openable if not grace or versions[number].made_at <= moment]
+    pinned = pins.pinned_versions(place).intersection(openable)
+    needed = min(seen[-1] if seen else first, *pinned, openable[-1])
+    bases = [n for n in openable if n <= needed and versions[n].kind == "base"]
+    return versions[bases[-1]]

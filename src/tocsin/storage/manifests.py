@@ -1,9 +1,9 @@
-"""Manifests: one for each version of a store, numbered, and never changed.
+"""Manifests: one immutable, numbered file for each version of a store.
 
-Enters: what a version is made of. Leaves: `manifest-00000007.json`, and from it the same again. A
-version is a *base*, which names all files of the index and the book, by parts; or *changes*, which
-names one file with a batch of changes to the version before. The number is taken by creating the
-file, which only one writer can.
+Enters: the files and facts of a version. Leaves: `manifest-00000007.json`, and the version that is
+read from it. A version is a *base*, which names all files of the index and the catalog, by parts,
+or *changes*, which names one file with a batch of changes to the version before. A writer takes a
+number by creating the file exclusively.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FORMAT = "tocsin subscription store"
 VERSION = 1
 NAME = re.compile(r"[a-z]+-[0-9a-f]{32}\.tocsin")
 MANIFEST = re.compile(r"manifest-([0-9]{8}|[1-9][0-9]{8,17})\.json")
-"""Eight digits, and as many as it takes from version 100,000,000 on."""
+"""Eight digits; more from version 100,000,000 on."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one task built: facts of it, files by role, and segments in the order of their ids."""
+    """The output of one task: facts, files by role, and segments in the order of their ids."""
 
     facts: dict[str, Any]
     files: dict[str, FileEntry]
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version. A base takes the place of all versions up to `covers`, and of no later ones."""
+    """One version; a base replaces the versions up to `covers`."""
 
     number: int
     kind: Literal["base", "changes"]
@@ -57,9 +57,9 @@ class Manifest:
     parts: list[Part] = field(default_factory=list)
     changes: FileEntry | None = None
     id: str = ""
-    """Tells it from others that took the same number; empty in those of earlier releases."""
+    """A unique name, as numbers can be taken twice; empty in manifests of earlier releases."""
     follows: str = ""
-    """The id of the version before, as it was when this one was committed."""
+    """The id of the version before."""
 
     def names(self) -> set[str]:
         """Return the names of all files."""
@@ -84,43 +84,43 @@ def name_of(number: int) -> str:
 
 
 def numbers(place: Place) -> list[int]:
-    """Return the numbers of all versions that are there, in order."""
-    found = [match for name in place.names() if (match := MANIFEST.fullmatch(name))]
-    return sorted(int(match[1]) for match in found)
+    """List the folder; return the numbers of its versions, in order."""
+    matches = [match for name in place.names() if (match := MANIFEST.fullmatch(name))]
+    return sorted(int(match[1]) for match in matches)
 
 
 def newest(place: Place) -> int:
-    """Return the number of the newest version; raise where there is no store."""
+    """Return the number of the newest version; raise NoStoreError without a store."""
     try:
-        found = numbers(place)
+        versions = numbers(place)
     except NotADirectoryError:
-        found = []
+        versions = []
     except OSError as error:
         raise StoreError(str(place), f"cannot be read: {error.strerror or error}") from error
-    if not found:
+    if not versions:
         here = place.exists()
         reason = "there is no subscription store" if here else "there is no such folder"
         raise NoStoreError(str(place), reason)
-    return found[-1]
+    return versions[-1]
 
 
-def oldest_openable(place: Place, found: Sequence[int]) -> int:
+def oldest_openable(place: Place, versions: Sequence[int]) -> int:
     """Return the oldest of the versions of a place that can be opened: its first base.
 
     Changes before it are there only because a later base was made without them.
     """
-    return next(number for number in found if read(place, number).kind == "base")
+    return next(number for number in versions if read(place, number).kind == "base")
 
 
 def create(place: Place, manifest: Manifest) -> None:
-    """Commit a version; raise FileExistsError where another has the number."""
-    said = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
-    envelope = {"checksum": _checksum(said), "manifest": said}
+    """Commit a version; raise FileExistsError if its number is taken."""
+    values = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
+    envelope = {"checksum": _checksum(values), "manifest": values}
     place.commit_once(name_of(manifest.number), json.dumps(envelope, indent=1).encode())
 
 
 def read(place: Place, number: int) -> Manifest:
-    """Read the manifest of a version."""
+    """Return the manifest of a version; raise DamagedStoreError if it is missing or damaged."""
     where = place.path_of(name_of(number))
     try:
         envelope = json.loads(place.read(name_of(number)))
@@ -133,45 +133,45 @@ def read(place: Place, number: int) -> Manifest:
         raise DamagedStoreError(where, "it is not JSON: it was cut off or changed") from None
     if not isinstance(envelope, dict) or envelope.keys() != {"checksum", "manifest"}:
         raise DamagedStoreError(where, "it is not the manifest of a subscription store")
-    said = envelope["manifest"]
-    if envelope["checksum"] != _checksum(said):
+    values = envelope["manifest"]
+    if envelope["checksum"] != _checksum(values):
         raise DamagedStoreError(where, "its checksum is wrong")
     try:
-        if said["format"] != FORMAT:
+        if values["format"] != FORMAT:
             raise DamagedStoreError(where, "it is not the manifest of a subscription store")
-        check_version(where, said["version"], VERSION)
-        manifest = _manifest(said)
+        check_version(where, values["version"], VERSION)
+        manifest = _manifest(values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedStoreError(where, f"it makes no sense: {error}") from error
+        raise DamagedStoreError(where, f"it is malformed: {error}") from error
     if manifest.number != number:
         raise DamagedStoreError(where, f"it is the manifest of version {manifest.number}")
     return manifest
 
 
-def _manifest(said: dict[str, Any]) -> Manifest:
-    if said["kind"] not in ("base", "changes"):
-        raise ValueError(f"a version cannot be {said['kind']!r}")
+def _manifest(values: dict[str, Any]) -> Manifest:
+    if values["kind"] not in ("base", "changes"):
+        raise ValueError(f"a version cannot be {values['kind']!r}")
     parts = [
         Part(
             of["facts"],
             {role: _written(file) for role, file in of["files"].items()},
             [_written(file) for file in of["segments"]],
         )
-        for of in said["parts"]
+        for of in values["parts"]
     ]
-    changes = None if said["changes"] is None else _written(said["changes"])
-    if (said["kind"] == "changes") != (changes is not None):
-        raise ValueError("what it is does not fit what it names")
+    changes = None if values["changes"] is None else _written(values["changes"])
+    if (values["kind"] == "changes") != (changes is not None):
+        raise ValueError("its kind does not fit its files")
     return Manifest(
-        int(said["number"]),
-        said["kind"],
-        said["facts"],
-        int(said["made_at"]),
-        int(said["covers"]),
+        int(values["number"]),
+        values["kind"],
+        values["facts"],
+        int(values["made_at"]),
+        int(values["covers"]),
         parts,
         changes,
-        str(said.get("id", "")),
-        str(said.get("follows", "")),
+        str(values.get("id", "")),
+        str(values.get("follows", "")),
     )
 
 
@@ -181,6 +181,6 @@ def _written(of: dict[str, Any]) -> FileEntry:
     return FileEntry(**of)
 
 
-def _checksum(said: object) -> int:
-    """Return the checksum of what a manifest says, however it is laid out."""
-    return zlib.crc32(json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
+def _checksum(values: object) -> int:
+    """Return the checksum of a manifest's values, independent of their layout."""
+    return zlib.crc32(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())

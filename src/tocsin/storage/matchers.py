@@ -1,8 +1,8 @@
-"""What a matcher is made of ↔ a store.
+"""A matcher ↔ the parts of a store.
 
-Enters: the book and the index of a matcher, taken apart, with its event type, engine and options.
-Leaves: the contents of a part; and from the parts of a version the same again. The events of a
-profile are kept as an Arrow stream, where they fit a table.
+Enters: the catalog and the index of a matcher as parts, with its event type, engine and options.
+Leaves: the contents of a part of a store, and a saved matcher from the parts of a version. The
+events of a profile are written as an Arrow stream if they fit a table.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from tocsin.storage.manifests import Part
 from tocsin.storage.place import Place
 
 _LATE = "conditions"
-"""The file that is verified before it is first used, and not when the store is opened."""
+"""The role of the file that is verified at its first use, not when the store is opened."""
 
 
 @dataclass(frozen=True)
 class MatcherFacts:
-    """What kind of matcher it is, and how many subscriptions it holds."""
+    """The configuration of a matcher, and facts of its subscriptions."""
 
     event_type: EventType | None
     engine: str
     options: Mapping[str, object]
     n_subscriptions: int
     attributes: Sequence[str] | None = None
-    """What the conditions mention; None where that is not known."""
+    """The attributes that the conditions mention; None if unknown."""
     ids: str | None = None
-    """The kinds of the ids: `integers`, `strings` or `mixed`; None where there are none."""
+    """The kinds of the ids: `integers`, `strings` or `mixed`; None without ids."""
 
 
 @dataclass(frozen=True)
 class SavedMatcher:
-    """A matcher in parts; `index` is None where the engine is to be filled anew."""
+    """A matcher in parts; `index` is None for an engine that has to be filled again."""
 
     facts: MatcherFacts
     books: Sequence[Parts]
     verify: Callable[[], object] | None
-    """Raises where the conditions of a book are damaged: that is not known yet."""
+    """Raises DamagedStoreError if the conditions, which are not verified yet, are damaged."""
     index: Sequence[Parts] | None
     segments: Sequence[Parts]
     profile: EventBatch | None
 
 
 def part_contents(facts: MatcherFacts, book: Parts, index: IndexParts | None) -> PartContents:
-    """Return what is written of a matcher."""
+    """Return the contents of a part that has a whole matcher."""
     rest, conditions = split(book)
     files: dict[str, Callable[[], Parts]] = {"book": lambda: rest, _LATE: lambda: conditions}
     if index is not None:
@@ -70,7 +70,7 @@ def part_contents(facts: MatcherFacts, book: Parts, index: IndexParts | None) ->
 
 
 def write_facts(facts: MatcherFacts) -> dict[str, Any]:
-    """Return what kind of matcher it is, for JSON."""
+    """Return the facts of a matcher for JSON."""
     return {
         "event_type": _write_type(facts.event_type),
         "engine": facts.engine,
@@ -82,7 +82,7 @@ def write_facts(facts: MatcherFacts) -> dict[str, Any]:
 
 
 def read_facts(facts: Mapping[str, Any]) -> MatcherFacts:
-    """Return what `write_facts` was given."""
+    """Return the facts in JSON; the inverse of `write_facts`."""
     return MatcherFacts(
         _read_type(facts["event_type"]),
         facts["engine"],
@@ -94,7 +94,7 @@ def read_facts(facts: Mapping[str, Any]) -> MatcherFacts:
 
 
 def open_parts(place: Place, parts: Sequence[Part], verify: bool) -> SavedMatcher:
-    """Map parts into memory; conditions are verified, if they are, when first used."""
+    """Map parts into memory; conditions are verified at their first use."""
     opened = [open_part(place, part, verify, late=(_LATE,)) for part in parts]
     with as_damaged_store(place):
         files = [one.files for one in opened]
@@ -113,7 +113,7 @@ def open_parts(place: Place, parts: Sequence[Part], verify: bool) -> SavedMatche
 
 @contextmanager
 def as_damaged_store(path: object) -> Iterator[None]:
-    """Say of what does not fit together that the store is damaged."""
+    """Raise errors of parts that do not fit together as a DamagedStoreError."""
     try:
         yield
     except TocsinError:  # some of them are a KeyError or a ValueError too
@@ -130,12 +130,12 @@ def _write_type(event_type: EventType | None) -> Any:
     return {"name": event_type.name, "attributes": kinds}
 
 
-def _read_type(said: Any) -> EventType | None:
-    return None if said is None else EventType(said["name"], dict(said["attributes"]))
+def _read_type(value: Any) -> EventType | None:
+    return None if value is None else EventType(value["name"], dict(value["attributes"]))
 
 
 def _write_profile(sample: EventBatch | None, event_type: EventType | None) -> Parts | None:
-    """Return the events of a profile, or None where they fit no table; only plans depend on it."""
+    """Return the events of a profile, or None if they fit no table; only plans depend on them."""
     table = None if sample is None else sample.to_table()
     if table is None:
         return None

@@ -1,9 +1,9 @@
-"""Pins: which version of a store a batch of a stream uses, decided once.
+"""Pins: the version of a store that a batch of a stream uses, decided once.
 
 Enters: the name of a query and the number of a batch. Leaves: a version and a moment, the same for
-whoever asks again: all tasks of the batch, and its replay after a crash. The first to ask creates
-`pins/<name>/<number>.json`; creating is exclusive, so that there is one answer. A version that is
-pinned is kept, with its files, until the pin is removed.
+all tasks of the batch, and for its replay after a crash. The first caller creates
+`pins/<name>/<number>.json`, exclusively; the others read it. A pinned version is retained, with its
+files, until the pin is removed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tocsin.storage.place import Place
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _PINS = "pins"
 _TRIES = 20
-"""How often a version is looked for that is not removed while it is pinned."""
+"""The number of attempts to pin a version before a vacuum removes it."""
 
 
 class Pin(NamedTuple):
-    """The version that a batch uses, and the moment (seconds since 1970) at which it is seen."""
+    """The version that a batch uses, and the time by which expiry is judged, since 1970."""
 
     version: int
     now: float
@@ -35,7 +35,7 @@ class Pin(NamedTuple):
 def pin(
     place: Place, name: str, number: int, version: int | None = None, now: float | None = None
 ) -> Pin:
-    """Return the pin of a batch; make it if there is none, by default of the newest version."""
+    """Return the pin of a batch; create it if it is missing, by default of the newest version."""
     file = f"{_folder(name)}/{number:012d}.json"
     with suppress(FileNotFoundError):
         return _read(place, file)
@@ -51,10 +51,10 @@ def pin(
 
 
 def _make(place: Place, file: str, version: int | None, now: float | None) -> Pin | None:
-    """Pin a version that can be opened, also afterwards; None where it was removed meanwhile.
+    """Pin a version that can be opened; return None if it was removed meanwhile.
 
-    On one machine nothing is removed between the look and the pin; elsewhere it may be, and a pin
-    of a version that is gone would keep its batch from ever being done.
+    On one machine the lock keeps the version between the check and the pin. On another it may be
+    removed, so it is checked again: a batch with a pin of a missing version could never finish.
     """
     number = manifests.newest(place) if version is None else version
     made = Pin(number, float(time.time() if now is None else now))
@@ -75,14 +75,14 @@ def _make(place: Place, file: str, version: int | None, now: float | None) -> Pi
 
 
 def _is_openable(place: Place, number: int) -> bool:
-    """Whether a version is there, and the base that it is made of."""
-    found = manifests.numbers(place)
-    if number not in found:
+    """Whether a version exists, and its base."""
+    numbers = manifests.numbers(place)
+    if number not in numbers:
         return False
     try:
-        return number == found[-1] or number >= manifests.oldest_openable(place, found)
+        return number == numbers[-1] or number >= manifests.oldest_openable(place, numbers)
     except DamagedStoreError:
-        if manifests.numbers(place) == found:
+        if manifests.numbers(place) == numbers:
             raise
         return _is_openable(place, number)  # it was vacuumed meanwhile
 
@@ -109,10 +109,10 @@ def unpin(place: Place, name: str, before: int) -> None:
 def pinned_versions(place: Place) -> set[int]:
     """Return all versions that are pinned."""
     return {
-        found.version
+        each.version
         for name in place.names(_PINS)
         if _NAME.fullmatch(name)
-        for found in list_pins(place, name).values()
+        for each in list_pins(place, name).values()
     }
 
 
@@ -124,9 +124,9 @@ def _folder(name: str) -> str:
 
 def _read(place: Place, file: str) -> Pin:
     try:
-        said = json.loads(place.read(file))
-        pin = Pin(int(said["version"]), float(said["now"]))
-        if said.get("checksum", _checksum(pin)) != _checksum(pin):  # earlier releases wrote none
+        values = json.loads(place.read(file))
+        pin = Pin(int(values["version"]), float(values["now"]))
+        if values.get("checksum", _checksum(pin)) != _checksum(pin):  # earlier releases wrote none
             raise ValueError("its checksum is wrong")
         return pin
     except FileNotFoundError:

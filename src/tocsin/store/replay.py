@@ -1,8 +1,8 @@
-"""Changes of a store ↔ matchers.
+"""Replay: the changes of a store, applied to matchers.
 
-Enters: a change and a matcher. Leaves: the matcher with the change made to it, and what a manifest
-says of the change. A matcher of a whole version takes changes as they are; one that holds a part of
-it, or what came after it, takes what concerns it.
+Enters: a change and a matcher. Leaves: the matcher with the change applied, and the facts of the
+change for its manifest. A matcher of a whole version takes each change as it is; one of a part, or
+of the changes since the base, takes its share.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tocsin.storage.changes import (
 
 
 def replaced_ids(change: Change) -> list[SubscriptionId]:
-    """Return the ids whose conditions so far are void after a change."""
+    """Return the ids whose earlier conditions a change removes or replaces."""
     if isinstance(change, RemoveIds):
         return list(change.ids)
     if isinstance(change, ChangeBatch):
@@ -45,14 +45,14 @@ def replaced_ids(change: Change) -> list[SubscriptionId]:
 
 
 def flatten(change: Change) -> Sequence[AddOne | AddTable | RemoveIds | UpdateMany]:
-    """Return the batches that a change is made of."""
+    """Return the single changes of a batch, or the change itself."""
     return change.changes if isinstance(change, ChangeBatch) else [change]
 
 
 def apply_to_part(
     change: AddOne | AddTable | RemoveIds | UpdateMany, moment: float, matcher: Matcher
 ) -> None:
-    """Make a change to a matcher that may not have what is removed or updated."""
+    """Apply a change to a matcher that need not have the ids that it removes or updates."""
     matcher.unsubscribe_many([id for id in replaced_ids(change) if id in matcher])
     for one in change.updates if isinstance(change, UpdateMany) else ():
         assert one.where is not None, "updates are written whole"
@@ -63,7 +63,7 @@ def apply_to_part(
 
 
 class AppliedChange(NamedTuple):
-    """A change that was made to a matcher, as it is to be written; None where nothing changed."""
+    """A change as it is written after it was applied to a matcher; None if nothing changed."""
 
     change: Change | None
     attributes: set[str]
@@ -72,7 +72,7 @@ class AppliedChange(NamedTuple):
 
 
 def apply_change(change: AddOne | RemoveIds | AddTable | ChangeBatch, matcher: Matcher) -> set[str]:
-    """Make a change to a matcher; return the attributes that new conditions mention."""
+    """Apply a change to a matcher; return the attributes that new conditions mention."""
     if isinstance(change, ChangeBatch):
         changes = [each for each in change.changes if not isinstance(each, UpdateMany)]
         assert len(changes) == len(change.changes)
@@ -96,7 +96,7 @@ def add_table(change: AddTable, matcher: Matcher, on_error: OnError) -> AppliedC
 def update_table(
     table: object, where: str | Expression | None, matcher: Matcher, on_error: OnError
 ) -> AppliedChange:
-    """Change subscriptions; what is written is the condition that each has afterwards."""
+    """Update subscriptions; the change has the whole condition of each afterwards."""
     report = matcher.update_many(table, where, on_error=on_error)
     stop = matcher.catalog.next_dense
     return _resolved(matcher, range(stop - report.loaded, stop), report)
@@ -109,14 +109,14 @@ def update_one(
     valid_until: Moment | Unchanged | None,
     matcher: Matcher,
 ) -> AppliedChange:
-    """Change a subscription; what is written is the condition that it has afterwards."""
+    """Update a subscription; the change has its whole condition afterwards."""
     matcher.update(id, where, params, valid_until=valid_until)
     newest = matcher.catalog.next_dense - 1
     return _resolved(matcher, range(newest, newest + 1), LoadReport(1))
 
 
 def _resolved(matcher: Matcher, dense: range, report: LoadReport) -> AppliedChange:
-    """Return the subscriptions that have just been changed: they have the latest dense ids."""
+    """Return the subscriptions that were just updated: they have the latest dense ids."""
     catalog = matcher.catalog
     names, updates = catalog.names, []
     for each in dense:
@@ -135,15 +135,15 @@ def load_change(change: AddTable, matcher: Matcher) -> Load:
 
 
 def without_bad_rows(change: AddTable, bad: Sequence[BadRow]) -> AddTable:
-    """Return the subscriptions of a table that are not refused."""
+    """Return a table without its bad rows."""
     table = change.table
     if not bad:
         return change
     if change.is_rows:
         ids = table.column("id")
         refused = pa.array([row.id for row in bad if row.id is not None], ids.type)
-        kept = pc.and_(ids.is_valid(), pc.invert(pc.is_in(ids, refused)))
-        return replace(change, table=table.filter(kept))
+        is_good_id = pc.and_(ids.is_valid(), pc.invert(pc.is_in(ids, refused)))
+        return replace(change, table=table.filter(is_good_id))
     is_good = np.ones(table.num_rows, np.bool_)
     is_good[[row.row for row in bad]] = False
     return replace(change, table=table.filter(pa.array(is_good)))
@@ -162,6 +162,8 @@ def id_kinds(change: Change) -> str | None:
 
 
 def merge_id_kinds(kinds: Iterable[str | None]) -> str | None:
-    """Return what the ids of several are: `integers`, `strings` or `mixed`; None for no ids."""
-    found = {kind for kind in kinds if kind}
-    return None if not found else found.pop() if len(found) == 1 else "mixed"
+    """Return the kind of ids of several kinds: `integers`, `strings` or `mixed`; None for none."""
+    distinct = {kind for kind in kinds if kind}
+    if not distinct:
+        return None
+    return distinct.pop() if len(distinct) == 1 else "mixed"

@@ -3,15 +3,15 @@
 A table is a folder::
 
     data/<query>-<batch>-<attempt>/part-….parquet     written by Spark's tasks
-    manifests/<query>-<batch>.json                    says which of them count
+    manifests/<query>-<batch>.json                    names the committed files
 
-The files of an attempt count from the moment its manifest is created, which one attempt of a batch
-can do and no second one. What a killed attempt left behind is in no manifest: readers, who go
-through the manifests, never see it. The query's id is part of the name because a deleted checkpoint
-makes Spark count its batches from 0 again.
+The files of an attempt are committed by their manifest, which one attempt of a batch can create.
+Readers follow the manifests, so they never see the files of an attempt that was killed. The id of
+the query is part of each name because Spark numbers batches from 0 again after its checkpoint was
+deleted.
 
-Enters: a frame and the batch that it belongs to. Leaves: files and a manifest; for readers an Arrow
-table or a frame of the batches that count.
+Enters: a frame and its batch. Leaves: files and a manifest; for readers, an Arrow table or a frame
+of the committed batches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """The files of one batch that count."""
+    """The committed files of one batch."""
 
     query: str
     batch: int
@@ -56,20 +56,20 @@ class Table:
         self.url = url.rstrip("/")
 
     def committed(self, batch: Batch) -> Manifest | None:
-        """Return the manifest of a batch, when it was written already."""
+        """Return the manifest of a batch, or None if it is not committed."""
         content = self.folder.read(f"manifests/{batch.name}.json")
         return None if content is None else _to_manifest(content, self.url)
 
     def write(
         self, frame: DataFrame, batch: Batch, options: dict[str, str] | None = None
     ) -> Manifest:
-        """Write a batch, unless it was written already; return what counts."""
+        """Write a batch, unless it is committed; return its manifest."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        found = self.committed(batch)
-        if found is not None:
-            return found
+        committed = self.committed(batch)
+        if committed is not None:
+            return committed
         seen = Observation()
         attempt = f"data/{batch.name}-{uuid.uuid4().hex[:12]}"
         counted = frame.observe(seen, f.count(f.lit(1)).alias("rows"))
@@ -85,10 +85,10 @@ class Table:
         if self.folder.create(f"manifests/{batch.name}.json", content):
             return manifest
         self.folder.remove(attempt)  # another driver was faster
-        found = self.committed(batch)
-        if found is None:
+        committed = self.committed(batch)
+        if committed is None:
             raise PipelineError(f"{self.url}: the manifest of batch {batch.name} vanished")
-        return found
+        return committed
 
     def manifests(self) -> Iterator[Manifest]:
         """Yield the manifests of all batches, in the order of queries and batches."""
@@ -98,9 +98,9 @@ class Table:
                 yield _to_manifest(content, self.url)
 
     def sweep(self) -> int:
-        """Remove what attempts that never counted left behind; return how many there were.
+        """Remove the files of attempts that were not committed; return the number of attempts.
 
-        To be called while no pipeline writes to the table.
+        Call it only while no pipeline writes to the table.
         """
         counted = {path.split("/")[1] for each in self.manifests() for path in each.files}
         left = [name for name in self.folder.names("data") if name not in counted]
@@ -149,7 +149,7 @@ def _with_batch(part: pa.Table, manifest: Manifest) -> pa.Table:
 
 
 def read_frame(spark: SparkSession, url: str) -> DataFrame:
-    """Return the rows of a table as a DataFrame of what is there now."""
+    """Return the rows of the batches committed so far as a DataFrame."""
     table = Table(url, spark)
     files = [f"{table.url}/{path}" for each in table.manifests() for path in each.files]
     if not files:
