@@ -206,6 +206,7 @@ def test_these_names_are_exported_and_no_others() -> None:
         "Matches",
         "Notification",
         "SubjectSpace",
+        "Subscription",
         "SubscriptionStore",
         "__version__",
         "connect",

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tocsin import engines, errors
     from tocsin.broker.client import AsyncClient, Client, Notification, connect, connect_async
+    from tocsin.catalog.records import Subscription
     from tocsin.language.expression import Expression
     from tocsin.language.parser import parse
-    from tocsin.matcher import LoadReport, Matcher
+    from tocsin.loading import LoadReport
+    from tocsin.matcher import Matcher
     from tocsin.matches import Matches
     from tocsin.model import EventType, Kind
     from tocsin.normalize import covers
@@ -31,11 +33,12 @@ _HOMES = {
     "EventType": "tocsin.model",
     "Expression": "tocsin.language.expression",
     "Kind": "tocsin.model",
-    "LoadReport": "tocsin.matcher",
+    "LoadReport": "tocsin.loading",
     "Matcher": "tocsin.matcher",
     "Matches": "tocsin.matches",
     "Notification": "tocsin.broker.client",
     "SubjectSpace": "tocsin.subjects.space",
+    "Subscription": "tocsin.catalog.records",
     "SubscriptionStore": "tocsin.store.subscription_store",
     "connect": "tocsin.broker.client",
     "connect_async": "tocsin.broker.client",
@@ -55,6 +58,7 @@ __all__ = [
     "Matches",
     "Notification",
     "SubjectSpace",
+    "Subscription",
     "SubscriptionStore",
     "__version__",
     "connect",

@@ -1,0 +1,192 @@
+"""Subscriptions for one and for many: read back, changed, written as a table and loaded again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tocsin
+from tocsin.errors import ArgumentError, BadRowsError, InvariantError, UnknownSubscriptionError
+
+END = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+
+
+def filled(at: tocsin.Matcher | tocsin.SubscriptionStore) -> None:
+    """Register subscriptions of all forms."""
+    at.subscribe("one", "x = 1", valid_until=END)
+    at.subscribe("params", "x > :a AND y = :b", {"a": 1.5, "b": 'say "hi"'})
+    at.subscribe("odd", "t < :t AND x < :f", {"t": END, "f": float("inf")})
+    at.subscribe_many({"id": [f"text{i}" for i in range(100)], "where": ["x = 3"] * 100})
+    template = {
+        "id": [f"t{i}" for i in range(100)],
+        "a": range(100),
+        "b": [f"b{i}" for i in range(100)],
+    }
+    at.subscribe_many(template, "x = :a AND y = :b")
+    at.subscribe_many(
+        {
+            "id": ["rule", "rule"],
+            "attribute": ["x", "y"],
+            "op": ["=", "IS NULL"],
+            "value": [9, None],
+        }
+    )
+
+
+EVENTS = [{"x": x, "y": y, "t": END} for x in (1, 2, 3, 7, 9) for y in (None, "b7", 'say "hi"')]
+
+
+def matches(m: tocsin.Matcher) -> list[list[object]]:
+    return [sorted(ids, key=str) for ids in m.match_batch(EVENTS)]
+
+
+def test_a_subscription_is_read_back_as_it_was_registered() -> None:
+    m = tocsin.Matcher()
+    filled(m)
+    assert m.get("one") == tocsin.Subscription("one", "x = 1", {}, END)
+    assert m.get("params").params == {"a": 1.5, "b": 'say "hi"'}
+    assert m.get("t7") == tocsin.Subscription("t7", "x = :a AND y = :b", {"a": 7, "b": "b7"})
+    assert m.get("rule").where == "x = 9 AND y IS NULL"
+    with pytest.raises(KeyError, match="no subscription with id 'none'"):
+        m.get("none")
+    assert list(m)[:4] == ["one", "params", "odd", "text0"]
+    assert len(list(m)) == len(m) == 204
+    m.unsubscribe("params")
+    assert "params" not in list(m)
+
+
+def test_a_table_of_all_subscriptions_loads_again(tmp_path: Path) -> None:
+    m = tocsin.Matcher()
+    filled(m)
+    m.unsubscribe_many(["text5", "t5"])
+    m.save(tmp_path / "store")
+    for source in (m, tocsin.Matcher.open(tmp_path / "store")):
+        table = source.to_table()
+        assert table.column_names == ["id", "where", "params", "valid_until"]
+        again = tocsin.Matcher()
+        assert again.subscribe_many(table).loaded == len(m)
+        assert matches(again) == matches(m)
+        assert [again.get(id) for id in again] == [m.get(id) for id in m]
+        assert again.to_table().equals(table)
+
+
+def test_a_store_has_the_verbs_of_a_matcher_and_its_reports_have_versions(tmp_path: Path) -> None:
+    with tocsin.SubscriptionStore.create(tmp_path / "store") as store:
+        filled(store)
+        m = tocsin.Matcher()
+        filled(m)
+        assert store.to_table().equals(m.to_table())
+        assert list(store) == list(m)
+        assert len(store) == len(m)
+        assert "one" in store
+        assert store.get("t7") == m.get("t7")
+        report = store.update_many({"id": ["t1", "t2"], "a": [70, 71]})
+        assert report == tocsin.LoadReport(2, (), store.newest())
+        assert store.update("one", valid_until=None) == store.newest()
+        assert store.get("one").valid_until is None
+        assert store.unsubscribe("rule") == store.newest()
+        assert store.subscribe_many({"id": ["z"], "where": ["x = 1"]}).version == store.newest()
+        report = store.subscribe_many({"id": ["z"], "where": ["x"]}, on_error="quarantine")
+        assert (report.loaded, len(report.bad), report.version) == (0, 1, store.newest())
+        assert store.unsubscribe_many(["z"]) == store.newest()
+        expected = store.to_table()
+    opened = tocsin.SubscriptionStore.open(tmp_path / "store")
+    assert opened.to_table().equals(expected)
+    assert opened.get("t1").params == {"a": 70, "b": "b1"}
+    assert opened.matcher().match({"x": 70, "y": "b1"}) == ["t1"]
+
+
+def test_an_update_changes_conditions_parameters_and_ends() -> None:
+    m = tocsin.Matcher(clock=lambda: 0.0)
+    m.subscribe("a", "x = :v", {"v": 1}, valid_until=END)
+    m.update("a", params={"v": 2})
+    assert m.get("a") == tocsin.Subscription("a", "x = :v", {"v": 2}, END)
+    m.update("a", "x > :v")
+    assert m.get("a") == tocsin.Subscription("a", "x > :v", {"v": 2}, END)
+    m.update("a", valid_until=None)
+    assert m.get("a").valid_until is None
+    m.update("a", params={"v": 3}, valid_until=-1)
+    assert "a" not in m
+    with pytest.raises(UnknownSubscriptionError):
+        m.update("a", valid_until=None)
+
+
+@pytest.mark.parametrize("engine", ["auto", "oracle"])
+def test_many_are_updated_by_texts_templates_rules_and_parameters(engine: str) -> None:
+    m = tocsin.Matcher(engine=engine)
+    filled(m)
+    assert m.update_many({"id": ["one", "text1"], "where": ["x = 100", "x = 100"]}).loaded == 2
+    assert m.get("one").valid_until == END
+    assert sorted(m.match({"x": 100})) == ["one", "text1"]
+    m.update_many({"id": ["one", "text1"], "v": [101, 102]}, "x = :v")
+    assert m.match({"x": 102}) == ["text1"]
+    m.update_many({"id": ["one"], "attribute": ["x"], "op": ["="], "value": [103]})
+    assert m.match({"x": 103}) == ["one"]
+    names = [f"t{i}" for i in range(100)]
+    m.update_many({"id": names, "a": [1000 + i for i in range(100)]})
+    assert m.match({"x": 1007, "y": "b7"}) == ["t7"]
+    m.update_many({"id": ["t7"], "params": ['{"b": "c"}']})
+    assert m.match({"x": 1007, "y": "c"}) == ["t7"]
+    m.update_many(pa.table({"id": ["one"], "valid_until": pa.array([None], pa.int64())}))
+    assert m.get("one").valid_until is None
+    m.check()
+
+
+def test_many_are_updated_all_or_none() -> None:
+    m = tocsin.Matcher()
+    filled(m)
+    before = m.to_table()
+    table = {"id": ["one", "none", "text1", "text1"], "where": ["x = 5", "x = 5", "x >", "x = 5"]}
+    with pytest.raises(BadRowsError) as caught:
+        m.update_many(table)
+    assert [(bad.row, bad.code) for bad in caught.value.rows] == [
+        (1, "unknown-id"),
+        (2, "syntax"),
+        (3, "duplicate-id"),
+    ]
+    assert m.to_table().equals(before)
+    report = m.update_many(table, on_error="quarantine")
+    assert (report.loaded, len(report.bad)) == (1, 3)
+    assert m.match({"x": 5}) == ["one"]
+    report = m.update_many({"id": ["one", "t1"], "zzz": [1, 2]}, on_error="quarantine")
+    assert [bad.code for bad in report.bad] == ["parameter", "parameter"]
+
+
+def test_bad_parameters_of_a_text_are_bad_rows() -> None:
+    m = tocsin.Matcher()
+    table = {
+        "id": list(range(5)),
+        "where": ["x = :v"] * 5,
+        "params": ['{"v": 1}', "[]", '{"v": [1]}', None, '{"w": 1}'],
+    }
+    report = m.subscribe_many(table, on_error="quarantine")
+    assert [bad.row for bad in report.bad] == [1, 2, 3, 4]
+    assert m.match({"x": 1}) == [0]
+
+
+def test_a_table_without_conditions_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="no column where"):
+        tocsin.Matcher().subscribe_many({"id": [1], "v": [1]})
+
+
+def test_a_matcher_releases_its_files_at_the_end_of_a_with_block(tmp_path: Path) -> None:
+    m = tocsin.Matcher()
+    m.subscribe("a", "x = 1")
+    m.save(tmp_path / "store")
+    with tocsin.Matcher.open(tmp_path / "store") as opened:
+        assert opened.match({"x": 1}) == ["a"]
+    assert len(opened) == 0
+
+
+def test_an_inconsistent_index_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = tocsin.Matcher()
+
+    def fail(self: object) -> None:
+        raise AssertionError("ids out of order")
+
+    monkeypatch.setattr(type(m._engine), "check", fail)
+    with pytest.raises(InvariantError, match="ids out of order"):
+        m.check()
