@@ -175,6 +175,11 @@ class Load:
         is_good[list(self._bad)] = False
         return np.flatnonzero(is_good)
 
+    @property
+    def n_good(self) -> int:
+        """The number of rows that are not refused."""
+        return len(self) - len(self._bad)
+
     def numbered(self, first: int) -> tuple[NDArray[np.int64], ConjunctionTable]:
         """Return dense ids from `first` on for the good rows, and their conjunctions."""
         good, table = self.good, self.conjunctions

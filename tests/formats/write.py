@@ -114,7 +114,7 @@ def write_space(folder: Path) -> dict[str, list[Any]]:
         space.subscribe(name, where)
     for number, event in enumerate(EVENTS):
         space.publish(f"k{number}", {k: v for k, v in event.items() if k in ("firm", "volume")})
-    space.update("k1", {"volume": 500})
+    space.update_publication("k1", {"volume": 500})
     space.retract("k2")
     space.compact()
     space.publish("after", {"firm": "IBM", "volume": 4})

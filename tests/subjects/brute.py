@@ -17,11 +17,11 @@ from tocsin.normalize.domains import DOMAIN_OF_KIND, HIGH, LOW
 from tocsin.subjects.model import (
     AtLeast,
     Filter,
+    Interest,
     InterestRegion,
     ObjectRegion,
     Publication,
     Range,
-    Subscription,
 )
 
 
@@ -88,10 +88,10 @@ class Brute:
         self.publications[key] = Publication(regions, old.filter)
 
     def subscribe(
-        self, id: Any, where: str | Subscription, params: Mapping[str, Any] | None = None
+        self, id: Any, where: str | Interest, params: Mapping[str, Any] | None = None
     ) -> None:
-        if not isinstance(where, Subscription):
-            where = Subscription({"": InterestRegion(where, params or {}, self.first)})
+        if not isinstance(where, Interest):
+            where = Interest({"": InterestRegion(where, params or {}, self.first)})
         regions = {}
         for name, region in where.regions.items():
             space = region.space or self.first

@@ -14,11 +14,11 @@ from tocsin.normalize.keys import integer_keys, key_of_number
 from tocsin.subjects.filters import FilterTerms, to_terms
 from tocsin.subjects.model import (
     AtLeast,
+    Interest,
     InterestRegion,
     ObjectRegion,
     Publication,
     Range,
-    Subscription,
     from_json,
     to_json,
     value_from_json,
@@ -40,7 +40,7 @@ def test_publications_and_subscriptions_survive_json() -> None:
     values = {"x": 1.5, "r": Range(1, None, low_open=True), "t": moment, "s": "a", "b": True}
     publication = Publication({"a": ObjectRegion(values, "Place")}, AtLeast(1))
     asked = InterestRegion("x < :limit", {"limit": 3})
-    subscription = Subscription({"a": asked, "b": InterestRegion("y > 1")}, "a AND NOT b")
+    subscription = Interest({"a": asked, "b": InterestRegion("y > 1")}, "a AND NOT b")
     for given in (publication, subscription):
         assert from_json(json.loads(json.dumps(to_json(given)))) == given
         assert from_json(json.dumps(to_json(given))) == given

@@ -19,7 +19,7 @@ from tocsin.language.expression import Comparison, Literal
 from tocsin.model import EventType, Kind
 from tocsin.subjects import Range
 from tocsin.subjects.log import MAGIC, Log, Record, encode_record, read_records
-from tocsin.subjects.model import InterestRegion, Notify, Subscription
+from tocsin.subjects.model import Interest, InterestRegion, Notify
 from tocsin.subjects.space import SubjectSpace
 
 BELOW_INFINITY = Comparison("x", "<", Literal(math.inf, Kind.FLOAT))
@@ -70,7 +70,7 @@ def test_a_flipped_bit_anywhere_in_a_log_is_an_error_or_harmless(tmp_path: Path)
             SubjectSpace.open(tmp_path)
         assert path.read_bytes() == data
     path.write_bytes(octets)
-    assert len(SubjectSpace.open(tmp_path)) == 12
+    assert len(SubjectSpace.open(tmp_path).publications) == 12
 
 
 def test_a_log_that_ends_anywhere_in_its_last_record_opens_without_it(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_log_that_ends_anywhere_in_its_last_record_opens_without_it(tmp_path: 
     for n in range(last, len(octets)):
         path.write_bytes(octets[:n])
         with SubjectSpace.open(tmp_path) as space:
-            assert len(space) == 3
+            assert len(space.publications) == 3
 
 
 def test_a_last_record_of_which_a_sector_was_never_written_is_cut_off(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_last_record_of_which_a_sector_was_never_written_is_cut_off(tmp_path: 
         size = min(512, len(octets) - first)
         path.write_bytes(octets[:first] + bytes(size) + octets[first + size :])
         with SubjectSpace.open(tmp_path) as space:
-            assert len(space) == 4
+            assert len(space.publications) == 4
 
 
 def old_log(folder: Path, n: int) -> Path:
@@ -116,17 +116,17 @@ def old_log(folder: Path, n: int) -> Path:
 def test_a_log_of_an_earlier_release_is_opened_and_goes_on(tmp_path: Path) -> None:
     path = old_log(tmp_path, 5)
     with SubjectSpace.open(tmp_path) as space:
-        assert len(space) == 5
+        assert len(space.publications) == 5
         space.publish("new", {"x": 1})
     assert not path.read_bytes().startswith(MAGIC)
     with SubjectSpace.open(tmp_path) as space:
-        assert len(space) == 6
+        assert len(space.publications) == 6
         assert len(space.recovered) == 6
         space.compact()
         space.publish("newer", {"x": 1})
     assert log_of(tmp_path).read_bytes().startswith(MAGIC)
     with SubjectSpace.open(tmp_path) as space:
-        assert len(space) == 7
+        assert len(space.publications) == 7
 
 
 def test_a_flipped_length_in_a_log_of_an_earlier_release_is_an_error(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_ttl_that_has_no_end_is_refused_and_changes_nothing(tmp_path: Path) ->
         for call in calls:
             with pytest.raises(ArgumentError, match="year 9999"):
                 call()
-        assert len(space) == 1
+        assert len(space.publications) == 1
     with SubjectSpace.open(tmp_path) as space:
-        assert len(space) == 1
+        assert len(space.publications) == 1
 
 
 def test_a_ttl_without_an_end_that_an_earlier_release_logged_is_opened(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_ttl_without_an_end_that_an_earlier_release_logged_is_opened(tmp_path:
     log.wait(log.append(Record({**said, "until": 10**15 + sys.maxsize * 10**6})))
     log.close()
     with SubjectSpace.open(tmp_path) as space:
-        assert "k" in space
+        assert "k" in space.publications
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
@@ -179,8 +179,8 @@ def test_an_expression_with_a_float_that_has_no_literal_is_opened_again(
         space.publish("k", {"x": 1})
         space.subscribe("a", where)
         space.subscribe("b", "x = 5")
-        space.update_subscription("b", where=where)
-        space.subscribe("c", Subscription({"r": InterestRegion(where)}))
+        space.update("b", where=where)
+        space.subscribe("c", Interest({"r": InterestRegion(where)}))
         expected = space.subscriptions_of("k")
     with SubjectSpace.open(tmp_path) as space:
         assert space.subscriptions_of("k") == expected
@@ -195,10 +195,10 @@ def test_notify_is_taken_as_a_member_of_its_enumeration(tmp_path: Path) -> None:
     with SubjectSpace.open(tmp_path) as space:
         space.subscribe("a", "x > 0", notify=notify)
         space.subscribe("b", "x > 0")
-        space.update_subscription("b", notify=notify)
+        space.update("b", notify=notify)
         space.subscribe_many(pa.table({"id": ["c"], "where": ["x > 0"]}), notify=notify)
     with SubjectSpace.open(tmp_path) as space:
-        assert space.n_subscriptions == 3
+        assert len(space) == 3
         assert len(space.publish("k", {"x": 1})) == 3
         assert len(space.retract("k")) == 0
 
@@ -210,10 +210,10 @@ def test_what_the_log_cannot_hold_is_refused_and_changes_nothing(tmp_path: Path)
         for values in (bad, {"x": bad}):
             with pytest.raises(TocsinError):
                 space.publish("k", values)
-        assert space.get("k") == {"x": 1}
+        assert space.publication("k") == {"x": 1}
         assert space.sequence == 1
     with SubjectSpace.open(tmp_path) as space:
-        assert space.get("k") == {"x": 1}
+        assert space.publication("k") == {"x": 1}
 
 
 def test_a_table_of_ranges_is_taken_where_the_attribute_is_declared() -> None:

@@ -87,7 +87,7 @@ class Both:
         if r.random() < 0.5:
             changed = dict(itertools.islice(changed.items(), 1))
         call = (
-            (lambda: self.space.update(key, changed))
+            (lambda: self.space.update_publication(key, changed))
             if name == ""
             else (lambda: self.space.update_region(key, name, changed))
         )
@@ -110,7 +110,7 @@ class Both:
 
     def exchange(self, r: Random, keys: list[Any], ids: list[Any]) -> None:
         id, where = r.choice(ids), worlds.subscription(r)
-        told = self.space.update_subscription(id, where=where)
+        told = self.space.update(id, where=where)
         self.brute.subscribe(id, where)
         self.compare(told)
 
@@ -216,7 +216,7 @@ def test_what_changes_in_several_dimensions_at_once_is_told_once(seed: int) -> N
             elif r.random() < 0.3:
                 told, regions[key] = space.retract(key), None
             else:
-                told, regions[key] = space.update(key, values), new
+                told, regions[key] = space.update_publication(key, values), new
             changed = [
                 i for i, box in enumerate(boxes) if _meets(box, old) != _meets(box, regions[key])
             ]
@@ -241,7 +241,7 @@ def test_the_papers_algorithms_say_the_same(seed: int) -> None:
             where = " AND ".join(f"{d} BETWEEN {a} AND {b}" for d, (a, b) in ends.items())
             found = {t.key for t in space.subscribe(number, where)}
             assert found == reference.subscribe(number, [region])
-        elif action == 1 or len(space) == 0:
+        elif action == 1 or len(space.publications) == 0:
             found = {t.subscription for t in space.publish(number, values)}
             assert found == reference.publish(number, [region])
         else:

@@ -12,11 +12,11 @@ from tocsin.errors import ArgumentError
 from tocsin.subjects import (
     ENTER,
     LEAVE,
+    Interest,
     InterestRegion,
     ObjectRegion,
     Publication,
     SubjectSpace,
-    Subscription,
     Transition,
 )
 
@@ -33,27 +33,27 @@ def test_a_refused_table_adds_no_key_and_the_folder_opens_again(tmp_path: Path) 
     for key in ("r", "a"):
         with pytest.raises(ArgumentError, match=f"'{key}'"):
             space.publish_many({"key": ["new", key], "x": [7.0, 8.0]})
-        assert "new" not in space
-        assert len(space) == 2
+        assert "new" not in space.publications
+        assert len(space.publications) == 2
     space.publish_many({"key": ["new", "new"], "x": [7.0, 8.0]})
-    space.update("new", x=9.0)
+    space.update_publication("new", x=9.0)
     space.close()
     with SubjectSpace.open(tmp_path) as again:
-        assert again.get("new") == {"x": 9.0}
-        assert again.get("a") == {"topic": "ice"}
-        assert again.get("r") == space.get("r")
+        assert again.publication("new") == {"x": 9.0}
+        assert again.publication("a") == {"topic": "ice"}
+        assert again.publication("r") == space.publication("r")
 
 
 def test_values_published_over_those_of_another_space_take_their_place() -> None:
     space = SubjectSpace(PLACE, NEWS)
     space.subscribe("x", "x > 1")
-    space.subscribe("topic", Subscription({"r": InterestRegion("topic = 'ice'", space="News")}))
+    space.subscribe("topic", Interest({"r": InterestRegion("topic = 'ice'", space="News")}))
     assert list(space.publish_many(ICE, space="News")) == [Transition(ENTER, "a", "topic")]
     assert list(space.publish("a", {"x": 5.0})) == [
         Transition(LEAVE, "a", "topic"),
         Transition(ENTER, "a", "x"),
     ]
-    assert space.get("a") == {"x": 5.0}
+    assert space.publication("a") == {"x": 5.0}
     assert space.publications_of("x") == ["a"]
     assert space.publications_of("topic") == []
 
@@ -63,10 +63,10 @@ def test_a_table_of_updates_is_refused_where_a_publication_is_in_another_space()
     space.publish_many(ICE, space="News")
     space.publish("b", {"x": 1.0})
     with pytest.raises(ArgumentError, match="'a'"):
-        space.update_many({"key": ["b", "a"], "x": [5.0, 5.0]})
+        space.update_publications({"key": ["b", "a"], "x": [5.0, 5.0]})
     with pytest.raises(ArgumentError, match="'b'"):
-        space.update_many({"key": ["a", "b"], "topic": ["sun", "sun"]}, space="News")
-    assert space.get("a") == {"topic": "ice"}
-    assert space.get("b") == {"x": 1.0}
-    space.update_many({"key": ["a"], "topic": ["sun"]}, space="News")
-    assert space.get("a") == {"topic": "sun"}
+        space.update_publications({"key": ["a", "b"], "topic": ["sun", "sun"]}, space="News")
+    assert space.publication("a") == {"topic": "ice"}
+    assert space.publication("b") == {"x": 1.0}
+    space.update_publications({"key": ["a"], "topic": ["sun"]}, space="News")
+    assert space.publication("a") == {"topic": "sun"}

@@ -10,11 +10,11 @@ from tocsin.model import EventType
 from tocsin.subjects.model import (
     AtLeast,
     Filter,
+    Interest,
     InterestRegion,
     ObjectRegion,
     Publication,
     Range,
-    Subscription,
 )
 
 PLACE = EventType("Place", x=float, n=int, s=str, t=dt.datetime, b=bool)
@@ -140,4 +140,4 @@ def subscription(r: Random) -> Any:
         name: InterestRegion(condition(r, space), {}, space)
         for name, space in zip("abc", spaces, strict=False)
     }
-    return Subscription(regions, r.choice(FILTERS[n]))
+    return Interest(regions, r.choice(FILTERS[n]))

@@ -27,9 +27,9 @@ def main(folder: str, seed: int) -> None:
         action = r.random()
         if action < 0.4:
             found = space.publish(key, {"x": r.randrange(20), "s": r.choice("abc")})
-        elif action < 0.6 and key in space:
-            found = space.update(key, x=r.randrange(20))
-        elif action < 0.65 and key in space:
+        elif action < 0.6 and key in space.publications:
+            found = space.update_publication(key, x=r.randrange(20))
+        elif action < 0.65 and key in space.publications:
             found = space.retract(key)
         elif action < 0.7:
             x = [float(r.randrange(20)) for _ in range(6)]
@@ -39,7 +39,7 @@ def main(folder: str, seed: int) -> None:
             continue
         elif id in space._subscriptions.catalog:
             where = f"x > {r.randrange(20)}"
-            found = space.update_subscription(id, where=where)
+            found = space.update(id, where=where)
         else:
             found = space.subscribe(id, f"x < {r.randrange(20)} OR s = '{r.choice('abc')}'")
         told = [(t.kind.value, t.key, t.subscription) for t in found]

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tocsin.cli.console import OK, Progress
 from tocsin.model import EventType
-from tocsin.subjects.model import InterestRegion, Subscription
+from tocsin.subjects.model import Interest, InterestRegion
 from tocsin.subjects.space import SubjectSpace
 
 SIZE = 60
@@ -98,7 +98,7 @@ def make_space() -> SubjectSpace:
         space.subscribe(zone[0], _condition(zone))
     space.subscribe("cold chain", f"cold AND ({_condition(ZONES[0])} OR {_condition(ZONES[4])})")
     town, market = InterestRegion(_condition(ZONES[2])), InterestRegion(_condition(ZONES[3]))
-    ring = Subscription({"town": town, "market": market}, "town AND NOT market")
+    ring = Interest({"town": town, "market": market}, "town AND NOT market")
     space.subscribe("old town, not the market", ring)
     return space
 
@@ -112,7 +112,7 @@ def run(vehicles: int, steps: int, seed: int, picture: Path | None, as_json: boo
         started = time.perf_counter()
         space = make_space()
         told = space.publish_many(fleet.table())
-        space.update_many(fleet.positions())
+        space.update_publications(fleet.positions())
         figures.seconds_compiling = time.perf_counter() - started
         progress.show("compiling", 1, 1)
     counts: Counter[str] = Counter()
@@ -121,7 +121,7 @@ def run(vehicles: int, steps: int, seed: int, picture: Path | None, as_json: boo
         if step:
             fleet.move()
             started = time.perf_counter()
-            told = space.update_many(fleet.positions())
+            told = space.update_publications(fleet.positions())
             figures.seconds_updating += time.perf_counter() - started
             figures.reports += vehicles
         _count(told, counts, figures)

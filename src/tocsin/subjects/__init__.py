@@ -19,7 +19,7 @@ _HOMES = {
     "Publication": "tocsin.subjects.model",
     "Range": "tocsin.subjects.model",
     "SubjectSpace": "tocsin.subjects.space",
-    "Subscription": "tocsin.subjects.model",
+    "Interest": "tocsin.subjects.model",
     "Transition": "tocsin.transitions",
     "Transitions": "tocsin.transitions",
 }

@@ -95,7 +95,7 @@ class InterestRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class Interest:
     """Several interest regions by name, and a filter over them.
 
     A region counts where it overlaps an object region of the publication.
@@ -168,7 +168,7 @@ def value_from_json(source: Any) -> Any:
     raise ArgumentError(f"{json.dumps(source)} is not a value, range or object")
 
 
-def to_json(whole: Publication | Subscription) -> dict[str, Any]:
+def to_json(whole: Publication | Interest) -> dict[str, Any]:
     """Return the JSON of a publication or a subscription."""
     regions: dict[str, Any] = {}
     for name, region in whole.regions.items():
@@ -184,7 +184,7 @@ def to_json(whole: Publication | Subscription) -> dict[str, Any]:
     return {"regions": regions, "filter": filter_to_json(whole.filter)}
 
 
-def from_json(source: str | Mapping[str, Any]) -> Publication | Subscription:
+def from_json(source: str | Mapping[str, Any]) -> Publication | Interest:
     """Return the publication or subscription that a JSON object describes.
 
     Regions with `values` are object regions, those with `where` are interest regions.
@@ -200,7 +200,7 @@ def from_json(source: str | Mapping[str, Any]) -> Publication | Subscription:
     if all(isinstance(region, ObjectRegion) for region in regions.values()):
         return Publication(regions, filter_)
     if all(isinstance(region, InterestRegion) for region in regions.values()):
-        return Subscription(regions, filter_)
+        return Interest(regions, filter_)
     raise ArgumentError("regions are either object regions or interest regions, not both")
 
 

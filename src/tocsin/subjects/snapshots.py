@@ -26,7 +26,7 @@ from tocsin.subjects.expiry import LATEST
 from tocsin.subjects.filters import FilterTerms
 from tocsin.subjects.log import FORMAT, VERSION, Log, Record
 from tocsin.subjects.model import (
-    Subscription,
+    Interest,
     filter_from_json,
     filter_to_json,
     from_json,
@@ -271,7 +271,7 @@ def _restore_interests(space: SubjectSpace, snapshot: _Snapshot) -> None:
     box_index.n_complex = int(np.count_nonzero(box_index.subs.state > 1))
     for dense, regions_json in fields["defined"].items():
         regions = from_json(regions_json)
-        assert isinstance(regions, Subscription)
+        assert isinstance(regions, Interest)
         space._subscriptions.regions[int(dense)] = regions
     box_index.extend_lists()
 
@@ -349,7 +349,9 @@ def _subscribe(space: SubjectSpace, arguments: dict[str, Any]) -> Transitions:
 
 _CALLS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "publish": _publish,
-    "update": lambda space, arguments: space.update(arguments["key"], _values(arguments["values"])),
+    "update": lambda space, arguments: space.update_publication(
+        arguments["key"], _values(arguments["values"])
+    ),
     "update_region": lambda space, arguments: space.update_region(
         arguments["key"], arguments["region"], _values(arguments["values"])
     ),
@@ -357,9 +359,12 @@ _CALLS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "touch": lambda space, arguments: space.touch(arguments["key"], arguments["ttl"]),
     "expire": lambda space, arguments: space.expire(),
     "publish_many": lambda space, arguments: space.publish_many(**arguments),
-    "update_many": lambda space, arguments: space.update_many(**arguments),
+    "update_many": lambda space, arguments: space.update_publications(**arguments),
     "subscribe": _subscribe,
-    "update_subscription": lambda space, arguments: space.update_subscription(**_where(arguments)),
+    "update_subscription": lambda space, arguments: space.update(**_where(arguments)),
+    "update_subscriptions": lambda space, arguments: space.update_many(
+        **arguments, on_error="quarantine"
+    ),
     "unsubscribe": lambda space, arguments: space.unsubscribe_many(arguments["ids"]),
     "subscribe_many": lambda space, arguments: space.subscribe_many(
         **arguments, on_error="quarantine"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -24,18 +24,31 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from tocsin.arguments import Moment, to_ids, to_moment, to_params
+from tocsin.arguments import (
+    UNCHANGED,
+    IdsArgument,
+    Moment,
+    OnError,
+    Unchanged,
+    check_on_error,
+    to_end,
+    to_ids,
+    to_params,
+    to_table,
+)
+from tocsin.catalog.blocks import NEVER
+from tocsin.catalog.records import Subscription
 from tocsin.catalog.serialization import to_text
 from tocsin.errors import ArgumentError, BadRowsError
 from tocsin.language.expression import Expression
-from tocsin.loading import find_all, load_table
+from tocsin.loading import find_all, has_conditions, load_params, load_table
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.subjects import snapshots
 from tocsin.subjects.batches import read_batch
 from tocsin.subjects.dimensions import Dimensions
 from tocsin.subjects.expiry import Seconds, to_expiry
 from tocsin.subjects.log import Log
-from tocsin.subjects.model import InterestRegion, Publication, Subscription, check_regions
+from tocsin.subjects.model import Interest, InterestRegion, Publication, check_regions
 from tocsin.subjects.publications import PublicationTable
 from tocsin.subjects.state import Changes, State, with_masks
 from tocsin.subjects.subscriptions import (
@@ -147,7 +160,7 @@ class SubjectSpace:
                     keys.set_expiry(keys.row_of[name], until)
         return transaction.transitions
 
-    def update(
+    def update_publication(
         self, key: PublicationKey, changed: Mapping[str, Any] | None = None, /, **more: Any
     ) -> Transitions:
         """Change some attributes of a publication; the others and its expiry stay.
@@ -171,7 +184,7 @@ class SubjectSpace:
             transaction.add(self._state.update_multi_region(row, updates), [key])
         return transaction.transitions
 
-    def update_many(
+    def update_publications(
         self,
         table: object,
         *,
@@ -247,12 +260,12 @@ class SubjectSpace:
     ) -> Transitions:
         """Add a subscription under a new id; return an ENTER for each publication it matches.
 
-        `where` is a condition in the first space, or a `Subscription` of regions in any. It expires
+        `where` is a condition in the first space, or an `Interest` of regions in any. It expires
         at `valid_until`, or after `ttl` seconds. `notify` says which transitions it asks for.
         """
         mask = to_transition_mask(notify)
         condition, values = _plain(where, params)
-        moment = None if valid_until is None else to_moment(valid_until)
+        moment = to_end(valid_until)
         if moment is not None and ttl is not None:
             raise ArgumentError("give valid_until or ttl, not both")
         with Transaction(self) as transaction:
@@ -276,7 +289,7 @@ class SubjectSpace:
         table: object,
         where: str | None = None,
         *,
-        on_error: Literal["raise", "quarantine"] = "raise",
+        on_error: OnError = "raise",
         notify: Literal["both", "enter", "leave"] = "both",
         quiet: bool = False,
     ) -> Transitions:
@@ -285,34 +298,40 @@ class SubjectSpace:
         Columns and bad rows are handled as by `Matcher.subscribe_many`; bad rows are in `bad` of
         the result. With `quiet`, transitions are neither computed nor returned.
         """
-        if on_error not in ("raise", "quarantine"):
-            raise ArgumentError(f"on_error must be 'raise' or 'quarantine', not {on_error!r}")
+        check_on_error(on_error)
         mask = to_transition_mask(notify)
-        load = load_table(table, where, self.spaces[0], None)
+        data = to_table(table)
+        load = load_table(data, where, self.spaces[0])
         with Transaction(self) as transaction:
             self._subscriptions.reserve(len(load))
             bad = load.refuse_taken(self._subscriptions.catalog)
             if bad and on_error == "raise":
                 raise BadRowsError(bad)
-            arrow_table = table if isinstance(table, pa.Table) else pa.table(table)
             options = {"where": where, "notify": from_transition_mask(mask), "quiet": quiet}
-            transaction.log("subscribe_many", table=arrow_table, **options)
+            transaction.log("subscribe_many", table=data, **options)
             self._add_by_row(transaction, self._subscriptions.add_many(load, mask, quiet))
+        transaction.transitions.loaded = load.n_good
         transaction.transitions.bad = bad
         return transaction.transitions
 
-    def update_subscription(
+    def update(
         self,
         id: SubscriptionId,
-        *,
         where: Where | None = None,
         params: Mapping[str, Any] | None = None,
+        *,
+        valid_until: Moment | Unchanged | None = UNCHANGED,
         notify: Literal["both", "enter", "leave"] | None = None,
     ) -> Transitions:
-        """Change some parameters of a subscription, its condition, or the transitions it gets."""
-        if where is None and params is None and notify is None:
-            raise ArgumentError("update_subscription needs where, params or notify")
+        """Change the condition, some parameters, the end or the transitions of a subscription.
+
+        `valid_until=None` removes the end. Returns the pairs that begin or cease to match.
+        """
+        has_end = not isinstance(valid_until, Unchanged)
+        if where is None and params is None and notify is None and not has_end:
+            raise ArgumentError("update needs where, params, valid_until or notify")
         condition, values = _plain(where, params)
+        end = UNCHANGED if isinstance(valid_until, Unchanged) else to_end(valid_until)
         with Transaction(self) as transaction:
             self._subscriptions.reserve()
             old = self._subscriptions.dense(id)
@@ -323,14 +342,55 @@ class SubjectSpace:
                 "params": values,
                 "notify": None if notify is None else from_transition_mask(mask),
             }
-            if where is None and params is None:
+            if has_end:
+                arguments["valid_until"] = end
+            if where is None and params is None and not has_end:
                 transaction.log("update_subscription", **arguments)
                 self._subscriptions.set_mask(old, mask)
             else:
                 prepared = self._subscriptions.prepare_update(old, condition, values)
                 transaction.log("update_subscription", **arguments)
-                changes = self._subscriptions.replace(old, id, prepared, mask)
+                changes = self._subscriptions.replace(old, id, prepared, mask, end)
                 self._add_by_row(transaction, changes)
+        return transaction.transitions
+
+    def update_many(
+        self,
+        table: object,
+        where: str | None = None,
+        *,
+        on_error: OnError = "raise",
+    ) -> Transitions:
+        """Change many subscriptions of the first space, all or none.
+
+        The forms of the table are those of `Matcher.update_many`; `loaded` and `bad` of the result
+        report what was changed. Parameters of an `Interest` are changed by `update`.
+        """
+        check_on_error(on_error)
+        data = to_table(table)
+        with Transaction(self) as transaction:
+            catalog = self._subscriptions.catalog
+            if has_conditions(data, where):
+                load = load_table(data, where, self.spaces[0])
+            else:
+                load, _ = load_params(data, self._subscriptions.look_up, self.spaces[0])
+            bad = load.refuse_unknown(catalog)
+            if bad and on_error == "raise":
+                raise BadRowsError(bad)
+            self._subscriptions.reserve(len(load))
+            transaction.log("update_subscriptions", table=data, where=where)
+            rows = np.arange(len(load)) if load.good is None else load.good
+            for row in rows.tolist():
+                name, source = load.ids.ids[row], load.source.one(row)
+                end: int | Unchanged | None = UNCHANGED
+                if load.until is not None:
+                    end = None if load.until[row] == NEVER else int(load.until[row])
+                old = self._subscriptions.dense(name)
+                prepared = self._subscriptions.prepare(source.where, source.params)
+                mask = self._subscriptions.mask(old)
+                changes = self._subscriptions.replace(old, name, prepared, mask, end)
+                self._add_by_row(transaction, changes)
+        transaction.transitions.loaded, transaction.transitions.bad = len(rows), bad
         return transaction.transitions
 
     def unsubscribe(self, id: SubscriptionId) -> Transitions:
@@ -341,9 +401,7 @@ class SubjectSpace:
             self._subscriptions.remove(np.array([dense]))
         return transaction.transitions
 
-    def unsubscribe_many(
-        self, ids: Iterable[SubscriptionId] | pa.Array | pa.ChunkedArray
-    ) -> Transitions:
+    def unsubscribe_many(self, ids: IdsArgument) -> Transitions:
         """Remove many subscriptions; when one is unknown, none is removed."""
         id_table = to_ids(ids)
         with Transaction(self) as transaction:
@@ -382,29 +440,60 @@ class SubjectSpace:
 
     # Reading.
 
+    def get(self, id: SubscriptionId) -> Subscription:
+        """Return a subscription; `where` of an `Interest` is its JSON, which `from_json` reads.
+
+        Raises UnknownSubscriptionError (a KeyError).
+        """
+        with self._lock:
+            self._expire()
+            return self._subscriptions.record(self._subscriptions.dense(id))
+
+    def to_table(self) -> pa.Table:
+        """Return all subscriptions as columns `id`, `where`, `params` and `valid_until`.
+
+        `subscribe_many` loads the table again, but for an `Interest`, whose `where` is JSON.
+        """
+        with self._lock:
+            self._expire()
+            if self._subscriptions.regions:
+                return self._subscriptions.to_table()
+            listing = self._subscriptions.catalog.listing()
+        return listing.to_table()
+
+    def __iter__(self) -> Iterator[SubscriptionId]:
+        """Iterate over the ids of the subscriptions there are now."""
+        with self._lock:
+            self._expire()
+            listing = self._subscriptions.catalog.listing()
+        return listing.ids()
+
     def __len__(self) -> int:
-        """Return the number of publications."""
-        with self._lock:
-            self._expire()
-            return len(self._publications.keys)
-
-    def __contains__(self, key: object) -> bool:
-        with self._lock:
-            self._expire()
-            return key in self._publications.keys
-
-    @property
-    def n_subscriptions(self) -> int:
-        """The number of subscriptions."""
+        """Return the number of subscriptions."""
         with self._lock:
             self._expire()
             return len(self._subscriptions.catalog)
+
+    def __bool__(self) -> bool:
+        """A space is true, whether it has subscriptions or not."""
+        return True
+
+    def __contains__(self, id: object) -> bool:
+        with self._lock:
+            self._expire()
+            is_id = isinstance(id, str | int) and not isinstance(id, bool)
+            return is_id and id in self._subscriptions.catalog
+
+    @property
+    def publications(self) -> PublicationView:
+        """The publications by key: `key in`, `len`, iteration over keys, and `[key]`."""
+        return PublicationView(self)
 
     def _expire(self) -> None:
         """Remove what has expired; the next change returns the transitions."""
         self._journal.pending += self._expire_due(self._journal.tick(self._clock))
 
-    def get(self, key: PublicationKey) -> dict[str, Any] | Publication:
+    def publication(self, key: PublicationKey) -> dict[str, Any] | Publication:
         """Return the current values of a publication; nested values by their dotted paths.
 
         Numbers come back as integers where they are whole and not declared floats.
@@ -412,6 +501,25 @@ class SubjectSpace:
         with self._lock:
             self._expire()
             return self._publications.get(key)
+
+    def publication_keys(self) -> list[PublicationKey]:
+        """Return the keys of the publications there are now."""
+        with self._lock:
+            self._expire()
+            return list(self._publications.keys.row_of)
+
+    @property
+    def n_publications(self) -> int:
+        """The number of publications."""
+        with self._lock:
+            self._expire()
+            return len(self._publications.keys)
+
+    def has_publication(self, key: object) -> bool:
+        """Whether there is a publication under a key."""
+        with self._lock:
+            self._expire()
+            return key in self._publications.keys
 
     def subscriptions_of(self, key: PublicationKey) -> list[SubscriptionId]:
         """Return the subscriptions that match a publication."""
@@ -507,12 +615,31 @@ class SubjectSpace:
         self.close()
 
 
+class PublicationView(Mapping[PublicationKey, Any]):
+    """The publications of a space, by key; a view, which later changes show in."""
+
+    def __init__(self, space: SubjectSpace) -> None:
+        self._space = space
+
+    def __getitem__(self, key: PublicationKey) -> dict[str, Any] | Publication:
+        return self._space.publication(key)
+
+    def __iter__(self) -> Iterator[PublicationKey]:
+        return iter(self._space.publication_keys())
+
+    def __len__(self) -> int:
+        return self._space.n_publications
+
+    def __contains__(self, key: object) -> bool:
+        return self._space.has_publication(key)
+
+
 def _plain(where: Any, params: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
     """Return a condition and parameters as the log has them: expressions as texts.
 
     The space uses the same, so that it is equal after it was opened again.
     """
-    if isinstance(where, Subscription):
+    if isinstance(where, Interest):
         check_regions(where.regions, InterestRegion)
         regions = {}
         for name, region in where.regions.items():

@@ -1,20 +1,24 @@
 """Subscriptions of a subject space: their catalog, their regions, and their boxes.
 
-Enters: conditions, `Subscription`s of several regions, bulk loads. Leaves: changes, the pairs that
+Enters: conditions, `Interest`s of several regions, bulk loads. Leaves: changes, the pairs that
 begin or cease to match. The catalog is the matcher's; a subscription with several regions, or in
 another space than the first, is stored separately by its dense id.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.arguments import to_expression, to_params
+from tocsin.arguments import UNCHANGED, Unchanged, to_expression, to_params
+from tocsin.catalog.id_index import IdTable
+from tocsin.catalog.records import Subscription
 from tocsin.catalog.sources import OneSource
 from tocsin.catalog.subscriptions import SubscriptionCatalog
 from tocsin.errors import (
@@ -31,10 +35,10 @@ from tocsin.normalize.table import from_forms
 from tocsin.subjects.box_index import NewBoxes, boxes_of, stack
 from tocsin.subjects.dimensions import Dimensions
 from tocsin.subjects.filters import ONE, FilterTerms, to_terms
-from tocsin.subjects.model import InterestRegion, Notify, Subscription, check_regions
+from tocsin.subjects.model import Interest, InterestRegion, Notify, check_regions, to_json
 from tocsin.subjects.state import Changes, State
 
-Where = str | Expression | Subscription
+Where = str | Expression | Interest
 
 _MASK_OF = {Notify.BOTH: 3, Notify.ENTER: 1, Notify.LEAVE: 2}
 _DEFINED_SEPARATELY = OneSource(Constant(False), {})
@@ -45,7 +49,7 @@ class Prepared(NamedTuple):
     """A validated subscription; its boxes have no dense id yet."""
 
     source: OneSource
-    regions: Subscription | None
+    regions: Interest | None
     boxes: NewBoxes
     filter: FilterTerms
 
@@ -71,20 +75,20 @@ class SubscriptionTable:
         self.dimensions = dimensions
         self.state = state
         self.catalog = SubscriptionCatalog()
-        self.regions: dict[int, Subscription] = {}
+        self.regions: dict[int, Interest] = {}
 
     def prepare(self, where: object, params: Mapping[str, Any] | None) -> Prepared:
         """Validate a condition and return its boxes."""
-        if isinstance(where, Subscription):
+        if isinstance(where, Interest):
             if params is not None:
-                raise ArgumentError("the parameters of a Subscription belong to its regions")
+                raise ArgumentError("the parameters of an Interest belong to its regions")
             return self._prepare_regions(where)
         values = to_params(params)
         expression = to_expression(where)
         boxes = self._boxes(expression, values, 0, 0)
         return Prepared(OneSource(where, values), None, boxes, ONE)  # type: ignore[arg-type]
 
-    def _prepare_regions(self, subscription: Subscription) -> Prepared:
+    def _prepare_regions(self, subscription: Interest) -> Prepared:
         check_regions(subscription.regions, InterestRegion)
         terms = to_terms(subscription.filter, list(subscription.regions))
         regions = {
@@ -101,7 +105,7 @@ class SubscriptionTable:
                 )
                 for number, region in enumerate(regions.values())
             ]
-        whole = Subscription(regions, subscription.filter)
+        whole = Interest(regions, subscription.filter)
         terms = ONE if len(parts) == 1 else terms
         return Prepared(_DEFINED_SEPARATELY, whole, stack(parts), terms)
 
@@ -116,7 +120,7 @@ class SubscriptionTable:
     ) -> Prepared:
         """Return a subscription with another condition, or with some parameters changed."""
         old = self.regions.get(dense)
-        if isinstance(where, Subscription):
+        if isinstance(where, Interest):
             return self.prepare(where, params)
         if where is None and old is not None:
             return self._prepare_regions(_with_params(old, to_params(params)))
@@ -128,7 +132,7 @@ class SubscriptionTable:
         if where is not None:
             expression, source = to_expression(where), where
         names = parameter_names(expression)
-        if where is None and not names:
+        if where is None and not names and params is not None:
             raise ParameterError("the subscription has no parameters", unknown=list(values))
         merged = {k: v for k, v in old_values.items() if k in names} | values
         return self.prepare(source, merged)
@@ -174,9 +178,16 @@ class SubscriptionTable:
         boxes = boxes_of(conjunctions, self.dimensions, 0)
         return self.state.subscribe(dense, boxes, mask, quiet=quiet)
 
-    def replace(self, old: int, name: SubscriptionId, prepared: Prepared, mask: int) -> Changes:
-        """Replace a subscription; it keeps its id and expiry. Items of the changes are rows."""
-        until = self.catalog.valid_until(old)
+    def replace(
+        self,
+        old: int,
+        name: SubscriptionId,
+        prepared: Prepared,
+        mask: int,
+        end: int | Unchanged | None = UNCHANGED,
+    ) -> Changes:
+        """Replace a subscription; it keeps its id. Items of the changes are rows."""
+        until = self.catalog.valid_until(old) if isinstance(end, Unchanged) else end
         self._forget(np.array([old]))
         dense, boxes = self._register(name, prepared, until)
         return self.state.replace_subscription(old, dense, boxes, mask, prepared.filter)
@@ -190,6 +201,29 @@ class SubscriptionTable:
             self.regions[dense] = prepared.regions
         boxes = prepared.boxes
         return dense, boxes._replace(sub=np.full(len(boxes.counts), dense))
+
+    def look_up(self, ids: IdTable) -> tuple[NDArray[np.int64], list[OneSource | None]]:
+        """Return the dense ids and conditions of ids; -1 and None for an unknown id."""
+        dense = self.catalog.find(ids)
+        return dense, [self.catalog.source(each) if each >= 0 else None for each in dense.tolist()]
+
+    def record(self, dense: int) -> Subscription:
+        """Return a subscription as users read it back."""
+        record, interest = self.catalog.record(dense), self.regions.get(dense)
+        if interest is None:
+            return record
+        return replace(record, where=json.dumps(to_json(interest)), params={})
+
+    def to_table(self) -> pa.Table:
+        """Return all subscriptions as a table; those with regions as JSON."""
+        table = self.catalog.listing().to_table()
+        dense = self.catalog.live().tolist()
+        texts = [
+            json.dumps(to_json(self.regions[each])) if each in self.regions else text
+            for each, text in zip(dense, table.column("where").to_pylist(), strict=True)
+        ]
+        at = table.schema.get_field_index("where")
+        return table.set_column(at, "where", pa.array(texts, pa.large_string()))
 
     def mask(self, dense: int) -> int:
         """Return the transition mask of a subscription."""
@@ -217,7 +251,7 @@ class SubscriptionTable:
             self.remove(self.catalog.due(now))
 
 
-def _with_params(subscription: Subscription, values: dict[str, object]) -> Subscription:
+def _with_params(subscription: Interest, values: dict[str, object]) -> Interest:
     """Return a subscription with parameters changed in every region that has them."""
     names_of = {
         name: set(parameter_names(to_expression(region.where)))
@@ -236,4 +270,4 @@ def _with_params(subscription: Subscription, values: dict[str, object]) -> Subsc
         )
         for name, region in subscription.regions.items()
     }
-    return Subscription(regions, subscription.filter)
+    return Interest(regions, subscription.filter)

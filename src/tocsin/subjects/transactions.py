@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tocsin.errors import ArgumentError
 from tocsin.subjects.log import Log, Record
-from tocsin.subjects.model import Publication, Subscription, to_json, value_to_json
+from tocsin.subjects.model import Interest, Publication, to_json, value_to_json
 from tocsin.subjects.state import Changes
 from tocsin.transitions.transition import PublicationKey, TransitionBlock, Transitions
 
@@ -131,7 +131,7 @@ def _to_record(op: str, arguments: dict[str, Any], now: int) -> Record:
     for name, value in arguments.items():
         if isinstance(value, pa.Table):
             octets = table_to_octets(value)
-        elif isinstance(value, Publication | Subscription):
+        elif isinstance(value, Publication | Interest):
             fields[name] = to_json(value)
         elif name in ("values", "params") and value is not None:
             fields[name] = {k: value_to_json(v) for k, v in value.items()}

@@ -62,6 +62,8 @@ class Transitions(Sequence[Transition]):
     def __init__(self, blocks: Sequence[TransitionBlock] = (), sequence: int | None = None) -> None:
         self.blocks = tuple(block for block in blocks if len(block.kind))
         self.sequence = sequence
+        self.loaded = 0
+        """The number of subscriptions that a bulk call added or changed."""
         self.bad: tuple[BadRow, ...] = ()
         """The rows that a bulk load quarantined."""
         self._ends = list(accumulate(len(block.kind) for block in self.blocks))

@@ -150,7 +150,7 @@ def _check(setting: SubjectsSetting) -> None:
     for is_random in (True, False):
         before = {key: set(space.subscriptions_of(key)) for key in keys.tolist()}
         matrix = paper.moved(matrix, is_random)
-        told = space.update_many(table_of(matrix, keys))
+        told = space.update_publications(table_of(matrix, keys))
         after: dict[int, set[Any]] = {key: set() for key in keys.tolist()}
         for id in range(300):
             for key in space.publications_of(id):
@@ -241,7 +241,7 @@ def _update_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) 
         chosen = paper.random.choice(len(matrix), n, replace=False)
         fresh = paper.moved(matrix[chosen], is_random)
         calls = [
-            lambda key=int(key), values=values: space.update(key, values)
+            lambda key=int(key), values=values: space.update_publication(key, values)
             for key, values in zip(chosen, mappings_of(fresh), strict=True)
         ]
         matrix[chosen] = fresh
@@ -265,7 +265,7 @@ def _batch_time(
     fresh = paper.moved(matrix[chosen], is_random)
     matrix[chosen] = fresh
     table = table_of(fresh, chosen)
-    return round(_each([lambda: space.update_many(table, nulls="keep")])[0] / n, 3)
+    return round(_each([lambda: space.update_publications(table, nulls="keep")])[0] / n, 3)
 
 
 def _scan_time(
@@ -288,7 +288,7 @@ def _one_time(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) -> t
     """Time updates of one attribute by one, in a batch of one column."""
     chosen, dim, values = _one_step(paper, matrix, _BATCH)
     table = pa.table({"key": chosen, _NAMES[dim]: values})
-    took, told = _each([lambda: space.update_many(table)])
+    took, told = _each([lambda: space.update_publications(table)])
     return round(took / len(chosen), 3), round(told / len(chosen), 2)
 
 
@@ -307,7 +307,7 @@ def _one_step(
 def _one_single(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) -> float:
     chosen, dim, values = _one_step(paper, matrix, _SINGLE)
     calls = [
-        lambda key=key, value=value: space.update(key, {_NAMES[dim]: value})
+        lambda key=key, value=value: space.update_publication(key, {_NAMES[dim]: value})
         for key, value in zip(chosen.tolist(), values.tolist(), strict=True)
     ]
     return _each(calls)[0]
