@@ -191,6 +191,43 @@ def test_what_only_some_users_have_is_imported_where_they_are() -> None:
             assert allowed is None or layer(name) in allowed, f"{name}:{line} imports {imported}"
 
 
+OF_OTHERS = {"_exit", "_cache", "_active_spark_context", "_show_string"}
+"""Private attributes of other libraries that we use, for want of public ones."""
+OF_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
+
+
+def private_names(package: str) -> set[str]:
+    """Return the private names that the modules of a package define on objects."""
+    names: set[str] = set()
+    for name in MODULES:
+        if layer(name) == package:
+            for node in ast.walk(tree(name)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    names.add(node.name)
+                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    names.add(node.attr)
+                elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                    names.add(node.target.id)
+    return names
+
+
+def test_no_package_uses_the_private_attributes_of_another() -> None:
+    wrong = []
+    for package in {layer(name) for name in MODULES}:
+        own = private_names(package)
+        for name in MODULES:
+            if layer(name) != package:
+                continue
+            for node in ast.walk(tree(name)):
+                if not isinstance(node, ast.Attribute) or not node.attr.startswith("_"):
+                    continue
+                is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                is_known = node.attr in own | OF_OTHERS | OF_TUPLES or node.attr.endswith("__")
+                if not is_own and not is_known:
+                    wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
 # What the package shows.
 
 

@@ -104,7 +104,7 @@ def _catalog_records(parts: Parts) -> Iterator[Record]:
 
 def _interest_records(space: SubjectSpace) -> Iterator[Record]:
     box_index, subscriptions = space._state.box_index, space._subscriptions
-    n_subs = subscriptions.catalog._first
+    n_subs = subscriptions.catalog.next_dense
     defined = {dense: to_json(regions) for dense, regions in subscriptions.regions.items()}
     numbers = {"n_boxes": box_index.n_boxes, "n_dead": box_index.n_dead}
     yield Record({"op": "interests", **numbers, "n_terms": box_index.n_terms, "defined": defined})

@@ -87,7 +87,7 @@ def of_subscriptions(before: Matcher, after: Matcher, batch: object) -> BatchTra
     distinct = np.unique(old.dense.values)
     ids, kept = old.names.to_list(distinct), np.full(len(distinct), -1, np.int32)
     for at, name in enumerate(ids):
-        number = after._catalog.dense(name)
+        number = after.catalog.dense(name)
         kept[at] = -1 if number is None else number
     mapped = kept[np.searchsorted(distinct, old.dense.values)]
     is_there = mapped >= 0
@@ -97,7 +97,7 @@ def of_subscriptions(before: Matcher, after: Matcher, batch: object) -> BatchTra
     return difference(
         (offsets, mapped[is_there], None),
         (new.offsets, new.dense.values, None),
-        after._catalog.names,
+        after.catalog.names,
     )
 
 
