@@ -191,7 +191,14 @@ def test_what_only_some_users_have_is_imported_where_they_are() -> None:
             assert allowed is None or layer(name) in allowed, f"{name}:{line} imports {imported}"
 
 
-OF_OTHERS = {"_exit", "_cache", "_active_spark_context", "_show_string"}
+OF_OTHERS = {
+    "_active_spark_context",
+    "_cache",
+    "_exit",
+    "_jsc",
+    "_locator_classes",
+    "_show_string",
+}
 """Private attributes of other libraries that we use, for want of public ones."""
 OF_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
 
@@ -206,6 +213,8 @@ def private_names(package: str) -> set[str]:
                     names.add(node.name)
                 elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                     names.add(node.attr)
+                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    names.add(node.id)
                 elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                     names.add(node.target.id)
     return names
