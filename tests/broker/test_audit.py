@@ -156,7 +156,7 @@ def test_links_are_recorded_when_they_come_go_and_are_refused(tmp_path: Path) ->
     with running(tmp_path / "a", name="a") as a:
         with running(tmp_path / "b", name="b", links=(a.url,)):
             assert a.server.hub is not None
-            neighbours = a.server.hub.neighbours
+            neighbours = a.server.hub.peers
             wait_for(lambda: "b" in neighbours and neighbours["b"].connection is not None)
         wait_for(lambda: neighbours["b"].connection is None)
     acts = [(line["act"], line["peer"]) for line in lines_of(tmp_path / "a")]

@@ -163,7 +163,7 @@ def check(folder: Path, seeds: range) -> None:
             url = core.url.replace("http", "ws") + "/overlay/ws"
             hub = core.server.hub
             assert hub is not None
-            wait_for(lambda: "edge" in hub.neighbours)
+            wait_for(lambda: "edge" in hub.peers)
             http.headers.update(core.headers)  # type: ignore[attr-defined]
             for n, seed in enumerate(seeds):
                 lie(url, token, seed)
@@ -172,7 +172,7 @@ def check(folder: Path, seeds: range) -> None:
             wait_for(lambda: pending(edge) == len(seeds), 60)
             events = [event["event"]["n"] for event in read(edge, len(seeds))]
             assert events == list(range(len(seeds))), "in order, each once"
-            assert set(hub.neighbours) <= {"edge", "liar"}
+            assert set(hub.peers) <= {"edge", "liar"}
     finally:
         logging.getLogger("tocsin").removeHandler(errors)
     assert not errors.records, errors.records[:3]

@@ -73,11 +73,13 @@ def check_quiet(network: Simulator) -> None:
             mine, theirs = here.links[peer], there.links[name]
             assert mine.is_active == theirs.is_active, "the ends disagree about the tree"
             assert not mine.pending, "an advertisement was never answered"
-            assert mine.told == theirs.types if mine.is_active else not theirs.types
-            assert set(mine.outgoing) == mine.asked, "topics that nobody asked for"
-            assert set(theirs.wants) <= topics_of(theirs.told), "wants without an advertisement"
+            assert mine.advertised == theirs.types if mine.is_active else not theirs.types
+            assert set(mine.outgoing) == mine.topics, "topics without an advertisement"
+            assert set(theirs.interests) <= topics_of(theirs.advertised), (
+                "an interest without advertisement"
+            )
             for topic, outgoing in mine.outgoing.items():
-                known = theirs.wants.get(topic)
+                known = theirs.interests.get(topic)
                 assert (known.slots if known else {}) == outgoing.sent
                 assert (known.keep if known else False) == bool(outgoing.kept and outgoing.sent)
                 kept = {member for member, _, keep in here._members(topic, mine) if keep}

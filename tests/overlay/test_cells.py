@@ -27,7 +27,7 @@ from tocsin.broker.overlay.coding import code_range
 from tocsin.broker.overlay.grades import Grading
 from tocsin.broker.overlay.messages import (
     Cells,
-    Speech,
+    Codebook,
     State,
     Sub,
     Types,
@@ -125,9 +125,9 @@ def values() -> list[Any]:
 )  # fmt: skip
 def test_every_value_that_is_wanted_is_wanted_at_the_other_end(where: str) -> None:
     wanted = form(where)
-    told, heard, rounding = Speech(), Speech(), Rounding(2)
+    told, heard, rounding = Codebook(), Codebook(), Rounding(2)
     slots = rounding.slots(dict(enumerate(wanted)))
-    for message in (Cells("T", rounding.take_news()), Sub("T", slots)):
+    for message in (Cells("T", rounding.take_new_grids()), Sub("T", slots)):
         arrived = of_plain(json.loads(json.dumps(to_plain(message, told))), heard)
         assert arrived == message
     assert told.n_coded == heard.n_coded
@@ -147,7 +147,7 @@ def test_changes_of_rounded_slots_lead_to_the_same_at_both_ends(seed: int, level
     rng = random.Random(seed)
     grading = Grading(rng.choice(["lub", "disjunction", "exact"]), bound=3)
     here, there = (Router(name, grading, levels=levels) for name in ("here", "there"))
-    told, heard = Speech(), Speech()
+    told, heard = Codebook(), Codebook()
     here.link_up("there", levels)
     there.link_up("here", levels)
     there.advertise("T")
@@ -167,7 +167,7 @@ def test_changes_of_rounded_slots_lead_to_the_same_at_both_ends(seed: int, level
         for _, message in here.take():
             plain = json.loads(json.dumps(to_plain(message, told)))
             there.receive("here", of_plain(plain, heard))
-        want = there.links["here"].wants.get("T")
+        want = there.links["here"].interests.get("T")
         assert (want.slots if want else {}) == here.links["there"].outgoing["T"].sent
         for event in (random_event(rng) for _ in range(5)):
             if any(each.holds(event) for each in forms.values()):
@@ -244,7 +244,7 @@ def test_one_end_without_levels_is_told_in_plain_form(levels: dict[str, int]) ->
     network.run()
     assert network.traffic.messages["SUB"] > 0
     assert network.traffic.messages["CELLS"] == 0
-    (held,) = network.brokers["core"].router.links["edge"].wants[None].slots.values()
+    (held,) = network.brokers["core"].router.links["edge"].interests[None].slots.values()
     assert held == form("price BETWEEN 10.3 AND 20.7").conjunctions[0]
 
 
@@ -275,14 +275,14 @@ def test_cells_that_are_none_are_refused(grids: object) -> None:
     ],
 )  # fmt: skip
 def test_corrupt_codes_are_refused(text: str) -> None:
-    heard = Speech()
+    heard = Codebook()
     of_plain(GRID, heard)
     with pytest.raises(ProtocolError, match="coded"):
         of_plain(["SUB", "T", [[0, {"x": text}]], 0], heard)
 
 
 def test_codes_of_moments_that_never_are_are_refused() -> None:
-    heard = Speech()
+    heard = Codebook()
     of_plain(["CELLS", "T", {"x": [3, 2**52, 900, 4]}], heard)
     coded = base64.b64encode(code_range(3, 4, 4)).decode()
     with pytest.raises(ProtocolError, match="holds nothing"):
@@ -291,7 +291,7 @@ def test_codes_of_moments_that_never_are_are_refused() -> None:
 
 def test_codes_without_cells_are_refused() -> None:
     coded = code(on_domain(Domain.NUMBER, (((2, 0), (5, 0)),)), Grid(0, 0, 0, 4))
-    heard = Speech()
+    heard = Codebook()
     of_plain(GRID, heard)
     assert of_plain(["SUB", "T", [[0, {"x": coded}]], 0], heard) == Sub(
         "T", {0: {"x": on_domain(Domain.NUMBER, (((2, 0), (5, 0)),))}}

@@ -84,7 +84,7 @@ def test_a_neighbour_that_matches_exactly_is_told_exactly(tmp_path: Path) -> Non
         assert hub is not None
         publish(brokers["a"], {"price": 15})
         wait_for(lambda: not any(each.pending for each in hub.router.links.values()))
-        rounded, exact = (hub.router.links[name].wants["Quote"].slots[0] for name in "bc")
+        rounded, exact = (hub.router.links[name].interests["Quote"].slots[0] for name in "bc")
         assert rounded != exact
         assert rounded["price"].holds(10.3)
         assert rounded["price"].holds(20.7)

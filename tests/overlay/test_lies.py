@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tocsin.broker.config import Config
 from tocsin.broker.overlay import graph, messages, wire
-from tocsin.broker.overlay.carried import of_line
+from tocsin.broker.overlay.event_lines import of_line
 from tocsin.broker.overlay.graph import Graph
 from tocsin.broker.overlay.messages import State, Sub, Types, of_plain
 from tocsin.broker.overlay.router import Router
@@ -58,11 +58,11 @@ def test_an_impostor_gets_nothing_and_the_real_neighbour_everything(tmp_path: Pa
         http.headers.update(core.headers)  # type: ignore[attr-defined]
         hub = core.server.hub
         assert hub is not None
-        wait_for(lambda: "edge" in hub.neighbours and hub.neighbours["edge"].connection)
-        connection = hub.neighbours["edge"].connection
+        wait_for(lambda: "edge" in hub.peers and hub.peers["edge"].connection)
+        connection = hub.peers["edge"].connection
         with linked(core, token, "edge") as socket:
             assert [line[0] for line in heard(socket)] == ["HELLO"]
-        assert hub.neighbours["edge"].connection is connection
+        assert hub.peers["edge"].connection is connection
         http.post("/events", json={"n": 1}).raise_for_status()
         wait_for(lambda: liar.pending(edge) == 1)
 
@@ -84,7 +84,7 @@ def test_an_event_that_cannot_be_taken_is_refused_once_and_fails_nobody_else(
             assert ["ACK", 4] in heard(socket)
         hub = core.server.hub
         assert hub is not None
-        assert hub.neighbours["liar"].counts["refused"] == 3
+        assert hub.peers["liar"].counts["refused"] == 3
         assert "is refused" in caplog.text
 
 
@@ -93,7 +93,7 @@ def test_a_version_that_leaps_is_not_believed_and_not_stored(tmp_path: Path) -> 
     with liar.honest_network(tmp_path) as (core, _, token):
         hub = core.server.hub
         assert hub is not None
-        wait_for(lambda: "edge" in hub.neighbours)
+        wait_for(lambda: "edge" in hub.peers)
         with linked(core, token, "liar") as socket:
             say(socket, ["STATE", "core", (1 << 53) - 1, []], ["STATE", "edge", 1 << 52, []])
             wait_for(lambda: hub.router.graph.ignored == 1)
@@ -106,10 +106,10 @@ def test_a_version_that_leaps_is_not_believed_and_not_stored(tmp_path: Path) -> 
 def test_a_version_of_a_far_broker_that_leaps_is_not_believed() -> None:
     core = Graph("core", 5)
     core.link_up("edge")
-    assert core.hear(State("far", 3, ("edge",)), "edge")
-    assert not core.hear(State("far", 3 + graph.MAX_JUMP + 1, ()), "edge")
+    assert core.receive(State("far", 3, ("edge",)), "edge")
+    assert not core.receive(State("far", 3 + graph.MAX_JUMP + 1, ()), "edge")
     assert core.ignored == 1
-    assert core.hear(State("far", 4, ()), "edge")
+    assert core.receive(State("far", 4, ()), "edge")
 
 
 @pytest.mark.slow
@@ -124,8 +124,8 @@ def test_many_slots_are_taken_in_in_parts(tmp_path: Path) -> None:
             number = [[n, {"n": {"numbers": [[[n, 0], [n, 1]]]}}] for n in range(1_000)]
             say(socket, ["SUB", "Quote", number, 1], ["UNSUB", None])
             link = hub.router.links["liar"]
-            wait_for(lambda: "Quote" in link.wants and not link.pending)
-            assert len(link.wants["Quote"].slots) == 1_000
+            wait_for(lambda: "Quote" in link.interests and not link.pending)
+            assert len(link.interests["Quote"].slots) == 1_000
             heard(socket, 0.2)
             http.post("/events?type=Quote", json=[{"n": 500}, {"n": 5000}]).raise_for_status()
             events = [line[7]["n"] for line in heard(socket) if line[0] == "PUB"]
@@ -186,21 +186,21 @@ def test_nobody_talks_the_links_of_a_neighbour_away() -> None:
     for peer in ("a", "b", "liar"):
         known.link_up(peer)
     for peer in ("a", "b"):
-        assert known.hear(State(peer, 1, ("core",)), peer)
-    assert not known.hear(State("a", 5, ("b", "core")), "liar")
-    assert not known.hear(State("b", 5, ("a", "core")), "liar")
+        assert known.receive(State(peer, 1, ("core",)), peer)
+    assert not known.receive(State("a", 5, ("b", "core")), "liar")
+    assert not known.receive(State("b", 5, ("a", "core")), "liar")
     assert known.active() == {"a", "b", "liar"}
     # What they say themselves counts: now one of three links in a circle stands by.
-    known.hear(State("a", 2, ("b", "core")), "a")
-    known.hear(State("b", 2, ("a", "core")), "b")
+    known.receive(State("a", 2, ("b", "core")), "a")
+    known.receive(State("b", 2, ("a", "core")), "b")
     assert known.active() == {"a", "liar"}
 
 
 def test_a_neighbour_that_lost_its_version_is_believed_about_itself() -> None:
     known = Graph("core")
     known.link_up("a")
-    known.hear(State("a", 50, ("core", "x")), "a")
-    assert known.hear(State("a", 1, ("core",)), "a")
+    known.receive(State("a", 50, ("core", "x")), "a")
+    assert known.receive(State("a", 1, ("core",)), "a")
     assert known.states()[1] == State("a", 1, ("core",))
 
 
@@ -209,12 +209,12 @@ def test_invented_brokers_do_not_fill_the_graph(monkeypatch: pytest.MonkeyPatch)
     known = Graph("core")
     known.link_up("liar")
     for n in range(100):
-        known.hear(State(f"no{n}", 1, ("nowhere",)), "liar")
+        known.receive(State(f"no{n}", 1, ("nowhere",)), "liar")
     assert len(known.states()) <= 11
     names = tuple(f"b{n}" for n in range(100))
-    known.hear(State("liar", 1, ("core", *names)), "liar")
+    known.receive(State("liar", 1, ("core", *names)), "liar")
     for name in names:
-        known.hear(State(name, 1, ("liar",)), "liar")
+        known.receive(State(name, 1, ("liar",)), "liar")
     assert len(known.states()) <= 12
     assert known.ignored > 80
 
@@ -290,7 +290,7 @@ def test_growing_keeps_what_was_wanted_until_the_message_is_whole() -> None:
 
 def test_grids_of_a_topic_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "MAX_ATTRIBUTES", 5)
-    speech = messages.Speech()
+    speech = messages.Codebook()
     for n in range(5):
         of_plain(["CELLS", "T", {f"a{n}": [0, 0, 0, 8]}], speech)
     with pytest.raises(ProtocolError, match="grids of one topic"):

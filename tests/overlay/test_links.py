@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.broker.servers import Running, read_messages, running, wait_for
 
-from tocsin.broker.overlay.dialing import link_url
+from tocsin.broker.overlay.dialer import link_url
 from tocsin.errors import ArgumentError
 
 
@@ -94,10 +94,10 @@ def test_what_was_published_while_a_broker_was_away_comes_when_it_is_back(tmp_pa
         publish(brokers["b"], {"price": 2}, {"price": 3})
         hub = a.server.hub
         assert hub is not None
-        wait_for(lambda: hub.neighbours["c"].durable.pending >= 2)  # the first may come again
+        wait_for(lambda: hub.peers["c"].durable.pending >= 2)  # the first may come again
         with running(tmp_path / "c", name="c", links=(a.url,)) as c:
             wait_for(lambda: pending(c, "s") == 3)
-            wait_for(lambda: hub.neighbours["c"].durable.pending == 0)
+            wait_for(lambda: hub.peers["c"].durable.pending == 0)
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_a_link_needs_a_token_made_for_it(tmp_path: Path) -> None:
                 assert linked(c) == []
         hub = a.server.hub
         assert hub is not None
-        assert set(hub.neighbours) == {"b"}
+        assert set(hub.peers) == {"b"}
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_two_brokers_that_both_open_a_link_have_one(tmp_path: Path) -> None:
         wait_for(lambda: pending(brokers["b"], "s") == 5)
         hub = brokers["a"].server.hub
         assert hub is not None
-        neighbours = hub.neighbours
+        neighbours = hub.peers
         wait_for(lambda: neighbours["b"].opened_by == "a")  # it may have found nobody at first
         publish(brokers["a"], {"n": 6})
         wait_for(lambda: pending(brokers["b"], "s") == 6)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.overlay.networks import form, random_event, random_form
 
 from tocsin.broker.overlay.forms import change_of_plain, change_to_plain, difference, widened
-from tocsin.broker.overlay.grades import Grading, gathering
+from tocsin.broker.overlay.grades import Grading, new_aggregate
 from tocsin.broker.overlay.messages import Standby, State, Sub, Types, Upd, of_plain, to_plain
 from tocsin.broker.overlay.probes import Probe
 from tocsin.errors import ArgumentError, ProtocolError
@@ -22,7 +22,7 @@ from tocsin.errors import ArgumentError, ProtocolError
 def test_a_difference_leads_from_one_set_of_slots_to_the_other(seed: int) -> None:
     rng = random.Random(seed)
     grade = rng.choice(["lub", "disjunction", "exact"])
-    gathered = gathering(Grading(grade, bound=2, max_pieces=2))
+    gathered = new_aggregate(Grading(grade, bound=2, max_pieces=2))
     members: dict[int, object] = {}
     before = gathered.slots()
     for _ in range(12):
@@ -91,7 +91,7 @@ def test_a_change_of_what_is_not_there_is_refused() -> None:
 
 
 def test_a_bounded_disjunction_keeps_its_bound() -> None:
-    gathered = gathering(Grading("disjunction", bound=4))
+    gathered = new_aggregate(Grading("disjunction", bound=4))
     for i in range(100):
         gathered.put(i, form("firm = :f AND price > :p", f=f"F{i}", p=i))
     assert len(gathered.slots()) <= 4

@@ -228,10 +228,10 @@ def test_a_forgotten_neighbour_leaves_nothing_behind() -> None:
     network.run()
     network.crash("a")
     network.run()
-    assert network.brokers["c"].router.links["b"].wants  # it waits for a
+    assert network.brokers["c"].router.links["b"].interests  # it waits for a
     network.forget("b", "a")
     network.run()
-    assert not network.brokers["c"].router.links["b"].wants
+    assert not network.brokers["c"].router.links["b"].interests
     assert list(network.brokers["b"].router.links) == ["c"]
 
 
@@ -266,7 +266,7 @@ def test_a_core_that_matches_by_an_index_misses_nothing(levels: int) -> None:
     network.publish("feed", {"a": -1, "b": 0})
     network.run()
     for link in network.brokers["core"].router.links.values():
-        assert link.peer == "feed" or len(link.wants[None].slots) > 48
+        assert link.peer == "feed" or len(link.interests[None].slots) > 48
     before = network.spurious
     for _ in range(150):
         happening = network.publish(

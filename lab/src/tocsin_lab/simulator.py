@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tocsin.broker.overlay.duplicates import DuplicateFilter
 from tocsin.broker.overlay.grades import PLAIN, Grading
-from tocsin.broker.overlay.messages import Message, Speech, Topic, of_plain, to_plain
+from tocsin.broker.overlay.messages import Codebook, Message, Topic, of_plain, to_plain
 from tocsin.broker.overlay.router import Router
-from tocsin.broker.overlay.seen import Seen
 from tocsin.normalize.normal import NormalForm
 
 
@@ -96,7 +96,7 @@ class Broker:
         self.local = local
         self.router = make(name)
         self.is_up = True
-        self.seen = Seen()
+        self.duplicates = DuplicateFilter()
         self.next = 1
         self.queues: dict[str, dict[int, Happening]] = {}
         self.received: dict[str, int] = {}
@@ -129,17 +129,17 @@ class Wire:
     is_cut: bool = False
     life: int = 0
     last: dict[str, float] = field(default_factory=dict)
-    told: dict[str, Speech] = field(default_factory=dict)
+    told: dict[str, Codebook] = field(default_factory=dict)
     """What was said to each end."""
-    heard: dict[str, Speech] = field(default_factory=dict)
+    heard: dict[str, Codebook] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Come up: nothing is said yet."""
         self.is_up = True
         self.life += 1
         self.last.clear()
-        self.told = {end: Speech() for end in self.ends}
-        self.heard = {end: Speech() for end in self.ends}
+        self.told = {end: Codebook() for end in self.ends}
+        self.heard = {end: Codebook() for end in self.ends}
 
 
 class Simulator:
@@ -277,7 +277,7 @@ class Simulator:
         def work() -> None:
             if broker.router.advertise(type):
                 self._flush(broker)  # the advertisement goes before the event
-            broker.seen.is_new(*happening.key)
+            broker.duplicates.is_new(*happening.key)
             self._pass_on(broker, happening, None)
 
         self._work(broker, work)
@@ -356,7 +356,7 @@ class Simulator:
 
         self.at(arrives, arrive)
 
-    def _receive(self, at: str, source: str, raw: bytes, heard: Speech) -> None:
+    def _receive(self, at: str, source: str, raw: bytes, heard: Codebook) -> None:
         broker = self.brokers[at]
         plain = json.loads(raw)
         if plain[0] == "PUB":
@@ -378,7 +378,7 @@ class Simulator:
             if number <= broker.received.get(source, 0):
                 return
             broker.received[source] = number
-        if broker.seen.is_new(*happening.key):
+        if broker.duplicates.is_new(*happening.key):
             self._pass_on(broker, happening, source)
 
     def _pass_on(self, broker: Broker, happening: Happening, source: str | None) -> None:

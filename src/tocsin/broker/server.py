@@ -27,7 +27,7 @@ from tocsin.broker.core import Broker
 from tocsin.broker.handshake import TlsListener
 from tocsin.broker.http.app import build_app
 from tocsin.broker.http.guarded import Guards, guarded
-from tocsin.broker.overlay.dialing import Dialer
+from tocsin.broker.overlay.dialer import Dialer
 from tocsin.broker.overlay.hub import Hub
 from tocsin.broker.ownership import Ownership
 from tocsin.broker.stomp import StompServer

@@ -20,7 +20,7 @@ from tocsin.broker.http.requests import (
     source_of,
 )
 from tocsin.broker.overlay.hub import Hub
-from tocsin.broker.overlay.wire import Wire, quietly
+from tocsin.broker.overlay.wire import Wire, run_link
 from tocsin.errors import NotAllowedError, UnavailableError
 
 
@@ -76,7 +76,7 @@ async def websocket(socket: WebSocket) -> None:
     broker.connections.opened()
     try:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await quietly(wire.run(read), principal.name)
+            await run_link(wire.run(read), principal.name)
             await socket.close(1000)
     finally:
         broker.connections.closed()

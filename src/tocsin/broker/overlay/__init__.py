@@ -2,10 +2,10 @@
 
 One event's way through the network::
 
-    router.py     what neighbours want → the neighbours that get the event   pure; no clock, no IO
+    router.py     what peers interest → the peers that get the event   pure; no clock, no IO
       table.py      the wants of all links, ready for events
     hub.py        the router of a running broker: its subscriptions, its links, its queues
-    wire.py       one connection to a neighbour: handshake, messages, acknowledgements
+    wire.py       one connection to a peer: handshake, messages, acknowledgements
     dialing.py    links that this broker opens, again and again
 
 And what is wanted, the other way: `grades.py` gathers it for each link, `forms.py` says what

@@ -155,12 +155,12 @@ def decode(text: str, grid: Grid) -> Condition:
     """Undo `code`, or refuse what is ill-formed."""
     try:
         coded = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-        found = [grid.interval(*_leaves(each, grid)) for each in split(coded)]
+        intervals = [grid.interval(*_leaves(each, grid)) for each in split(coded)]
     except (ArgumentError, binascii.Error, ValueError) as error:
         raise ProtocolError(f"{shown(text)} is no coded condition: {error}") from None
-    if not found or any(not low < high for low, high in found):
+    if not intervals or any(not low < high for low, high in intervals):
         raise ProtocolError(f"{shown(text)} is no coded condition: it holds nothing")
-    return on_domain(Domain(grid.domain), domains.unite(tuple(found), ()))
+    return on_domain(Domain(grid.domain), domains.unite(tuple(intervals), ()))
 
 
 def _leaves(coded: bytes, grid: Grid) -> tuple[int, int]:
@@ -205,21 +205,21 @@ def grids_to_plain(grids: Grids) -> dict[str, list[int]]:
     return {name: list(grid) for name, grid in grids.items()}
 
 
-def grids_of_plain(given: object) -> dict[str, Grid]:
+def grids_of_plain(value: object) -> dict[str, Grid]:
     """Undo `grids_to_plain`, or refuse what is ill-formed."""
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise ProtocolError("CELLS has an object of grids")
-    if len(given) > MAX_ATTRIBUTES:
-        raise ProtocolError(f"{len(given)} grids; at most {MAX_ATTRIBUTES} are taken")
-    return {to_attribute(name): _grid(each) for name, each in given.items()}
+    if len(value) > MAX_ATTRIBUTES:
+        raise ProtocolError(f"{len(value)} grids; at most {MAX_ATTRIBUTES} are taken")
+    return {to_attribute(name): _grid(each) for name, each in value.items()}
 
 
-def _grid(given: object) -> Grid:
-    if not isinstance(given, list) or len(given) != 4 or not _are_whole(given):
+def _grid(value: object) -> Grid:
+    if not isinstance(value, list) or len(value) != 4 or not _are_whole(value):
         raise ProtocolError(
-            f"{shown(given)} is no grid: it has a line, a cell, an exponent, levels"
+            f"{shown(value)} is no grid: it has a line, a cell, an exponent, levels"
         )
-    grid = Grid(*given)
+    grid = Grid(*value)
     if (
         grid.domain not in _DOMAINS
         or grid.exponent not in _EXPONENTS
@@ -227,9 +227,9 @@ def _grid(given: object) -> Grid:
         or not 1 <= grid.levels <= DEEPEST
         or not -_MOST < grid.first < _MOST - (1 << grid.levels)
     ):
-        raise ProtocolError(f"{shown(given)} is no grid")
+        raise ProtocolError(f"{shown(value)} is no grid")
     return grid
 
 
-def _are_whole(given: Iterable[object]) -> bool:
-    return all(type(each) is int for each in given)
+def _are_whole(value: Iterable[object]) -> bool:
+    return all(type(each) is int for each in value)

@@ -20,18 +20,18 @@ _LEVEL_BITS = 6
 
 def decompose(low: int, high: int, level: int) -> list[tuple[int, int]]:
     """Return the largest cells that make up a range of cells, as levels and cells, coarse first."""
-    found = []
+    cells = []
     while low <= high:
         if low & 1:
-            found.append((level, low))
+            cells.append((level, low))
             low += 1
         if not high & 1 and low <= high:
-            found.append((level, high))
+            cells.append((level, high))
             high -= 1
         low, high, level = low >> 1, high >> 1, level - 1
         if level < 0:
             break
-    return sorted(found)
+    return sorted(cells)
 
 
 def code_range(low: int, high: int, level: int) -> bytes:
@@ -59,20 +59,20 @@ def decode_range(coded: bytes) -> list[tuple[int, int]]:
     bits = _Bits.of(coded)
     first = bits.take(_LEVEL_BITS)
     left = right = bits.take(first)
-    found = [(first, left)]
+    cells = [(first, left)]
     if bits.take(1):
         right += 1
-        found.append((first, right))
+        cells.append((first, right))
     at = first
     while bits.left >= 2:
         at += 1
         added = bits.take(2)
         left, right = 2 * left - (added >> 1), 2 * right + 1 + (added & 1)
         if added >> 1:
-            found.append((at, left))
+            cells.append((at, left))
         if added & 1:
-            found.append((at, right))
-    return found
+            cells.append((at, right))
+    return cells
 
 
 def decode_bounds(coded: bytes) -> tuple[int, int, int]:
@@ -114,11 +114,11 @@ def decode_value(coded: bytes) -> list[tuple[int, int]]:
     """Undo `code_value`: the levels and cells."""
     bits = _Bits.of(coded)
     at, cell = bits.take(8), bits.take(32)
-    found = [(at, cell)]
+    cells = [(at, cell)]
     while bits.left:
         at, cell = at + 1, 2 * cell + bits.take(1)
-        found.append((at, cell))
-    return found
+        cells.append((at, cell))
+    return cells
 
 
 class _Bits:

@@ -1,7 +1,7 @@
-"""Fields of a neighbour's messages: checked before anything is done with them.
+"""Fields of a peer's messages: checked before anything is done with them.
 
-Enters: values that a neighbour sent. Leaves: the same values, typed, or a `ProtocolError`.
-A neighbour is another program, perhaps an older one, perhaps one that lies: what it says is bounded
+Enters: values that a peer sent. Leaves: the same values, typed, or a `ProtocolError`.
+A peer is another program, perhaps an older one, perhaps one that lies: what it says is bounded
 in length and number, has no control characters, and numbers fit what is computed with them.
 """
 
@@ -19,10 +19,10 @@ MAX_VERSION = 1 << 53
 """Versions of a broker's state: the integers that every JSON reader keeps exactly."""
 MAX_PEERS = 1_000
 MAX_TYPES = 10_000
-"""Event types behind one neighbour."""
+"""Event types behind one peer."""
 MAX_ATTRIBUTES = 10_000
 MAX_SLOTS = 200_000
-"""Conjunctions that one neighbour may want of one topic."""
+"""Conjunctions that one peer may interest of one topic."""
 MAX_TEXT = 4_096
 """Characters of an attribute's name."""
 

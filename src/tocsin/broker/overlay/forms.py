@@ -26,22 +26,24 @@ from tocsin.summary.plain import condition_of_plain, condition_to_plain
 Slots: TypeAlias = Mapping[int, Conjunction]
 
 ALWAYS = NormalForm(({},))
-"""What a neighbour wants of whom nothing is known yet."""
+"""What a peer wants of whom nothing is known yet."""
 _LONGEST = 300
-"""Characters of an error that repeats what a neighbour sent."""
+"""Characters of an error that repeats what a peer sent."""
 
 
 def widened(form: NormalForm) -> NormalForm:
     """Return a form without patterns that admits all that a form admits."""
-    if not any(held.patterns for conjunction in form for held in conjunction.values()):
+    if not any(condition.patterns for conjunction in form for condition in conjunction.values()):
         return form
     return NormalForm(tuple(_without_patterns(conjunction) for conjunction in form))
 
 
 def _without_patterns(conjunction: Conjunction) -> Conjunction:
     return {
-        name: Condition(held.intervals, held.absent, held.other) if held.patterns else held
-        for name, held in conjunction.items()
+        name: Condition(condition.intervals, condition.absent, condition.other)
+        if condition.patterns
+        else condition
+        for name, condition in conjunction.items()
     }
 
 
@@ -86,11 +88,11 @@ def difference(before: Slots, after: Slots) -> Change:
     """Return what leads from some slots to others."""
     return Change(
         tuple(slot for slot in before if slot not in after),
-        {slot: held for slot, held in after.items() if slot not in before},
+        {slot: conjunction for slot, conjunction in after.items() if slot not in before},
         {
-            slot: slot_difference(before[slot], held)
-            for slot, held in after.items()
-            if slot in before and before[slot] is not held and before[slot] != held
+            slot: slot_difference(before[slot], conjunction)
+            for slot, conjunction in after.items()
+            if slot in before and before[slot] is not conjunction and before[slot] != conjunction
         },
     )
 
@@ -120,10 +122,10 @@ def _string_difference(old: Condition, new: Condition) -> tuple[Intervals, Inter
     before[Domain.STRING] = after[Domain.STRING] = ()
     if before != after or not had or not has:
         return None
-    held, wanted = set(had), set(has)
-    gone = tuple(each for each in had if each not in wanted)
-    come = tuple(each for each in has if each not in held)
-    return (gone, come) if len(gone) + len(come) < len(has) else None
+    old_set, new_set = set(had), set(has)
+    removed = tuple(each for each in had if each not in new_set)
+    added = tuple(each for each in has if each not in old_set)
+    return (removed, added) if len(removed) + len(added) < len(has) else None
 
 
 def _apply(change: SlotChange, before: Conjunction) -> Conjunction:
@@ -131,13 +133,13 @@ def _apply(change: SlotChange, before: Conjunction) -> Conjunction:
     for name in change.free:
         del after[name]
     after.update(change.put)
-    for name, (gone, come) in change.strings.items():
+    for name, (removed, added) in change.strings.items():
         old = after[name]
-        if not set(gone) <= set(old.intervals[Domain.STRING]):
+        if not set(removed) <= set(old.intervals[Domain.STRING]):
             raise ValueError(f"{name} never had these strings")
-        kept = set(old.intervals[Domain.STRING]).difference(gone)
+        unchanged = set(old.intervals[Domain.STRING]).difference(removed)
         by_domain = list(old.intervals)
-        by_domain[Domain.STRING] = tuple(sorted(kept.union(come)))
+        by_domain[Domain.STRING] = tuple(sorted(unchanged.union(added)))
         after[name] = Condition(tuple(by_domain), old.absent)
     return after
 
@@ -148,89 +150,89 @@ def _apply(change: SlotChange, before: Conjunction) -> Conjunction:
 def conjunction_to_plain(conjunction: Conjunction, codes: Codes = PLAIN) -> dict[str, Any]:
     """Return a conjunction as what JSON can hold: objects, and texts where it is coded."""
     return {
-        name: codes.write(name, held) or condition_to_plain(held)
-        for name, held in conjunction.items()
+        name: codes.write(name, condition) or condition_to_plain(condition)
+        for name, condition in conjunction.items()
     }
 
 
-def conjunction_of_plain(given: object, codes: Codes = PLAIN) -> Conjunction:
+def conjunction_of_plain(value: object, codes: Codes = PLAIN) -> Conjunction:
     """Undo `conjunction_to_plain`, or refuse what is ill-formed."""
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise ProtocolError("a conjunction is an object")
-    if len(given) > MAX_ATTRIBUTES:
-        raise ProtocolError(f"{len(given)} attributes; at most {MAX_ATTRIBUTES} are taken")
+    if len(value) > MAX_ATTRIBUTES:
+        raise ProtocolError(f"{len(value)} attributes; at most {MAX_ATTRIBUTES} are taken")
     return {
         to_attribute(name): codes.read(name, each)
         if isinstance(each, str)
         else _condition(name, each)
-        for name, each in given.items()
+        for name, each in value.items()
     }
 
 
 def slots_to_plain(slots: Slots, codes: Codes = PLAIN) -> list[list[Any]]:
     """Return slots as what JSON can hold."""
-    return [[slot, conjunction_to_plain(held, codes)] for slot, held in slots.items()]
+    return [[slot, conjunction_to_plain(each, codes)] for slot, each in slots.items()]
 
 
-def slots_of_plain(given: object, codes: Codes = PLAIN) -> dict[int, Conjunction]:
+def slots_of_plain(value: object, codes: Codes = PLAIN) -> dict[int, Conjunction]:
     """Undo `slots_to_plain`, or refuse what is ill-formed."""
-    return {_slot(slot): conjunction_of_plain(held, codes) for slot, held in _pairs(given)}
+    return {_slot(slot): conjunction_of_plain(each, codes) for slot, each in _pairs(value)}
 
 
 def change_to_plain(change: Change, codes: Codes = PLAIN) -> dict[str, Any]:
     """Return a change as what JSON can hold; what is empty is left out."""
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     if change.gone:
-        found["gone"] = list(change.gone)
+        plain["gone"] = list(change.gone)
     if change.new:
-        found["new"] = slots_to_plain(change.new, codes)
+        plain["new"] = slots_to_plain(change.new, codes)
     if change.changed:
         changed = change.changed.items()
-        found["changed"] = [[slot, _slot_to_plain(each, codes)] for slot, each in changed]
-    return found
+        plain["changed"] = [[slot, _slot_to_plain(each, codes)] for slot, each in changed]
+    return plain
 
 
 def _slot_to_plain(change: SlotChange, codes: Codes) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     if change.free:
-        found["free"] = list(change.free)
+        plain["free"] = list(change.free)
     if change.put:
-        found["put"] = conjunction_to_plain(change.put, codes)
+        plain["put"] = conjunction_to_plain(change.put, codes)
     if change.strings:
-        found["strings"] = {
+        plain["strings"] = {
             name: [_strings_to_plain(part) for part in parts]
             for name, parts in change.strings.items()
         }
-    return found
+    return plain
 
 
 def _strings_to_plain(intervals: Intervals) -> list[Any]:
-    found: list[Any] = condition_to_plain(_of_strings(intervals)).get("strings", [])
-    return found
+    plain: list[Any] = condition_to_plain(_of_strings(intervals)).get("strings", [])
+    return plain
 
 
 def _of_strings(intervals: Intervals) -> Condition:
     return Condition(((), intervals, (), ()))
 
 
-def change_of_plain(given: object, codes: Codes = PLAIN) -> Change:
+def change_of_plain(value: object, codes: Codes = PLAIN) -> Change:
     """Undo `change_to_plain`, or refuse what is ill-formed."""
-    if not isinstance(given, dict) or set(given) - {"gone", "new", "changed"}:
+    if not isinstance(value, dict) or set(value) - {"gone", "new", "changed"}:
         raise ProtocolError("a change has gone, new and changed")
-    gone = to_list(given.get("gone", []), MAX_SLOTS, "slots that go")
-    changed = _pairs(given.get("changed", []))
+    gone = to_list(value.get("gone", []), MAX_SLOTS, "slots that go")
+    changed = _pairs(value.get("changed", []))
     return Change(
         tuple(map(_slot, gone)),
-        slots_of_plain(given.get("new", []), codes),
+        slots_of_plain(value.get("new", []), codes),
         {_slot(slot): _slot_of_plain(each, codes) for slot, each in changed},
     )
 
 
-def _slot_of_plain(given: object, codes: Codes) -> SlotChange:
-    if not isinstance(given, dict) or set(given) - {"free", "put", "strings"}:
+def _slot_of_plain(value: object, codes: Codes) -> SlotChange:
+    if not isinstance(value, dict) or set(value) - {"free", "put", "strings"}:
         raise ProtocolError("the change of a slot has free, put and strings")
     strings: dict[str, tuple[Intervals, Intervals]] = {}
-    parts = given.get("strings", {})
+    parts = value.get("strings", {})
     if not isinstance(parts, dict):
         raise ProtocolError("strings is an object")
     for name, each in parts.items():
@@ -240,28 +242,28 @@ def _slot_of_plain(given: object, codes: Codes) -> SlotChange:
             _strings_of_plain(name, each[0]),
             _strings_of_plain(name, each[1]),
         )
-    free = to_list(given.get("free", []), MAX_ATTRIBUTES, "attributes")
-    put = conjunction_of_plain(given.get("put", {}), codes)
+    free = to_list(value.get("free", []), MAX_ATTRIBUTES, "attributes")
+    put = conjunction_of_plain(value.get("put", {}), codes)
     return SlotChange(tuple(map(to_attribute, free)), put, strings)
 
 
-def _strings_of_plain(name: str, given: object) -> Intervals:
-    return _condition(name, {"strings": given}).intervals[Domain.STRING]
+def _strings_of_plain(name: str, value: object) -> Intervals:
+    return _condition(name, {"strings": value}).intervals[Domain.STRING]
 
 
-def _condition(name: object, given: object) -> Condition:
+def _condition(name: object, value: object) -> Condition:
     try:
-        return condition_of_plain(name, given)
+        return condition_of_plain(name, value)
     except ArgumentError as error:
         raise ProtocolError(str(error)[:_LONGEST]) from None
 
 
-def _slot(given: object) -> int:
-    return to_number(given, "slot")
+def _slot(value: object) -> int:
+    return to_number(value, "slot")
 
 
-def _pairs(given: object) -> Iterable[tuple[Any, Any]]:
-    pairs: list[Any] = to_list(given, MAX_SLOTS, "slots")
+def _pairs(value: object) -> Iterable[tuple[Any, Any]]:
+    pairs: list[Any] = to_list(value, MAX_SLOTS, "slots")
     if not all(isinstance(each, list) and len(each) == 2 for each in pairs):
         raise ProtocolError("slots are an array of pairs")
     return [(first, second) for first, second in pairs]

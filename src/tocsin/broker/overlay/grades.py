@@ -60,7 +60,7 @@ PLAIN = Grading()
 """What is used where nothing is said."""
 
 
-class Gathering(Protocol):
+class Aggregate(Protocol):
     """Members of one topic, seen from one link."""
 
     def put(self, member: Member, form: NormalForm) -> None:
@@ -73,7 +73,7 @@ class Gathering(Protocol):
         """Return what the members want together. Not changed later."""
 
 
-def gathering(grading: Grading) -> Gathering:
+def new_aggregate(grading: Grading) -> Aggregate:
     """Return an empty gathering of a grade."""
     if grading.grade == "lub":
         return _Lub(grading)
@@ -109,8 +109,8 @@ class _Lub:
         self._live.remove(from_forms([self._members.pop(member)]))
 
     def slots(self) -> Slots:
-        found = self._live.summary()
-        return {} if found.is_never else {0: found.conditions}
+        summary = self._live.summary()
+        return {} if summary.is_never else {0: summary.conditions}
 
 
 class _Roots:
@@ -141,18 +141,18 @@ class _Roots:
             roots = self._bucketed(roots, self._bound)
         else:
             self._buckets.clear()
-        wanted = {id(root): root for root in roots}
-        gone = [key for key in self._slot_of if key not in wanted]
-        new = [root for key, root in wanted.items() if key not in self._slot_of]
-        if gone or new:
+        current = {id(root): root for root in roots}
+        removed = [key for key in self._slot_of if key not in current]
+        new = [root for key, root in current.items() if key not in self._slot_of]
+        if removed or new:
             self._slots = dict(self._slots)
-            self._replace(gone, new)
+            self._replace(removed, new)
         return self._slots
 
-    def _replace(self, gone: Iterable[int], new: Sequence[Conjunction]) -> None:
+    def _replace(self, removed: Iterable[int], new: Sequence[Conjunction]) -> None:
         """Give slots that go to those that come, of the same attributes where there are any."""
         freed: dict[Any, list[int]] = {}
-        for key in gone:
+        for key in removed:
             slot = self._slot_of.pop(key)
             freed.setdefault(frozenset(self._slots.pop(slot)), []).append(slot)
         later = []
@@ -196,10 +196,10 @@ class _Roots:
             return members[0]
         grading = self._grading
         table = from_forms([NormalForm(tuple(members))])
-        found = Summary.of_table(
+        summary = Summary.of_table(
             table, max_pieces=grading.max_pieces, max_values=grading.max_values
         )
-        return found.conditions
+        return summary.conditions
 
 
 def _is(a: object, b: object) -> bool:

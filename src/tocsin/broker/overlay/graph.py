@@ -7,11 +7,11 @@ names, and one whose ends are joined already stands by. So a redundant link is n
 over when a link of the tree fails. The paper takes its overlay to be acyclic (Beretta, section
 2.1); this makes it so.
 
-Versions of a broker's state only grow. One that has lost its own finds it with its neighbours. What
+Versions of a broker's state only grow. One that has lost its own finds it with its peers. What
 a broker said is kept when it can no longer be reached: news of links come in any order, and it may
 be joined again by what comes next.
 
-A neighbour may be wrong, or lie. What it says of itself counts; what others say of a neighbour does
+A peer may be wrong, or lie. What it says of itself counts; what others say of a peer does
 not, so nobody can talk a link of two others away. A version that leaps is not believed, since its
 owner could not outbid it, and the graph has a limit, so that invented brokers do not fill memory.
 """
@@ -47,7 +47,7 @@ class Graph:
         return State(self.name, self.version, tuple(sorted(self.up)))
 
     def states(self) -> list[State]:
-        """Return all that a new neighbour should know."""
+        """Return all that a new peer should know."""
         return [self.own(), *self._states.values()]
 
     def link_up(self, peer: str) -> None:
@@ -60,10 +60,10 @@ class Graph:
         self.up.discard(peer)
         self.version += 1
 
-    def hear(self, state: State, source: str) -> list[State]:
+    def receive(self, state: State, source: str) -> list[State]:
         """Take in what a broker says of itself or of others; return what is news to others."""
         if state.name == self.name:
-            return self._hear_of_self(state)
+            return self._receive_own(state)
         known = self._states.get(state.name)
         is_first_hand = state.name == source
         if state == known or (state.name in self.up and not is_first_hand):
@@ -80,7 +80,7 @@ class Graph:
         self._put(state)
         return [state]
 
-    def _hear_of_self(self, state: State) -> list[State]:
+    def _receive_own(self, state: State) -> list[State]:
         """Outbid what was said of this broker before its last life ended."""
         if state.version < self.version or state == self.own():
             return []
@@ -130,7 +130,7 @@ class Graph:
         return self._states[name].ends if name in self._states else frozenset()
 
     def active(self) -> set[str]:
-        """Return the neighbours whose links are in the tree.
+        """Return the peers whose links are in the tree.
 
         Links that both ends name join brokers, in the order of the links (Kruskal); a link of this
         broker whose ends are joined already stands by.

@@ -1,8 +1,8 @@
 """The hub: the router of a running broker.
 
-Enters: the broker's subscriptions and events (`network.Network`), connections to neighbours, what
-they say. Leaves: messages on those connections, and for each event the numbers of the neighbours
-that get it. A neighbour is to the core what a subscriber is: under one number it is durable, and
+Enters: the broker's subscriptions and events (`network.Network`), connections to peers, what
+they say. Leaves: messages on those connections, and for each event the numbers of the peers
+that get it. A peer is to the core what a subscriber is: under one number it is durable, and
 its events are on disk until it acknowledges them; under another it is transient. So what waits for
 a link is stored, paged and bounded as what waits for a subscriber is.
 
@@ -24,11 +24,11 @@ from tocsin.broker.core import Broker
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import Event
 from tocsin.broker.overlay import rows
+from tocsin.broker.overlay.duplicates import DuplicateFilter
 from tocsin.broker.overlay.forms import ALWAYS
 from tocsin.broker.overlay.grades import Grading
-from tocsin.broker.overlay.messages import Message, Speech, to_plain
+from tocsin.broker.overlay.messages import Codebook, Message, to_plain
 from tocsin.broker.overlay.router import Router
-from tocsin.broker.overlay.seen import Seen
 from tocsin.broker.protocol import json_text
 from tocsin.broker.subscription import Session, Subscription, SubscriptionSpec
 from tocsin.broker.transitions import ENTER
@@ -44,19 +44,19 @@ from tocsin.errors import (
 from tocsin.language import parse
 from tocsin.normalize import NormalForm, bind, normalize
 
-_MOST_NEIGHBOURS = 1_000
+_MAX_PEERS = 1_000
 _SAVE = 0.02
 """Seconds in which changes of the router's state are stored together."""
 log = logging.getLogger("tocsin.network")
 
 
 class Connection(Session, Protocol):
-    """What the hub needs of a connection to a neighbour."""
+    """What the hub needs of a connection to a peer."""
 
     principal: Any
     is_revoked: bool
-    told: Speech
-    heard: Speech
+    sent_codes: Codebook
+    received_codes: Codebook
 
     def close(self, reason: str) -> None:
         """End it."""
@@ -66,14 +66,14 @@ class Connection(Session, Protocol):
 
 
 @dataclass
-class Neighbour:
+class Peer:
     """A broker that this one is linked to, now or at times."""
 
     name: str
     durable: Subscription
     transient: Subscription
     instance: str
-    taken: int = 0
+    last_received: int = 0
     """The last number of its that is on disk here."""
     busy: asyncio.Future[Any] | None = None
     """Events of its that are being stored."""
@@ -96,10 +96,10 @@ class Hub:
         self.broker = broker
         self.name = config.name
         self.instance = ""
-        self.neighbours: dict[str, Neighbour] = {}
+        self.peers: dict[str, Peer] = {}
         self.spurious = 0
         self.repeated = 0
-        self.seen = Seen()
+        self.duplicates = DuplicateFilter()
         self.router = self._router()
         self._watchers: dict[str | None, set[int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,20 +120,22 @@ class Hub:
         self.instance, state = storage.first(rows.prepare)
         self.name = self.name or f"broker-{self.instance[:8]}"
         self.router = self._router()
-        for row in storage.first(rows.neighbours):
+        for row in storage.first(rows.peers):
             self._add(row)
         if state is not None:
             try:
                 self.router.restore(json.loads(state))
             except (KeyError, TypeError, ValueError, TocsinError):
-                log.exception("what neighbours wanted cannot be read; they get everything for now")
+                log.exception(
+                    "interests of peers cannot be read; until they are sent again, all events go"
+                )
                 self.router = self._router()
-        for name in self.neighbours:
+        for name in self.peers:
             self.router.expect(name)
         waiting = {no: (n, last) for no, n, last in storage.first(rows.waiting)}
-        for each in self.neighbours.values():
-            found = each.durable
-            found.pending, found.last_seq = waiting.get(found.no, (0, 0))
+        for each in self.peers.values():
+            queue = each.durable
+            queue.pending, queue.last_seq = waiting.get(queue.no, (0, 0))
         self._set_gauges()
 
     def start(self) -> None:
@@ -143,21 +145,21 @@ class Hub:
         self._save_now()  # from now on what is stored may be behind
 
     async def stop(self) -> None:
-        """Store what neighbours said: the links are closed, and nothing comes after it."""
+        """Store what peers said: the links are closed, and nothing comes after it."""
         self._loop = None
         self._save_now()
         with contextlib.suppress(TocsinError):
             await self.broker.storage.submit(rows.save_state, self._saved)
 
     def _set_gauges(self) -> None:
-        gauges, each = self.broker.metrics.gauges, self.neighbours
-        gauges["links"] = ("Neighbours known.", lambda: len(each))
+        gauges, each = self.broker.metrics.gauges, self.peers
+        gauges["links"] = ("Peers known.", lambda: len(each))
         gauges["links_up"] = (
-            "Neighbours connected.",
+            "Peers connected.",
             lambda: sum(n.connection is not None for n in each.values()),
         )
         gauges["links_waiting"] = (
-            "Events that wait for neighbours.",
+            "Events that wait for peers.",
             lambda: sum(n.durable.pending for n in each.values()),
         )
         gauges["links_ignored"] = (
@@ -165,11 +167,11 @@ class Hub:
             lambda: self.router.graph.ignored,
         )
         gauges["links_refused"] = (
-            "Events of neighbours that were refused.",
+            "Events of peers that were refused.",
             lambda: sum(n.counts["refused"] for n in each.values()),
         )
         gauges["links_spurious"] = (
-            "Events of neighbours that nobody here wanted.",
+            "Events of peers that nobody here spec.",
             lambda: self.spurious,
         )
         for name in ("events_in", "events_out", "bytes_in", "bytes_out"):
@@ -178,38 +180,38 @@ class Hub:
                 lambda name=name: sum(n.counts[name] for n in each.values()),  # type: ignore[misc]
             )
 
-    def _add(self, row: rows.NeighbourRow) -> Neighbour:
+    def _add(self, row: rows.PeerRow) -> Peer:
         id = f"link:{row.name}"
         options = {"max_backlog": self.broker.config.link_backlog}
         durable = Subscription(
             row.no, SubscriptionSpec(id, "", durable=True, options=options, stored=False), 0
         )
         transient = Subscription(row.no - 1, SubscriptionSpec(id, "", stored=False), 0)
-        found = Neighbour(row.name, durable, transient, row.instance, row.taken)
-        self.neighbours[row.name] = found
+        peer = Peer(row.name, durable, transient, row.instance, row.last_received)
+        self.peers[row.name] = peer
         self.broker.subscriptions.by_no[durable.no] = durable
         self.broker.subscriptions.by_no[transient.no] = transient
-        return found
+        return peer
 
     # What the core says.
 
     def subscribed(self, subscription: Subscription) -> None:
         """Take note of a subscription that is new or changed."""
-        wanted = subscription.spec
+        spec = subscription.spec
         if subscription.transition_mask:  # transitions need every publication
             form = ALWAYS
-            self._watchers.setdefault(wanted.type, set()).add(subscription.no)
+            self._watchers.setdefault(spec.type, set()).add(subscription.no)
         else:
-            form = self._form(wanted) if subscription.form is None else subscription.form
+            form = self._form(spec) if subscription.form is None else subscription.form
             subscription.form = None
-        self.router.subscribe(subscription.no, wanted.type, form, keep=subscription.durable)
+        self.router.subscribe(subscription.no, spec.type, form, keep=subscription.durable)
         self._schedule()
 
-    def _form(self, wanted: SubscriptionSpec) -> NormalForm:
+    def _form(self, spec: SubscriptionSpec) -> NormalForm:
         """Return the normal form of a stored condition; of one that costs too much, all events."""
-        event_type = self.broker.matcher.event_type(wanted.type)
+        event_type = self.broker.matcher.event_type(spec.type)
         try:
-            return normalize(bind(parse(wanted.where), wanted.params), event_type)
+            return normalize(bind(parse(spec.where), spec.params), event_type)
         except (ConditionCostError, TooManyConjunctionsError):
             return ALWAYS
 
@@ -221,7 +223,7 @@ class Hub:
         if subscription.transition_mask and type in self._watchers:
             self._watchers[type].discard(subscription.no)
             if not self._watchers[type]:
-                self._spawn(self._forget_past(type))
+                self._spawn(self._forget_publications(type))
 
     def publishing(self, events: Sequence[Event]) -> None:
         """Advertise types before their first events."""
@@ -233,127 +235,125 @@ class Hub:
             self._save()
 
     def route(self, event: Event, is_matched: bool) -> Sequence[int]:
-        """Return the numbers of the neighbours that get an event."""
+        """Return the numbers of the peers that get an event."""
         if event.gone == "expired":  # every broker finds out by itself
             return ()
-        found = []
-        for peer, keep in self.router.route(
+        numbers = []
+        for name, keep in self.router.route(
             event.type, event.attributes, event.source, event.numbers
         ):
-            neighbour = self.neighbours.get(peer)
+            peer = self.peers.get(name)
             is_for_all = event.gone is None and not event.is_past
-            if neighbour is None or not (is_for_all or self.watches(peer, event.type)):
+            if peer is None or not (is_for_all or self.watches(name, event.type)):
                 continue
             if keep:
-                found.append(neighbour.durable.no)
-            elif neighbour.connection is not None:
-                found.append(neighbour.transient.no)
-        if event.source is not None and not is_matched and not found:
+                numbers.append(peer.durable.no)
+            elif peer.connection is not None:
+                numbers.append(peer.transient.no)
+        if event.source is not None and not is_matched and not numbers:
             self.spurious += 1
-            if event.source in self.neighbours:
-                self.neighbours[event.source].counts["spurious"] += 1
-        return found
+            if event.source in self.peers:
+                self.peers[event.source].counts["spurious"] += 1
+        return numbers
 
     def watches(self, peer: str, type: str | None) -> bool:
-        """Whether a neighbour gets all publications of a type, so that it may know their keys."""
+        """Whether a peer gets all publications of a type, so that it may know their keys."""
         link = self.router.links.get(peer)
         if link is None:
             return False
-        wants = [link.wants.get(topic) for topic in {None, type} if topic not in link.pending]
-        return any(
-            want is not None and any(not held for held in want.slots.values()) for want in wants
-        )
+        topics = {None, type} - link.pending
+        return any(topic in link.interests and link.interests[topic].is_all for topic in topics)
 
     # Connections.
 
-    async def meet(
+    async def connect(
         self, name: str, instance: str, connection: Connection, opened_by: str, levels: int = 0
-    ) -> Neighbour:
-        """Take up a connection to a neighbour, in the place of an older one.
+    ) -> Peer:
+        """Take up a connection to a peer, in the place of an older one.
 
         Where both ends open one, that of the end whose name comes first stays. `levels` are those
-        that the neighbour matches with.
+        that the peer matches with.
         """
         if name == self.name:
             raise ArgumentError(f"both ends are called {name!r}; every broker needs its own name")
-        found = self.neighbours.get(name)
-        if found is not None and found.connection is not None and found.opened_by < opened_by:
+        peer = self.peers.get(name)
+        if peer is not None and peer.connection is not None and peer.opened_by < opened_by:
             raise ProtocolError(f"{name} is linked already")
-        if found is None:
-            if len(self.neighbours) >= _MOST_NEIGHBOURS:
-                raise LimitError("too many neighbours; forget some", "neighbours")
-            no = min((n.transient.no for n in self.neighbours.values()), default=0) - 1
-            found = self._add(rows.NeighbourRow(name, no, instance, 0))
-            await self._store(found)
-        elif found.instance != instance:  # its database is new, and its numbers begin anew
-            found.instance, found.taken = instance, 0
-            await self._store(found)
-        if found.connection is not None:
-            found.connection.close("replaced")
-            self.part(found, found.connection)
-        found.connection, found.opened_by = connection, opened_by
-        found.counts["ups"] += 1
+        if peer is None:
+            if len(self.peers) >= _MAX_PEERS:
+                raise LimitError("too many peers; forget some", "peers")
+            no = min((n.transient.no for n in self.peers.values()), default=0) - 1
+            peer = self._add(rows.PeerRow(name, no, instance, 0))
+            await self._store(peer)
+        elif peer.instance != instance:  # its database is new, and its numbers begin anew
+            peer.instance, peer.last_received = instance, 0
+            await self._store(peer)
+        if peer.connection is not None:
+            peer.connection.close("replaced")
+            self.disconnect(peer, peer.connection)
+        peer.connection, peer.opened_by = connection, opened_by
+        peer.counts["ups"] += 1
         self.router.link_up(name, levels)
         self.flush()
-        found.transient.listeners = [connection]
-        found.consumer = Consumer(
+        peer.transient.listeners = [connection]
+        peer.consumer = Consumer(
             self.broker,
-            found.durable,
+            peer.durable,
             connection,
             lambda: connection.close("replaced"),
             window=self.broker.config.window,
         )
-        found.consumer.attach()
+        peer.consumer.attach()
         self._save()
         log.info("linked to %s", name)
         self.broker.audit.note("link.up", None, peer=name, opened_by=opened_by)
-        return found
+        return peer
 
-    async def _store(self, found: Neighbour) -> None:
-        row = rows.NeighbourRow(found.name, found.durable.no, found.instance, found.taken)
-        await self.broker.storage.submit(rows.set_neighbour, row)
+    async def _store(self, peer: Peer) -> None:
+        row = rows.PeerRow(peer.name, peer.durable.no, peer.instance, peer.last_received)
+        await self.broker.storage.submit(rows.set_peer, row)
 
-    def part(self, found: Neighbour, connection: Connection) -> None:
-        """Let a connection go; what the neighbour has not acknowledged waits."""
-        if found.connection is not connection:
+    def disconnect(self, peer: Peer, connection: Connection) -> None:
+        """Let a connection go; what the peer has not acknowledged waits."""
+        if peer.connection is not connection:
             return
-        found.connection = None
-        found.transient.listeners = []
-        if found.consumer is not None:
-            found.consumer.detach()
-            found.consumer = None
-        self.router.link_down(found.name)
+        peer.connection = None
+        peer.transient.listeners = []
+        if peer.consumer is not None:
+            peer.consumer.detach()
+            peer.consumer = None
+        self.router.link_down(peer.name)
         self.flush()
         self._save()
-        log.info("no longer linked to %s", found.name)
-        self.broker.audit.note("link.down", None, peer=found.name)
+        log.info("no longer linked to %s", peer.name)
+        self.broker.audit.note("link.down", None, peer=peer.name)
 
     async def forget(self, name: str) -> None:
-        """Forget a neighbour and all that waits for it."""
-        found = self.neighbours.pop(name, None)
-        if found is None:
+        """Forget a peer and all that waits for it."""
+        peer = self.peers.pop(name, None)
+        if peer is None:
             raise UnknownSubscriptionError(name)
-        if found.connection is not None:
-            found.connection.close("forgotten")
-            self.part(found, found.connection)
+        if peer.connection is not None:
+            peer.connection.close("forgotten")
+            self.disconnect(peer, peer.connection)
         self.router.forget(name)
-        for each in (found.durable, found.transient):
+        for each in (peer.durable, peer.transient):
             self.broker.subscriptions.by_no.pop(each.no, None)
         self.flush()
         self._save()
         storage = self.broker.storage
-        await storage.submit(schema.remove_subscriptions, [found.durable.no])
-        await storage.submit(rows.remove_neighbour, name)
+        await storage.submit(schema.remove_subscriptions, [peer.durable.no])
+        await storage.submit(rows.remove_peer, name)
 
     # Messages.
 
-    def hear(self, found: Neighbour, message: Message) -> None:
-        """Take in what a neighbour says about routing."""
-        before = watched(self.router, found.name)
-        self.router.receive(found.name, message)
-        now = watched(self.router, found.name)
+    def receive(self, peer: Peer, message: Message) -> None:
+        """Take in what a peer says about routing."""
+        before = watched(self.router, peer.name)
+        self.router.receive(peer.name, message)
+        now = watched(self.router, peer.name)
         if now - before:
-            self._spawn(self._tell_past(found, now - before))
+            self._spawn(self._send_publications(peer, now - before))
         self._save()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -361,62 +361,64 @@ class Hub:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _tell_past(self, found: Neighbour, topics: set[str | None]) -> None:
-        """Send the publications that are there to a neighbour that begins to watch them.
+    async def _send_publications(self, peer: Peer, topics: set[str | None]) -> None:
+        """Send the publications that are there to a peer that begins to watch them.
 
         They are marked: its other subscriptions had them when they were published.
         """
 
         async def work() -> None:
-            told = [
-                (found.durable, event, ENTER)
+            existing = [
+                (peer.durable, event, ENTER)
                 for (type, _), event in list(self.broker.publications.by_address.items())
-                if (type in topics or None in topics) and event.source != found.name
+                if (type in topics or None in topics) and event.source != peer.name
             ]
-            if told:
-                await self.broker.delivery.deliver_existing(told, _nothing)
+            if existing:
+                await self.broker.delivery.deliver_existing(existing, _nothing)
 
         try:
             await self.broker.ingest.in_order(work)
         except TocsinError as error:
-            log.warning("%s was not told of the past: %s", found.name, error)
+            log.warning("%s did not get the existing publications: %s", peer.name, error)
 
-    async def _forget_past(self, topic: str | None) -> None:
+    async def _forget_publications(self, topic: str | None) -> None:
         """Forget far publications that nobody here or behind this broker watches any more.
 
         From now on they change without this broker's knowledge.
         """
 
         async def work() -> None:
-            past = self.broker.publications
-            gone = [
-                place
-                for place, event in past.by_address.items()
+            publications = self.broker.publications
+            unwatched = [
+                address
+                for address, event in publications.by_address.items()
                 if event.origin is not None
-                and topic in (None, place[0])
-                and not self._is_watched(place[0])
+                and topic in (None, address[0])
+                and not self._is_watched(address[0])
             ]
-            for place in gone:
-                past.forget(place)
-            if gone:
-                kept = schema.PublicationChanges(gone=[(type or "", key) for type, key in gone])
-                await self.broker.storage.submit(schema.add_events, [], [], kept)
+            for address in unwatched:
+                publications.forget(address)
+            if unwatched:
+                changes = schema.PublicationChanges(
+                    gone=[(type or "", key) for type, key in unwatched]
+                )
+                await self.broker.storage.submit(schema.add_events, [], [], changes)
 
         with contextlib.suppress(TocsinError):
             await self.broker.ingest.in_order(work)
 
     def _is_watched(self, type: str | None) -> bool:
-        """Whether publications of a type are watched here or at a neighbour."""
+        """Whether publications of a type are watched here or at a peer."""
         here = any(self._watchers.get(topic) for topic in {None, type})
-        return here or any(self.watches(peer, type) for peer in self.neighbours)
+        return here or any(self.watches(peer, type) for peer in self.peers)
 
     def flush(self) -> None:
         """Send what the router has to say."""
-        for peer, message in self.router.take():
-            neighbour = self.neighbours.get(peer)
-            if neighbour is not None and neighbour.connection is not None:
-                connection = neighbour.connection
-                line = json_text.write(to_plain(message, connection.told))
+        for name, message in self.router.take():
+            peer = self.peers.get(name)
+            if peer is not None and peer.connection is not None:
+                connection = peer.connection
+                line = json_text.write(to_plain(message, connection.sent_codes))
                 connection.outbox.put(line + b"\n", False)
                 connection.flush()
 
@@ -446,7 +448,7 @@ class Hub:
     # For people.
 
     def describe(self) -> dict[str, Any]:
-        """Return what an operator may want to know."""
+        """Return what an operator may interest to know."""
         return {
             "name": self.name,
             "instance": self.instance,
@@ -455,25 +457,25 @@ class Hub:
             "spurious": self.spurious,
             "repeated": self.repeated,
             "grade": self.broker.config.link_grade,
-            "links": [self._describe(each) for each in self.neighbours.values()],
+            "links": [self._describe(each) for each in self.peers.values()],
         }
 
-    def _describe(self, found: Neighbour) -> dict[str, Any]:
-        from tocsin.broker.overlay.describing import describe_want
+    def _describe(self, peer: Peer) -> dict[str, Any]:
+        from tocsin.broker.overlay.descriptions import describe_interest
 
-        link = self.router.links[found.name]
+        link = self.router.links[peer.name]
         state = "active" if link.is_active else "stand-by" if link.is_up else "down"
         return {
-            "name": found.name,
+            "name": peer.name,
             "state": state,
-            "waiting": found.durable.pending,
-            "dropped": found.durable.missed,
-            **found.counts,
-            **_coded(link.levels, found.connection),
+            "waiting": peer.durable.pending,
+            "dropped": peer.durable.missed,
+            **peer.counts,
+            **_coded(link.levels, peer.connection),
             "types": sorted("events without a type" if t is None else t for t in link.types),
             "wants": [
-                describe_want(topic, link.wants.get(topic), topic in link.pending)
-                for topic in sorted({*link.wants, *link.pending}, key=str)
+                describe_interest(topic, link.interests.get(topic), topic in link.pending)
+                for topic in sorted({*link.interests, *link.pending}, key=str)
             ],
             "sent": {
                 topic or "every type": len(outgoing.sent or {})
@@ -484,23 +486,22 @@ class Hub:
 
 def _coded(levels: int, connection: Connection | None) -> dict[str, int]:
     """Return with how many levels ranges travel coded, and how many did over a connection."""
-    told, heard = (connection.told, connection.heard) if connection is not None else (None, None)
     return {
         "levels": levels,
-        "coded_in": 0 if heard is None else heard.n_coded,
-        "coded_out": 0 if told is None else told.n_coded,
+        "coded_in": 0 if connection is None else connection.received_codes.n_coded,
+        "coded_out": 0 if connection is None else connection.sent_codes.n_coded,
     }
 
 
 def watched(router: Router, peer: str) -> set[str | None]:
-    """Return the topics of which a neighbour wants everything."""
+    """Return the topics of which a peer wants everything."""
     link = router.links.get(peer)
     if link is None:
         return set()
     return {
         topic
-        for topic, want in link.wants.items()
-        if topic not in link.pending and any(not held for held in want.slots.values())
+        for topic, interest in link.interests.items()
+        if topic not in link.pending and interest.is_all
     }
 
 

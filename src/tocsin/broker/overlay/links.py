@@ -1,8 +1,8 @@
-"""What a broker knows of one neighbour.
+"""What a broker knows of one peer.
 
 Enters: what the router finds out. Leaves: the record that it keeps for each link. What the
-neighbour said (`types`, `wants`) and what was said to it (`told`, `sent`) are kept apart, so that
-each end can be started anew. A link that is down keeps what its neighbour wants and must not lose,
+peer said (`types`, `wants`) and what was said to it (`told`, `sent`) are kept apart, so that
+each end can be started anew. A link that is down keeps what its peer wants and must not lose,
 so that events wait for it.
 """
 
@@ -12,25 +12,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tocsin.broker.overlay.forms import Slots, slots_of_plain, slots_to_plain
-from tocsin.broker.overlay.grades import Gathering
+from tocsin.broker.overlay.grades import Aggregate
 from tocsin.broker.overlay.messages import Topic
 from tocsin.broker.overlay.probes import Probe
 from tocsin.broker.overlay.rounding import Rounding
 
 
 @dataclass(frozen=True)
-class Want:
-    """What is wanted of a topic behind a neighbour."""
+class Interest:
+    """What is wanted of a topic behind a peer."""
 
     slots: Slots
     keep: bool
 
+    @property
+    def is_all(self) -> bool:
+        """Whether it asks for every event of the topic."""
+        return any(not conjunction for conjunction in self.slots.values())
+
 
 @dataclass
-class Outgoing:
-    """What a neighbour is told of a topic: gathered, and as it was sent last."""
+class OutgoingInterest:
+    """What a peer is told of a topic: gathered, and as it was sent last."""
 
-    gathered: Gathering
+    aggregate: Aggregate
     rounding: Rounding | None = None
     """How ranges are rounded where they travel coded."""
     kept: set[object] = field(default_factory=set)
@@ -39,14 +44,14 @@ class Outgoing:
     sent_keep: bool = False
 
     def slots(self) -> Slots:
-        """Return what the neighbour should know now."""
-        gathered = self.gathered.slots()
+        """Return what the peer should know now."""
+        gathered = self.aggregate.slots()
         return gathered if self.rounding is None else self.rounding.slots(gathered)
 
 
 @dataclass
 class Link:
-    """One neighbour."""
+    """One peer."""
 
     peer: str
     levels: int = 0
@@ -54,35 +59,35 @@ class Link:
     is_up: bool = False
     is_active: bool = False
     """Whether it is part of the tree, as this broker sees it."""
-    is_fresh: bool = False
+    is_new: bool = False
     """Whether it has only begun to be used."""
     types: set[Topic] = field(default_factory=set)
-    """What is published behind the neighbour."""
-    wants: dict[Topic, Want] = field(default_factory=dict)
-    """What is wanted behind the neighbour."""
+    """What is published behind the peer."""
+    interests: dict[Topic, Interest] = field(default_factory=dict)
+    """What is wanted behind the peer."""
     pending: set[Topic] = field(default_factory=set)
-    """Topics of which is not known yet what the neighbour wants: it gets everything."""
+    """Topics of which is not known yet what the peer wants: it gets everything."""
     known: set[Topic] = field(default_factory=set)
-    """Topics of which the neighbour has said what it wants, in this life of the link or another."""
-    told: set[Topic] = field(default_factory=set)
+    """Topics of which the peer has said what it wants, in this life of the link or another."""
+    advertised: set[Topic] = field(default_factory=set)
     """Types that it was told are published behind this broker."""
-    outgoing: dict[Topic, Outgoing] = field(default_factory=dict)
+    outgoing: dict[Topic, OutgoingInterest] = field(default_factory=dict)
     probes: dict[Topic, list[Probe]] = field(default_factory=dict)
     """The wants, ready for events; made when they are needed."""
 
     @property
     def counts(self) -> bool:
-        """Whether events may have to go to, or wait for, this neighbour."""
+        """Whether events may have to go to, or wait for, this peer."""
         return self.is_active or not self.is_up
 
     @property
-    def asked(self) -> set[Topic]:
+    def topics(self) -> set[Topic]:
         """The topics that it has to be told about."""
         return topics_of(self.types) if self.is_active else set()
 
-    def forget_wants(self) -> None:
-        """Begin anew with what the neighbour is told of types and wants in return."""
-        for said in (self.told, self.wants, self.pending, self.known):
+    def forget_interests(self) -> None:
+        """Begin anew with what the peer is told of types and wants in return."""
+        for said in (self.advertised, self.interests, self.pending, self.known):
             said.clear()
 
     def to_state(self) -> dict[str, Any]:
@@ -92,18 +97,19 @@ class Link:
             "pending": in_order(self.pending),
             "known": in_order(self.known),
             "wants": [
-                [topic, slots_to_plain(want.slots)]
-                for topic, want in self.wants.items()
-                if want.keep
+                [topic, slots_to_plain(interest.slots)]
+                for topic, interest in self.interests.items()
+                if interest.keep
             ],
         }
 
     @classmethod
     def of_state(cls, peer: str, state: dict[str, Any]) -> Link:
         """Undo `to_state`."""
-        wants = {topic: Want(slots_of_plain(slots), True) for topic, slots in state["wants"]}
+        wants = state["wants"]
+        interests = {topic: Interest(slots_of_plain(slots), True) for topic, slots in wants}
         types, pending, known = (set(state[name]) for name in ("types", "pending", "known"))
-        return cls(peer, wants=wants, types=types, pending=pending, known=known)
+        return cls(peer, interests=interests, types=types, pending=pending, known=known)
 
 
 def in_order(topics: set[Topic]) -> list[Topic]:

@@ -10,7 +10,7 @@ rounded, and these are coded as bits (Zhao and Wu, section III-E.2). Events trav
 subscriber's own broker needs their values.
 
 An event type is a name, or None for events without a type. What is wanted comes by *topic*: a type,
-or None for what subscriptions to every type want.
+or None for what subscriptions to every type interest.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class State:
-    """The neighbours of a broker; a higher version is newer."""
+    """The peers of a broker; a higher version is newer."""
 
     name: str
     version: int
@@ -109,7 +109,7 @@ class State:
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """The neighbours, to be looked up."""
+        """The peers, to be looked up."""
         return frozenset(self.peers)
 
 
@@ -121,7 +121,7 @@ class Standby:
 Message: TypeAlias = Adv | Unadv | Types | Sub | Unsub | Upd | Cells | State | Standby
 
 
-class Speech:
+class Codebook:
     """What one end of a connection says: cells that it has named count for all that follows."""
 
     def __init__(self) -> None:
@@ -139,9 +139,9 @@ class Speech:
         return sum(codes.n for codes in self._codes.values())
 
 
-def to_plain(message: Message, said: Speech | None = None) -> list[Any]:
+def to_plain(message: Message, said: Codebook | None = None) -> list[Any]:
     """Return a message as a list that JSON can hold; `said` has what was said before it."""
-    said = Speech() if said is None else said
+    said = Codebook() if said is None else said
     match message:
         case Adv(type):
             return ["ADV", type]
@@ -164,38 +164,38 @@ def to_plain(message: Message, said: Speech | None = None) -> list[Any]:
             return ["STANDBY"]
 
 
-def of_plain(given: object, said: Speech | None = None) -> Message:
+def of_plain(value: object, said: Codebook | None = None) -> Message:
     """Undo `to_plain`, or refuse what is ill-formed."""
-    kind = given[0] if isinstance(given, list) and given else None
-    if not isinstance(given, list) or not isinstance(kind, str) or kind not in _READERS:
+    kind = value[0] if isinstance(value, list) and value else None
+    if not isinstance(value, list) or not isinstance(kind, str) or kind not in _READERS:
         raise ProtocolError("this is no message of a link")
     n_parts, read = _READERS[kind]
-    if len(given) != n_parts + 1:
+    if len(value) != n_parts + 1:
         raise ProtocolError(f"{kind} has {n_parts} parts")
-    return read(Speech() if said is None else said, *given[1:])
+    return read(Codebook() if said is None else said, *value[1:])
 
 
-def _types(given: object) -> tuple[Topic, ...]:
-    return tuple(map(to_topic, to_list(given, MAX_TYPES, "event types")))
+def _types(value: object) -> tuple[Topic, ...]:
+    return tuple(map(to_topic, to_list(value, MAX_TYPES, "event types")))
 
 
-def _state(_: Speech, name: object, version: object, peers: object) -> State:
+def _state(_: Codebook, name: object, version: object, peers: object) -> State:
     names = tuple(map(to_name, to_list(peers, MAX_PEERS, "peers")))
     return State(to_name(name), to_number(version, "version", MAX_VERSION), names)
 
 
-def _sub(said: Speech, topic: object, slots: object, keep: object) -> Sub:
+def _sub(said: Codebook, topic: object, slots: object, keep: object) -> Sub:
     topic = to_topic(topic)
     return Sub(topic, slots_of_plain(slots, said.codes(topic)), to_flag(keep, "keep"))
 
 
-def _upd(said: Speech, topic: object, change: object, keep: object) -> Upd:
+def _upd(said: Codebook, topic: object, change: object, keep: object) -> Upd:
     topic = to_topic(topic)
     return Upd(topic, change_of_plain(change, said.codes(topic)), to_flag(keep, "keep"))
 
 
-def _cells(said: Speech, topic: object, given: object) -> Cells:
-    topic, grids = to_topic(topic), grids_of_plain(given)
+def _cells(said: Codebook, topic: object, value: object) -> Cells:
+    topic, grids = to_topic(topic), grids_of_plain(value)
     known = said.codes(topic).grids
     known.update(grids)
     if len(known) > MAX_ATTRIBUTES:

@@ -30,7 +30,7 @@ class Probe:
     def __init__(self, conjunction: Conjunction) -> None:
         # Sets of strings rule out most, so they come first.
         ready = sorted(conjunction.items(), key=lambda item: not item[1].intervals[Domain.STRING])
-        self._tests = [(name, _ready(held)) for name, held in ready]
+        self._tests = [(name, _ready(condition)) for name, condition in ready]
 
     def holds(self, event: Mapping[str, object]) -> bool:
         """Whether an event satisfies the conjunction."""

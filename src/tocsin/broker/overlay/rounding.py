@@ -20,7 +20,7 @@ from tocsin.normalize.domains import Domain, Intervals
 from tocsin.normalize.normal import Conjunction
 
 FINER = 2
-"""Levels more than the neighbour matches with: rounding adds little to what it lets through."""
+"""Levels more than the peer matches with: rounding adds little to what it lets through."""
 
 
 class Rounding:
@@ -29,41 +29,45 @@ class Rounding:
     def __init__(self, levels: int) -> None:
         self._levels = levels + FINER
         self._grids: dict[str, Grid | None] = {}
-        self._news: dict[str, Grid] = {}
-        self._given: Slots = {}
+        self._new_grids: dict[str, Grid] = {}
+        self._exact: Slots = {}
         self._slots: dict[int, Conjunction] = {}
         self._n_changes = 0
 
-    def take_news(self) -> dict[str, Grid]:
+    def take_new_grids(self) -> dict[str, Grid]:
         """Return the grids that were chosen since the last call."""
-        news, self._news = self._news, {}
+        news, self._new_grids = self._new_grids, {}
         return news
 
-    def slots(self, given: Slots) -> Slots:
+    def slots(self, exact: Slots) -> Slots:
         """Return slots rounded. What is returned is not changed later."""
-        before, self._given = self._given, given
-        changed = {slot: held for slot, held in given.items() if before.get(slot) is not held}
-        if not changed and len(before) == len(given):
+        before, self._exact = self._exact, exact
+        changed = {
+            slot: conjunction
+            for slot, conjunction in exact.items()
+            if before.get(slot) is not conjunction
+        }
+        if not changed and len(before) == len(exact):
             return self._slots
         self._n_changes += len(changed)
-        if self._n_changes >= len(given) or not self._fit(changed):
+        if self._n_changes >= len(exact) or not self._fit(changed):
             self._n_changes = 0
-            if self._choose(given):
-                changed = dict(given)
+            if self._choose(exact):
+                changed = dict(exact)
         self._slots = dict(self._slots)
-        for slot in before.keys() - given.keys():
+        for slot in before.keys() - exact.keys():
             del self._slots[slot]
-        for slot, held in changed.items():
-            self._slots[slot] = self._rounded(held)
+        for slot, conjunction in changed.items():
+            self._slots[slot] = self._rounded(conjunction)
         return self._slots
 
     def _rounded(self, conjunction: Conjunction) -> Conjunction:
-        found = dict(conjunction)
-        for name, held in conjunction.items():
+        result = dict(conjunction)
+        for name, condition in conjunction.items():
             grid = self._grids.get(name)
             if grid is not None:
-                found[name] = rounded(held, grid)
-        return found
+                result[name] = rounded(condition, grid)
+        return result
 
     def _fit(self, slots: Slots) -> bool:
         """Whether the grids reach as far as these slots."""
@@ -88,7 +92,7 @@ class Rounding:
                 chosen[name] = choose(domain, low, high, self._levels)
         new = {n: grid for n, grid in chosen.items() if self._grids.get(n) != grid}
         self._grids = chosen
-        self._news |= {name: grid for name, grid in new.items() if grid is not None}
+        self._new_grids |= {name: grid for name, grid in new.items() if grid is not None}
         return bool(new)
 
 
@@ -100,16 +104,16 @@ def _spans(slots: Slots) -> Mapping[str, _Span]:
 
     There is no line where there are several.
     """
-    found: dict[str, _Span] = {}
+    spans: dict[str, _Span] = {}
     for conjunction in slots.values():
-        for name, held in conjunction.items():
-            domain = to_round(held)
-            keys = [] if domain is None else _bounds(held.intervals[domain])
+        for name, condition in conjunction.items():
+            domain = to_round(condition)
+            keys = [] if domain is None else _bounds(condition.intervals[domain])
             if keys:
-                of, low, high = found.get(name, (domain, keys[0], keys[0]))
+                of, low, high = spans.get(name, (domain, keys[0], keys[0]))
                 same = of if of is domain else None
-                found[name] = (same, min(low, *keys), max(high, *keys))
-    return found
+                spans[name] = (same, min(low, *keys), max(high, *keys))
+    return spans
 
 
 def _bounds(intervals: Intervals) -> list[float]:

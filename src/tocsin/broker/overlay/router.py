@@ -1,13 +1,13 @@
-"""The router: which neighbour is told what, and which gets an event. No clock, no sockets.
+"""The router: which peer is told what, and which gets an event. No clock, no sockets.
 
-Enters: local subscriptions and publishers, links that come up and go down, messages of neighbours.
-Leaves: messages to neighbours (`take`), and for each event the neighbours that get it (`route`).
+Enters: local subscriptions and publishers, links that come up and go down, messages of peers.
+Leaves: messages to peers (`take`), and for each event the peers that get it (`route`).
 After Jayaram et al. (Beretta), algorithms 1-3: types are advertised, what is wanted travels against
 the advertisements, as one summary a topic and link; a change goes on only where the summary that
 was sent does not say it already. Events are replicated downstream and filtered upstream.
 
-Nothing that must not be lost is lost for want of knowledge: until a neighbour has answered an
-advertisement, it gets every event of the type. What a neighbour wants and must not lose counts
+Nothing that must not be lost is lost for interest of knowledge: until a peer has answered an
+advertisement, it gets every event of the type. What a peer wants and must not lose counts
 while its link is down too (`Link.counts`), so that events come as far as here and wait.
 
 Calls are deterministic: the same calls in the same order give the same messages. `to_state` and
@@ -23,9 +23,9 @@ from typing import Any
 from tocsin.broker.overlay.cells import DEEPEST
 from tocsin.broker.overlay.fields import MAX_SLOTS, MAX_TYPES, MAX_VERSION
 from tocsin.broker.overlay.forms import ALWAYS, Slots, difference, widened
-from tocsin.broker.overlay.grades import PLAIN, Grading, Member, gathering
+from tocsin.broker.overlay.grades import PLAIN, Grading, Member, new_aggregate
 from tocsin.broker.overlay.graph import Graph
-from tocsin.broker.overlay.links import Link, Outgoing, Want, in_order, topics_of
+from tocsin.broker.overlay.links import Interest, Link, OutgoingInterest, in_order, topics_of
 from tocsin.broker.overlay.messages import (
     Adv,
     Cells,
@@ -40,7 +40,7 @@ from tocsin.broker.overlay.messages import (
     Upd,
 )
 from tocsin.broker.overlay.rounding import Rounding
-from tocsin.broker.overlay.table import Ahead, RouteTable
+from tocsin.broker.overlay.table import NextHop, RouteTable
 from tocsin.errors import ArgumentError, ProtocolError, TocsinError
 from tocsin.normalize.normal import NormalForm
 
@@ -68,7 +68,7 @@ class Router:
         levels: int = 0,
         engine: str = "auto",
     ) -> None:
-        """`gradings` differ by neighbour; with `levels`, many slots are matched approximately."""
+        """`gradings` differ by peer; with `levels`, many slots are matched approximately."""
         if not 0 <= levels <= DEEPEST:
             raise ArgumentError(f"a broker matches with 0 to {DEEPEST} levels, not {levels}")
         self.name = name
@@ -92,13 +92,13 @@ class Router:
         if type in self._types:
             return False
         self._types.add(type)
-        self._tell_types()
+        self._advertise_types()
         return True
 
     def unadvertise(self, type: Topic) -> None:
         """Say that events of a type are no longer published here."""
         self._types.discard(type)
-        self._tell_types()
+        self._advertise_types()
 
     @property
     def types(self) -> frozenset[Topic]:
@@ -113,7 +113,7 @@ class Router:
         form = widened(form)
         self._local.setdefault(topic, {})[id] = (form, keep)
         self.counts.updates += 1
-        self._spread(None, topic, ("", id), form, keep)
+        self._propagate(None, topic, ("", id), form, keep)
 
     def unsubscribe(self, id: Member) -> None:
         """Let go of a local subscription."""
@@ -121,20 +121,20 @@ class Router:
         del self._local[topic][id]
         if not self._local[topic]:
             del self._local[topic]
-        self._spread(None, topic, ("", id), None, False)
+        self._propagate(None, topic, ("", id), None, False)
 
     # Links.
 
     def expect(self, peer: str) -> None:
-        """Take note of a neighbour of an earlier life; of one that is not known, nothing is."""
+        """Take note of a peer of an earlier life; of one that is not known, nothing is."""
         if peer not in self.links:
             self.links[peer] = Link(peer)
-            self._tell_types()
+            self._advertise_types()
 
     def link_up(self, peer: str, levels: int = 0) -> None:
-        """Begin to talk to a neighbour; what was said before is said again.
+        """Begin to talk to a peer; what was said before is said again.
 
-        `levels` are those that the neighbour matches with. Where both ends match approximately,
+        `levels` are those that the peer matches with. Where both ends match approximately,
         ranges travel coded, as finely as the one asks that has more levels.
         """
         if peer == self.name:
@@ -144,177 +144,179 @@ class Router:
             self.link_down(peer)
         link.is_up = True
         link.levels = max(self.levels, levels) if self.levels and levels else 0
-        link.told.clear()
+        link.advertised.clear()
         self.graph.link_up(peer)
         self._waiting += [(peer, state) for state in self.graph.states()]
         self._flood(self.graph.own(), peer)
-        self._hide(link)  # until it is active
-        self._choose()
+        self._exclude(link)  # until it is active
+        self._activate_links()
         if not link.is_active:
-            link.forget_wants()
+            link.forget_interests()
             link.types.clear()
             self._waiting.append((peer, Standby()))
 
     def link_down(self, peer: str) -> None:
-        """Stop talking to a neighbour; what it must not lose stays wanted."""
+        """Stop talking to a peer; what it must not lose stays wanted."""
         link = self.links[peer]
         if not link.is_up:
             return
         if link.is_active:
-            self._hide(link)
+            self._exclude(link)
         link.is_up = link.is_active = False
-        self._silence(link)
-        for topic in [topic for topic, want in link.wants.items() if not want.keep]:
-            del link.wants[topic]
-        self._show(link)
+        self._clear_sent(link)
+        for topic in [topic for topic, interest in link.interests.items() if not interest.keep]:
+            del link.interests[topic]
+        self._include(link)
         self.graph.link_down(peer)
         self._waiting = [(to, each) for to, each in self._waiting if to != peer]
         self._flood(self.graph.own(), peer)
-        self._choose()
+        self._activate_links()
 
     def forget(self, peer: str) -> None:
-        """Forget a neighbour that will not come back."""
+        """Forget a peer that will not come back."""
         if peer in self.links:
             self.link_down(peer)
             link = self.links[peer]
-            self._hide(link)
+            self._exclude(link)
             del self.links[peer]
             self.table.forget(peer)
-            self._tell_types()
+            self._advertise_types()
 
-    def _choose(self) -> None:
+    def _activate_links(self) -> None:
         """Begin to use links that are in the tree now, and stop using those that are not."""
         active = self.graph.active()
         for peer, link in self.links.items():
             if link.is_up and link.is_active and peer not in active:
-                self._hide(link)
+                self._exclude(link)
                 link.is_active = False
-                self._silence(link)
-                link.forget_wants()
+                self._clear_sent(link)
+                link.forget_interests()
                 self._waiting.append((peer, Standby()))
             elif link.is_up and not link.is_active and peer in active:
-                link.is_active = link.is_fresh = True
-                self._show(link)
-        self._tell_types()
+                link.is_active = link.is_new = True
+                self._include(link)
+        self._advertise_types()
 
-    def _silence(self, link: Link) -> None:
-        """Forget what a neighbour was told about topics."""
+    def _clear_sent(self, link: Link) -> None:
+        """Forget what a peer was told about topics."""
         link.outgoing.clear()
         for key in [key for key in self._dirty if key[0] == link.peer]:
             del self._dirty[key]
 
-    # What neighbours say.
+    # What peers say.
 
     def receive(self, peer: str, message: Message) -> None:
-        """Take in a message of a neighbour whose link is up."""
+        """Take in a message of a peer whose link is up."""
         link = self.links.get(peer)
         if link is None or not link.is_up:
             raise ProtocolError(f"{peer} speaks, but its link is down")
         match message:
             case State():
-                news = self.graph.hear(message, peer)
+                news = self.graph.receive(message, peer)
                 for state in news:
                     self._flood(state, peer if state.name != self.name else None)
                 if news:
-                    self._choose()
+                    self._activate_links()
             case Adv(type):
                 link.types.add(type)
                 if len(link.types) > MAX_TYPES:
                     link.types.discard(type)
                     raise ProtocolError(f"{peer} has more than {MAX_TYPES} event types")
-                self._tell_types()
+                self._advertise_types()
             case Unadv(type):
                 link.types.discard(type)
-                self._tell_types()
+                self._advertise_types()
             case Types(types):
                 link.types = set(types)
-                self._tell_types()
+                self._advertise_types()
             case Standby():
-                self._forget_said(link)
+                self._clear_received(link)
             case Cells():  # for whoever reads what comes next
                 pass
             case _:
-                self._hear_want(link, message)
+                self._receive_interest(link, message)
 
-    def _hear_want(self, link: Link, message: Sub | Unsub | Upd) -> None:
+    def _receive_interest(self, link: Link, message: Sub | Unsub | Upd) -> None:
         topic = message.topic
-        if topic not in topics_of(link.told):  # it crossed the withdrawal of an advertisement
+        if topic not in topics_of(link.advertised):  # it crossed the withdrawal of an advertisement
             return
         match message:
             case Sub(_, slots, keep):
-                self._set_want(link, topic, Want(slots, keep))
+                self._set_interest(link, topic, Interest(slots, keep))
             case Unsub():
-                self._set_want(link, topic, None)
+                self._set_interest(link, topic, None)
             case Upd(_, change, keep):
-                want = link.wants.get(topic)
-                if want is not None:
-                    after = change.apply(want.slots)
+                interest = link.interests.get(topic)
+                if interest is not None:
+                    after = change.apply(interest.slots)
                     if len(after) > MAX_SLOTS:
                         raise ProtocolError(f"{link.peer} wants more than {MAX_SLOTS} slots")
-                    self._set_want(link, topic, Want(after, keep))
+                    self._set_interest(link, topic, Interest(after, keep))
                 elif topic not in link.pending:
                     raise ProtocolError(f"{link.peer} changes what it never wanted")
 
     def grow(self, peer: str, topic: Topic, slots: Slots, keep: bool) -> None:
-        """Add some of the slots that the next message of a neighbour has.
+        """Add some of the slots that the next message of a peer has.
 
         A message with many slots is taken in in parts, with pauses between them. Until it is
-        received as a whole, the neighbour gets every event of the topic.
+        received as a whole, the peer gets every event of the topic.
         """
         link = self.links.get(peer)
-        if link is None or not link.is_up or topic not in topics_of(link.told):
+        if link is None or not link.is_up or topic not in topics_of(link.advertised):
             return
         self._set_pending(link, topic)
-        want = link.wants.get(topic, Want({}, keep))
-        link.wants[topic] = Want({**want.slots, **slots}, want.keep)
+        interest = link.interests.get(topic, Interest({}, keep))
+        link.interests[topic] = Interest({**interest.slots, **slots}, interest.keep)
         self.table.changed(peer, topic)
         if link.counts:
-            for slot, held in slots.items():
-                self._spread(link, topic, (peer, slot), NormalForm((held,)), want.keep)
+            for slot, conjunction in slots.items():
+                self._propagate(
+                    link, topic, (peer, slot), NormalForm((conjunction,)), interest.keep
+                )
         self.table.refresh(topic)
 
-    def _forget_said(self, link: Link) -> None:
-        for topic in list(link.wants):
-            self._set_want(link, topic, None)
+    def _clear_received(self, link: Link) -> None:
+        for topic in list(link.interests):
+            self._set_interest(link, topic, None)
         link.types.clear()
         link.known.clear()
         if link.is_active:
-            for topic in in_order(topics_of(link.told)):
+            for topic in in_order(topics_of(link.advertised)):
                 self._set_pending(link, topic)
-        self._tell_types()
+        self._advertise_types()
 
-    def _set_want(self, link: Link, topic: Topic, want: Want | None) -> None:
-        """Replace what a neighbour wants of a topic; the others are told what changes for them."""
-        before = link.wants.get(topic)
-        if want is None:
-            link.wants.pop(topic, None)
+    def _set_interest(self, link: Link, topic: Topic, interest: Interest | None) -> None:
+        """Replace what a peer wants of a topic; the others are told what changes for them."""
+        before = link.interests.get(topic)
+        if interest is None:
+            link.interests.pop(topic, None)
         else:
-            link.wants[topic] = want
+            link.interests[topic] = interest
         link.known.add(topic)
         self.table.changed(link.peer, topic)
         if topic in link.pending:
             link.pending.discard(topic)
             if link.counts:
-                self._spread(link, topic, (link.peer, -1), None, False)
+                self._propagate(link, topic, (link.peer, -1), None, False)
         if not link.counts:
             return
         old = before.slots if before is not None else {}
-        new = want.slots if want is not None else {}
-        keep = want is not None and want.keep
+        new = interest.slots if interest is not None else {}
+        keep = interest is not None and interest.keep
         other_keep = before is not None and before.keep != keep
         for slot in old:
             if slot not in new:
-                self._spread(link, topic, (link.peer, slot), None, False)
-        for slot, held in new.items():
-            if other_keep or slot not in old or old[slot] is not held:
-                self._spread(link, topic, (link.peer, slot), NormalForm((held,)), keep)
+                self._propagate(link, topic, (link.peer, slot), None, False)
+        for slot, conjunction in new.items():
+            if other_keep or slot not in old or old[slot] is not conjunction:
+                self._propagate(link, topic, (link.peer, slot), NormalForm((conjunction,)), keep)
 
     def _set_pending(self, link: Link, topic: Topic) -> None:
         if topic not in link.pending:
             link.pending.add(topic)
             self.table.changed(link.peer, topic)
             if link.counts:
-                self._spread(link, topic, (link.peer, -1), ALWAYS, True)
+                self._propagate(link, topic, (link.peer, -1), ALWAYS, True)
 
     # Who is told.
 
@@ -324,31 +326,31 @@ class Router:
             yield ("", id), form, keep
         for link in self.links.values():
             if link is not but and link.counts:
-                yield from self._said(link, topic)
+                yield from self._interests_of(link, topic)
 
-    def _said(self, link: Link, topic: Topic) -> Iterator[tuple[Member, NormalForm, bool]]:
+    def _interests_of(self, link: Link, topic: Topic) -> Iterator[tuple[Member, NormalForm, bool]]:
         if topic in link.pending:
             yield (link.peer, -1), ALWAYS, True
-        want = link.wants.get(topic)
-        if want is not None:
-            for slot, held in want.slots.items():
-                yield (link.peer, slot), NormalForm((held,)), want.keep
+        interest = link.interests.get(topic)
+        if interest is not None:
+            for slot, conjunction in interest.slots.items():
+                yield (link.peer, slot), NormalForm((conjunction,)), interest.keep
 
-    def _show(self, link: Link) -> None:
-        """Let what a neighbour wants count; the link counts from now on."""
-        for topic in in_order({*link.wants, *link.pending}):
+    def _include(self, link: Link) -> None:
+        """Let what a peer wants count; the link counts from now on."""
+        for topic in in_order({*link.interests, *link.pending}):
             self.table.changed(link.peer, topic)
-            for member, form, keep in self._said(link, topic):
-                self._spread(link, topic, member, form, keep)
+            for member, form, keep in self._interests_of(link, topic):
+                self._propagate(link, topic, member, form, keep)
 
-    def _hide(self, link: Link) -> None:
-        """Let what a neighbour wants no longer count."""
-        for topic in in_order({*link.wants, *link.pending}):
+    def _exclude(self, link: Link) -> None:
+        """Let what a peer wants no longer count."""
+        for topic in in_order({*link.interests, *link.pending}):
             self.table.changed(link.peer, topic)
-            for member, _, _ in self._said(link, topic):
-                self._spread(link, topic, member, None, False)
+            for member, _, _ in self._interests_of(link, topic):
+                self._propagate(link, topic, member, None, False)
 
-    def _spread(
+    def _propagate(
         self, source: Link | None, topic: Topic, member: Member, form: NormalForm | None, keep: bool
     ) -> None:
         """Put a member into what the links but its own are told, or take it out."""
@@ -357,55 +359,55 @@ class Router:
             if outgoing is None or link is source:
                 continue
             if form is None:
-                outgoing.gathered.drop(member)
+                outgoing.aggregate.drop(member)
                 outgoing.kept.discard(member)
             else:
-                outgoing.gathered.put(member, form)
+                outgoing.aggregate.put(member, form)
                 (outgoing.kept.add if keep else outgoing.kept.discard)(member)
             self._dirty[link.peer, topic] = None
 
-    def _tell_types(self) -> None:
-        """Advertise to each neighbour what is published here and behind the others."""
+    def _advertise_types(self) -> None:
+        """Advertise to each peer what is published here and behind the others."""
         for link in self.links.values():
             if link.is_up and not link.is_active:
                 continue
-            wanted = set(self._types)
+            types = set(self._types)
             for other in self.links.values():
                 if other is not link and other.counts:
-                    wanted |= other.types
-            self._tell(link, wanted)
+                    types |= other.types
+            self._advertise(link, types)
         for link in self.links.values():
-            self._answer(link)
+            self._send_interests(link)
 
-    def _tell(self, link: Link, types: set[Topic]) -> None:
-        before = topics_of(link.told)
-        if link.is_active and link.is_fresh:
+    def _advertise(self, link: Link, types: set[Topic]) -> None:
+        before = topics_of(link.advertised)
+        if link.is_active and link.is_new:
             self._waiting.append((link.peer, Types(tuple(in_order(types)))))
-            link.is_fresh = False
+            link.is_new = False
         elif link.is_active:
-            news: list[Message] = [Adv(type) for type in in_order(types - link.told)]
-            news += [Unadv(type) for type in in_order(link.told - types)]
+            news: list[Message] = [Adv(type) for type in in_order(types - link.advertised)]
+            news += [Unadv(type) for type in in_order(link.advertised - types)]
             self._waiting += [(link.peer, each) for each in news]
-        link.told = set(types)
+        link.advertised = set(types)
         now = topics_of(types)
         for topic in in_order(now - before - link.known):
             self._set_pending(link, topic)
-        for topic in in_order({*link.wants, *link.pending} - now):
-            self._set_want(link, topic, None)
+        for topic in in_order({*link.interests, *link.pending} - now):
+            self._set_interest(link, topic, None)
         link.known &= now
 
-    def _answer(self, link: Link) -> None:
-        """Begin to tell a neighbour what is wanted of the topics that it has events of."""
-        asked = link.asked
-        for topic in [topic for topic in link.outgoing if topic not in asked]:
+    def _send_interests(self, link: Link) -> None:
+        """Begin to tell a peer what is wanted of the topics that it has events of."""
+        topics = link.topics
+        for topic in [topic for topic in link.outgoing if topic not in topics]:
             del link.outgoing[topic]
             self._dirty.pop((link.peer, topic), None)
-        for topic in in_order(asked - set(link.outgoing)):
+        for topic in in_order(topics - set(link.outgoing)):
             grading = self._gradings.get(link.peer, self._grading)
             rounding = Rounding(link.levels) if link.levels else None
-            outgoing = link.outgoing[topic] = Outgoing(gathering(grading), rounding)
+            outgoing = link.outgoing[topic] = OutgoingInterest(new_aggregate(grading), rounding)
             for member, form, keep in self._members(topic, link):
-                outgoing.gathered.put(member, form)
+                outgoing.aggregate.put(member, form)
                 if keep:
                     outgoing.kept.add(member)
             self._dirty[link.peer, topic] = None
@@ -420,12 +422,12 @@ class Router:
         dirty, self._dirty = self._dirty, {}
         for peer, topic in dirty:
             link = self.links[peer]
-            news = _news(topic, link.outgoing[topic])
+            news = _updates(topic, link.outgoing[topic])
             self.counts.stopped += not news
             self._waiting += [(peer, message) for message in news]
-        found, self._waiting = self._waiting, []
-        self.counts.sent += len(found)
-        return found
+        messages, self._waiting = self._waiting, []
+        self.counts.sent += len(messages)
+        return messages
 
     # Events.
 
@@ -435,8 +437,8 @@ class Router:
         event: Mapping[str, object],
         source: str | None = None,
         numbers: Mapping[str, Any] | None = None,
-    ) -> list[Ahead]:
-        """Return the neighbours that get an event, but for the one it came from."""
+    ) -> list[NextHop]:
+        """Return the peers that get an event, but for the one it came from."""
         return [each for each in self.table.route(type, event, numbers) if each.peer != source]
 
     # Over restarts.
@@ -453,7 +455,7 @@ class Router:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up what `to_state` returned in an earlier life.
 
-        After a crash, what neighbours said last may not have been stored: until they say it again
+        After a crash, what peers said last may not have been stored: until they say it again
         they get everything. So do those whose part cannot be read.
         """
         version = state["version"]
@@ -467,11 +469,11 @@ class Router:
             if not state.get("is_clean"):
                 link.known.clear()
             self.links[peer] = link
-        self._tell_types()
+        self._advertise_types()
 
 
-def _news(topic: Topic, outgoing: Outgoing) -> list[Message]:
-    """Return what a neighbour must be told of a topic; nothing where it knows."""
+def _updates(topic: Topic, outgoing: OutgoingInterest) -> list[Message]:
+    """Return what a peer must be told of a topic; nothing where it knows."""
     slots = outgoing.slots()
     keep = bool(outgoing.kept)
     before, before_keep = outgoing.sent, outgoing.sent_keep
@@ -480,7 +482,7 @@ def _news(topic: Topic, outgoing: Outgoing) -> list[Message]:
     outgoing.sent, outgoing.sent_keep = slots, keep
     if not slots:
         return [Unsub(topic)] if before is None or before else []
-    grids = outgoing.rounding.take_news() if outgoing.rounding is not None else {}
+    grids = outgoing.rounding.take_new_grids() if outgoing.rounding is not None else {}
     news: list[Message] = [Cells(topic, grids)] if grids else []
     if not before:
         return [*news, Sub(topic, slots, keep)]

@@ -1,7 +1,7 @@
-"""What a broker stores about its network: who it is, its neighbours, what its router knows.
+"""What a broker stores about its network: who it is, its peers, what its router knows.
 
 Enters: a connection and values. Leaves: changes within the caller's transaction. Events that wait
-for a neighbour are notifications, as those of subscriptions are, under negative numbers.
+for a peer are notifications, as those of subscriptions are, under negative numbers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CREATE TABLE IF NOT EXISTS neighbours (
 """
 
 
-class NeighbourRow(NamedTuple):
-    """A neighbour: its number, which life of its database is meant, the last event taken of it."""
+class PeerRow(NamedTuple):
+    """A peer: its number, which life of its database is meant, the last event taken of it."""
 
     name: str
     no: int
     instance: str
-    taken: int
+    last_received: int
 
 
 def prepare(connection: sqlite3.Connection) -> tuple[str, str | None]:
@@ -43,29 +43,29 @@ def save_state(connection: sqlite3.Connection, state: str) -> None:
     connection.execute("UPDATE network SET state=?", (state,))
 
 
-def neighbours(connection: sqlite3.Connection) -> list[NeighbourRow]:
-    """Return all neighbours."""
+def peers(connection: sqlite3.Connection) -> list[PeerRow]:
+    """Return all peers."""
     rows = connection.execute("SELECT name, no, instance, taken FROM neighbours").fetchall()
-    return [NeighbourRow(*row) for row in rows]
+    return [PeerRow(*row) for row in rows]
 
 
-def set_neighbour(connection: sqlite3.Connection, row: NeighbourRow) -> None:
-    """Store a neighbour, or that its database is another one."""
+def set_peer(connection: sqlite3.Connection, row: PeerRow) -> None:
+    """Store a peer, or that its database is another one."""
     connection.execute("REPLACE INTO neighbours VALUES (?,?,?,?)", row)
 
 
-def remove_neighbour(connection: sqlite3.Connection, name: str) -> None:
-    """Forget a neighbour."""
+def remove_peer(connection: sqlite3.Connection, name: str) -> None:
+    """Forget a peer."""
     connection.execute("DELETE FROM neighbours WHERE name=?", (name,))
 
 
 def mark(connection: sqlite3.Connection, name: str, seq: int) -> None:
-    """Take note of the last event that a neighbour sent."""
+    """Take note of the last event that a peer sent."""
     connection.execute("UPDATE neighbours SET taken=max(taken, ?) WHERE name=?", (seq, name))
 
 
 def waiting(connection: sqlite3.Connection) -> list[tuple[int, int, int]]:
-    """Return the numbers of neighbours with events that wait, how many, and the last."""
+    """Return the numbers of peers with events that wait, how many, and the last."""
     return connection.execute(
         "SELECT no, count(*), max(seq) FROM notifications WHERE no<0 GROUP BY no"
     ).fetchall()

@@ -1,6 +1,6 @@
-"""Events → the neighbours that get them.
+"""Events → the peers that get them.
 
-Enters: what neighbours want, as the links know it. Leaves: for an event the neighbours that may
+Enters: what peers interest, as the links know it. Leaves: for an event the peers that may
 have a use for it, each once. A few slots are tried one after the other. Where a topic has many
 (`MANY`), they are put into an engine of their own: an exact one, or, with `levels`, `tama` with so
 many levels, as the core of Zhao and Wu's network has it (section III): it lets a few events pass
@@ -27,8 +27,8 @@ from tocsin.normalize.table import from_forms
 MANY = 48
 
 
-class Ahead(NamedTuple):
-    """A neighbour that gets an event; `keep`: it must not be lost on the way."""
+class NextHop(NamedTuple):
+    """A peer that gets an event; `keep`: it must not be lost on the way."""
 
     peer: str
     keep: bool
@@ -40,7 +40,7 @@ class _NoExpressions:
 
 
 class Index:
-    """Conjunctions by owner and slot, in an engine: those of neighbours that have many."""
+    """Conjunctions by owner and slot, in an engine: those of peers that have many."""
 
     def __init__(self, levels: int = 0, engine: str = "auto") -> None:
         options: dict[str, object] = {"levels": levels} if levels else {}
@@ -55,33 +55,35 @@ class Index:
         return self._dense
 
     def fill(self, peer: str, slots: Mapping[int, Conjunction]) -> None:
-        """Make a neighbour's slots these."""
-        held = self._dense.setdefault(peer, {})
-        gone = [slot for slot in held if slots.get(slot) is not held[slot][1]]
-        dense = [held.pop(slot)[0] for slot in gone]
+        """Make a peer's slots these."""
+        indexed_slots = self._dense.setdefault(peer, {})
+        removed = [slot for slot in indexed_slots if slots.get(slot) is not indexed_slots[slot][1]]
+        dense = [indexed_slots.pop(slot)[0] for slot in removed]
         if dense:
             self._engine.delete(np.array(dense, np.int64))
             for each in dense:
                 del self._peer_of[each]
-        new = [(slot, conjunction) for slot, conjunction in slots.items() if slot not in held]
+        new = [
+            (slot, conjunction) for slot, conjunction in slots.items() if slot not in indexed_slots
+        ]
         if new:
             ids = np.arange(self._next, self._next + len(new), dtype=np.int64)
             self._next += len(new)
             made = from_forms([NormalForm((each,)) for _, each in new])
             self._engine.insert(ids, replace(made, subscription=ids[made.subscription]))
             for (slot, conjunction), each in zip(new, ids.tolist(), strict=True):
-                held[slot] = (each, conjunction)
+                indexed_slots[slot] = (each, conjunction)
                 self._peer_of[each] = peer
-        if not held:
+        if not indexed_slots:
             del self._dense[peer]
 
     def match(self, event: Mapping[str, object]) -> set[str]:
-        """Return the neighbours that have a slot for an event."""
+        """Return the peers that have a slot for an event."""
         return {self._peer_of[each] for each in self._engine.match_one(event)}
 
 
 class RouteTable:
-    """What neighbours want, ready for events."""
+    """What peers interest, ready for events."""
 
     def __init__(self, links: Mapping[str, Link], levels: int, engine: str) -> None:
         self._links = links
@@ -91,22 +93,22 @@ class RouteTable:
         self._stale: set[tuple[str, Topic]] = set()
 
     def changed(self, peer: str, topic: Topic) -> None:
-        """Take note that a neighbour wants something else."""
+        """Take note that a peer wants something else."""
         self._links[peer].probes.pop(topic, None)
         self._stale.add((peer, topic))
 
     def forget(self, peer: str) -> None:
-        """Forget a neighbour."""
+        """Forget a peer."""
         for index in self._indexes.values():
             index.fill(peer, {})
         self._stale = {each for each in self._stale if each[0] != peer}
 
     def route(
         self, type: Topic, event: Mapping[str, object], numbers: Mapping[str, Any] | None
-    ) -> list[Ahead]:
-        """Return the neighbours that get an event."""
+    ) -> list[NextHop]:
+        """Return the peers that get an event."""
         topics = (None,) if type is None else (None, type)
-        found: dict[str, bool] = {}
+        hops: dict[str, bool] = {}
         for topic in topics:
             self.refresh(topic)
             index = self._indexes.get(topic)
@@ -115,14 +117,14 @@ class RouteTable:
                 if not link.counts:
                     continue
                 if topic in link.pending:
-                    found[link.peer] = True
+                    hops[link.peer] = True
                     continue
-                want = link.wants.get(topic)
-                if want is None or found.get(link.peer):
+                interest = link.interests.get(topic)
+                if interest is None or hops.get(link.peer):
                     continue
                 if link.peer in indexed or self._tried(link, topic, event, numbers):
-                    found[link.peer] = want.keep or found.get(link.peer, False)
-        return [Ahead(peer, keep) for peer, keep in found.items()]
+                    hops[link.peer] = interest.keep or hops.get(link.peer, False)
+        return [NextHop(peer, keep) for peer, keep in hops.items()]
 
     def _tried(
         self,
@@ -131,13 +133,13 @@ class RouteTable:
         event: Mapping[str, object],
         numbers: Mapping[str, Any] | None,
     ) -> bool:
-        """Try the slots of a neighbour one by one, unless an index has them."""
-        slots = link.wants[topic].slots
+        """Try the slots of a peer one by one, unless an index has them."""
+        slots = link.interests[topic].slots
         if len(slots) > MANY and numbers is None:
             return False
         probes = link.probes.get(topic)
         if probes is None:
-            probes = link.probes[topic] = [Probe(held) for held in slots.values()]
+            probes = link.probes[topic] = [Probe(each) for each in slots.values()]
         if numbers is None:
             return any(probe.holds(event) for probe in probes)
 
@@ -151,10 +153,10 @@ class RouteTable:
         """Take up what has changed of a topic."""
         for peer, stale in [each for each in self._stale if each[1] == topic]:
             self._stale.discard((peer, stale))
-            want = self._links[peer].wants.get(topic) if peer in self._links else None
-            many = want is not None and len(want.slots) > MANY
+            interest = self._links[peer].interests.get(topic) if peer in self._links else None
+            many = interest is not None and len(interest.slots) > MANY
             index = self._indexes.get(topic)
             if many and index is None:
                 index = self._indexes[topic] = Index(self._levels, self._engine)
             if index is not None and (many or peer in index.peers):
-                index.fill(peer, want.slots if many and want is not None else {})
+                index.fill(peer, interest.slots if many and interest is not None else {})

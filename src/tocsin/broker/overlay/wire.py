@@ -1,11 +1,11 @@
-"""One connection to a neighbour: handshake, messages, events, acknowledgements.
+"""One connection to a peer: handshake, messages, events, acknowledgements.
 
 Enters: bytes of a WebSocket, whichever end opened it. Leaves: events published here, messages heard
 by the hub, bytes. A line is a JSON array; a WebSocket message is any part of the stream of lines.
 
     ["HELLO", 1, name, instance, declared types]   first, both ways; among the types, under "",
                                                     with how many levels the sender matches
-    ["PUB", …]                                      an event (`carried.py`)
+    ["PUB", …]                                      an event (`event_lines.py`)
     ["ACK", number]                                 all up to this number are on disk here
     ["ADV", …], ["SUB", …], …                       routing (`messages.py`)
 
@@ -13,9 +13,9 @@ Events that are read together are published together. What must not be lost is a
 is on disk with the number of the last, in one transaction: an event that comes again, because the
 acknowledgement was lost, is known by its number.
 
-A neighbour may be wrong or lie: every field is checked (`fields.py`), a line and what waits to be
+A peer may be wrong or lie: every field is checked (`fields.py`), a line and what waits to be
 read are bounded, long messages are taken in in parts so that nobody else waits for them, and a
-neighbour is who its token says it is. A message that is ill-formed ends the link; an event that
+peer is who its token says it is. A message that is ill-formed ends the link; an event that
 cannot be taken is refused, counted and acknowledged, or it would come again for ever.
 """
 
@@ -30,11 +30,11 @@ from typing import Any
 from tocsin.broker.events import Event
 from tocsin.broker.network import Mark
 from tocsin.broker.overlay import rows
-from tocsin.broker.overlay.carried import of_line, to_line
 from tocsin.broker.overlay.cells import DEEPEST
+from tocsin.broker.overlay.event_lines import of_line, to_line
 from tocsin.broker.overlay.fields import shown, to_instance, to_name, to_number
-from tocsin.broker.overlay.hub import Hub, Neighbour
-from tocsin.broker.overlay.messages import Message, Speech, Sub, Upd, of_plain
+from tocsin.broker.overlay.hub import Hub, Peer
+from tocsin.broker.overlay.messages import Codebook, Message, Sub, Upd, of_plain
 from tocsin.broker.protocol import json_text
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.subscription import Subscription
@@ -87,24 +87,24 @@ class Lines:
 
 
 class Wire(StreamSession):
-    """A connection to a neighbour. `send` writes bytes; lines come by `feed`."""
+    """A connection to a peer. `send` writes bytes; lines come by `feed`."""
 
     def __init__(self, hub: Hub, send: Callable[[bytes], Awaitable[None]], is_dialer: bool) -> None:
         config = hub.broker.config
         super().__init__(config.outbox_messages, config.outbox_bytes, False)
         self.hub = hub
         self.is_dialer = is_dialer
-        self.neighbour: Neighbour | None = None
-        self.told, self.heard = Speech(), Speech()
+        self.peer: Peer | None = None
+        self.sent_codes, self.received_codes = Codebook(), Codebook()
         self._send = send
         self.expected_name = ""
-        """Who the neighbour has to be; empty: whoever it says, where its token allows that."""
+        """Who the peer has to be; empty: whoever it says, where its token allows that."""
         self._gathered = Lines(_LONGEST_GREETING)
         self._lines: deque[bytes] = deque()
         self._n_waiting = 0
         self._came = asyncio.Event()
         self._room = asyncio.Event()
-        self._arrived = 0
+        self._last_received = 0
 
     def render(
         self,
@@ -116,15 +116,15 @@ class Wire(StreamSession):
         delivery_count: int = 0,
     ) -> bytes:
         """Return an event as a line; what is durable has a number, what is past has a kind."""
-        neighbour = self.neighbour
-        assert neighbour is not None
-        neighbour.counts["events_out"] += 1
-        with_key = event.key is not None and self.hub.watches(neighbour.name, event.type)
+        peer = self.peer
+        assert peer is not None
+        peer.counts["events_out"] += 1
+        with_key = event.key is not None and self.hub.watches(peer.name, event.type)
         number = event.seq if subscription.durable else 0
         return to_line(event, number, self.hub.instance, with_key, is_past=kind != 0)
 
     def close_slow(self) -> None:
-        """A neighbour that does not keep up loses what is transient, but stays."""
+        """A peer that does not keep up loses what is transient, but stays."""
 
     def hello(self) -> bytes:
         """Return the first line."""
@@ -142,8 +142,8 @@ class Wire(StreamSession):
         lines = self._gathered.feed(data)
         self._lines += lines
         self._n_waiting += len(data)
-        if self.neighbour is not None:
-            self.neighbour.counts["bytes_in"] += len(data)
+        if self.peer is not None:
+            self.peer.counts["bytes_in"] += len(data)
         self._came.set()
         while self._n_waiting > _MOST_WAITING and self.closed is None:
             self._room.clear()
@@ -161,8 +161,8 @@ class Wire(StreamSession):
                     raise task.exception()  # type: ignore[misc]
         finally:
             self.close("gone")
-            if self.neighbour is not None:
-                hub.part(self.neighbour, self)
+            if self.peer is not None:
+                hub.disconnect(self.peer, self)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -181,11 +181,11 @@ class Wire(StreamSession):
                 await self._came.wait()
         name, instance, levels = self._check(json_text.read(self._next()))
         opened_by = self.hub.name if self.is_dialer else name
-        self.neighbour = found = await self.hub.meet(name, instance, self, opened_by, levels)
+        self.peer = peer = await self.hub.connect(name, instance, self, opened_by, levels)
         self._gathered.longest = _LONGEST_LINE
-        if found.busy is not None:  # of the connection before
-            await asyncio.wait([found.busy])
-        self._arrived = found.taken
+        if peer.busy is not None:  # of the connection before
+            await asyncio.wait([peer.busy])
+        self._last_received = peer.last_received
         tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._work())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -201,7 +201,7 @@ class Wire(StreamSession):
             raise ProtocolError("a link begins with HELLO")
         _, version, name, instance, types = plain
         if version != VERSION:
-            raise ProtocolError(f"the neighbour speaks version {shown(version)}, not {VERSION}")
+            raise ProtocolError(f"the peer speaks version {shown(version)}, not {VERSION}")
         name, instance = to_name(name), to_instance(instance)
         if self.expected_name and name != self.expected_name:
             raise ProtocolError(f"this link is for {self.expected_name!r}, not for {name!r}")
@@ -225,10 +225,10 @@ class Wire(StreamSession):
             data = b"".join(messages)
             for at in range(0, len(data), _FRAME):
                 await self._send(data[at : at + _FRAME])
-            assert self.neighbour is not None
-            self.neighbour.counts["bytes_out"] += len(data)
-            if messages and self.neighbour.consumer is not None:
-                self.neighbour.consumer.resume()
+            assert self.peer is not None
+            self.peer.counts["bytes_out"] += len(data)
+            if messages and self.peer.consumer is not None:
+                self.peer.consumer.resume()
 
     def _next(self) -> bytes:
         line = self._lines.popleft()
@@ -248,9 +248,9 @@ class Wire(StreamSession):
             while self._lines and len(events) < _MOST_EVENTS and clock() - began < _SLICE:
                 line = self._next()
                 if line.startswith(b'["PUB"'):
-                    self._arrive(json_text.read(line), events)
+                    self._receive_event(json_text.read(line), events)
                 else:
-                    await self._hear(line)
+                    await self._receive(line)
             self.hub.flush()
             if events:
                 await self._publish(events)
@@ -258,10 +258,10 @@ class Wire(StreamSession):
             else:
                 await asyncio.sleep(0)
 
-    async def _hear(self, line: bytes) -> None:
-        """Take in an acknowledgement, or what the neighbour says about routing."""
-        neighbour = self.neighbour
-        assert neighbour is not None
+    async def _receive(self, line: bytes) -> None:
+        """Take in an acknowledgement, or what the peer says about routing."""
+        peer = self.peer
+        assert peer is not None
         if len(line) < _LONG:
             plain = json_text.read(line)
             if isinstance(plain, list) and plain[:1] == ["ACK"]:
@@ -269,42 +269,42 @@ class Wire(StreamSession):
                 return
             if isinstance(plain, list) and plain[:1] == ["PUB"]:
                 raise ProtocolError('an event is a line that begins with ["PUB"')
-            message = of_plain(plain, self.heard)
+            message = of_plain(plain, self.received_codes)
         else:
             message = await asyncio.to_thread(self._read_long, line)
-        if neighbour.connection is not self:
+        if peer.connection is not self:
             return
         if isinstance(message, Sub | Upd):
             slots = message.slots if isinstance(message, Sub) else message.change.new
             if len(slots) > _PART:
                 await self._grow(message, list(slots.items()))
-        self.hub.hear(neighbour, message)
+        self.hub.receive(peer, message)
 
     def _read_long(self, line: bytes) -> Message:
-        return of_plain(json_text.read(line), self.heard)
+        return of_plain(json_text.read(line), self.received_codes)
 
     async def _grow(self, message: Sub | Upd, slots: list[tuple[int, Any]]) -> None:
         """Take in the slots of a message in parts, and let others work between them."""
-        neighbour = self.neighbour
-        assert neighbour is not None
+        peer = self.peer
+        assert peer is not None
         for at in range(0, len(slots), _PART):
             self.hub.router.grow(
-                neighbour.name, message.topic, dict(slots[at : at + _PART]), message.keep
+                peer.name, message.topic, dict(slots[at : at + _PART]), message.keep
             )
             await asyncio.sleep(0)
-            if neighbour.connection is not self:
+            if peer.connection is not self:
                 raise ProtocolError("the link was replaced")
 
-    def _arrive(self, plain: list[Any], events: list[tuple[int, Event | None]]) -> None:
+    def _receive_event(self, plain: list[Any], events: list[tuple[int, Event | None]]) -> None:
         """Take in an event, unless it was here before."""
-        assert self.neighbour is not None
-        self.neighbour.counts["events_in"] += 1
+        assert self.peer is not None
+        self.peer.counts["events_in"] += 1
         number = to_number(plain[1] if len(plain) > 1 else None, "number of an event")
-        if number and number <= self._arrived:
+        if number and number <= self._last_received:
             self.hub.repeated += 1
             self._acknowledge(number)
             return
-        self._arrived = max(self._arrived, number)
+        self._last_received = max(self._last_received, number)
         try:
             event = of_line(plain, self.hub.broker.matcher.types)
         except EventError as error:
@@ -312,14 +312,14 @@ class Wire(StreamSession):
             if number:
                 events.append((number, None))
             return
-        event.source = self.neighbour.name
+        event.source = self.peer.name
         events.append((number, event))
 
     def _refuse(self, error: TocsinError) -> None:
-        assert self.neighbour is not None
-        self.neighbour.counts["refused"] += 1
+        assert self.peer is not None
+        self.peer.counts["refused"] += 1
         self.hub.broker.metrics.refused += 1
-        log.warning("an event of %s is refused: %s", self.neighbour.name, error)
+        log.warning("an event of %s is refused: %s", self.peer.name, error)
 
     async def _publish(self, events: list[tuple[int, Event | None]]) -> None:
         """Have events matched and sent on; acknowledge them when they are on disk.
@@ -349,18 +349,18 @@ class Wire(StreamSession):
 
     async def _offer(self, events: list[Event], last: int) -> None:
         """Offer events to the core; that they are taken counts even if this link ends meanwhile."""
-        neighbour, seen = self.neighbour, self.hub.seen
-        assert neighbour is not None
+        peer, seen = self.peer, self.hub.duplicates
+        assert peer is not None
         new = [event for event in events if self._is_new(event)]
         self.hub.repeated += len(events) - len(new)  # they came another way before
         if not new:
             return
-        mark = Mark(rows.mark, neighbour.name, last) if last else None
-        future = neighbour.busy = self.hub.broker.offer(new, mark)
+        mark = Mark(rows.mark, peer.name, last) if last else None
+        future = peer.busy = self.hub.broker.offer(new, mark)
 
         def settled(done: asyncio.Future[Any]) -> None:
             if not done.cancelled() and done.exception() is None:
-                neighbour.taken = max(neighbour.taken, last)
+                peer.last_received = max(peer.last_received, last)
                 return
             for event in new:
                 if event.origin is not None:
@@ -372,7 +372,7 @@ class Wire(StreamSession):
     def _is_new(self, event: Event) -> bool:
         assert event.origin is not None
         is_own = event.origin[0] == self.hub.instance
-        return not is_own and self.hub.seen.is_new(*event.origin)
+        return not is_own and self.hub.duplicates.is_new(*event.origin)
 
     def _acknowledge(self, number: int) -> None:
         self.outbox.put(b'["ACK",%d]\n' % number, False)
@@ -380,12 +380,12 @@ class Wire(StreamSession):
 
     def _acknowledged(self, plain: list[Any]) -> None:
         number = to_number(plain[1] if len(plain) == 2 else None, "number to acknowledge")
-        assert self.neighbour is not None
-        if self.neighbour.consumer is not None:
-            self.neighbour.consumer.acknowledge_upto(number)
+        assert self.peer is not None
+        if self.peer.consumer is not None:
+            self.peer.consumer.acknowledge_upto(number)
 
 
-async def quietly(running: Awaitable[None], where: str) -> str | None:
+async def run_link(running: Awaitable[None], where: str) -> str | None:
     """Run a link until it ends; return why, where that was no plain end."""
     try:
         await running

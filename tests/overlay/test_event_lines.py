@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tocsin.broker.events import Event, from_cloudevent, from_json, from_stomp
-from tocsin.broker.overlay.carried import of_line, to_line
+from tocsin.broker.overlay.event_lines import of_line, to_line
 from tocsin.broker.protocol.cloudevents import CloudEvent
 from tocsin.broker.terms import retraction, to_publication
 from tocsin.model import EventType

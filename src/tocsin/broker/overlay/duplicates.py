@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 
-class Seen:
+class DuplicateFilter:
     """The last events of each origin."""
 
     def __init__(self, most: int = 100_000) -> None:

@@ -1,7 +1,7 @@
 """Links that this broker opens: connects, and connects again.
 
-Enters: URLs of neighbours. Leaves: connections, kept up. After a failure the next attempt waits a
-little, longer each time (at most `_LONGEST` seconds), with some chance in it, so that neighbours of
+Enters: URLs of peers. Leaves: connections, kept up. After a failure the next attempt waits a
+little, longer each time (at most `_LONGEST` seconds), with some chance in it, so that peers of
 a broker that comes back do not all come at once.
 """
 
@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from tocsin.broker.config import Config
 from tocsin.broker.overlay.hub import Hub
-from tocsin.broker.overlay.wire import Wire, quietly
+from tocsin.broker.overlay.wire import Wire, run_link
 from tocsin.errors import ArgumentError
 
 _FIRST, _LONGEST = 0.1, 10.0
@@ -29,13 +29,13 @@ log = logging.getLogger("tocsin.network")
 
 
 def link_target(text: str) -> tuple[str, str]:
-    """Return the name that a neighbour must have, or "", and its URL: of `NAME=URL` or `URL`."""
+    """Return the name that a peer must have, or "", and its URL: of `NAME=URL` or `URL`."""
     name, equals, url = text.partition("=")
     return (name.strip(), url.strip()) if equals and "/" not in name else ("", text)
 
 
 def link_url(url: str) -> str:
-    """Return where the WebSocket of a neighbour is: of `http://HOST:PORT` or the like."""
+    """Return where the WebSocket of a peer is: of `http://HOST:PORT` or the like."""
     parts = urlsplit(url)
     schemes = {"http": "ws", "ws": "ws", "https": "wss", "wss": "wss"}
     if parts.scheme not in schemes or not parts.hostname or parts.query or parts.fragment:
@@ -59,7 +59,7 @@ class Dialer:
     """One link, kept up."""
 
     def __init__(self, hub: Hub, link: str, token: str) -> None:
-        """`link` is a URL, or NAME=URL where the neighbour must be the broker of that name."""
+        """`link` is a URL, or NAME=URL where the peer must be the broker of that name."""
         self.hub = hub
         self.name, self.shown = link_target(link)
         self.url = link_url(self.shown)
@@ -121,4 +121,4 @@ class Dialer:
 
             wire = Wire(self.hub, socket.send, is_dialer=True)
             wire.expected_name = self.name
-            return await quietly(wire.run(read), self.shown)
+            return await run_link(wire.run(read), self.shown)

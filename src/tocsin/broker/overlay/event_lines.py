@@ -38,7 +38,7 @@ _LONGEST_HEADER = 1 << 16
 def to_line(
     event: Event, number: int, instance: str, with_key: bool, *, is_past: bool = False
 ) -> bytes:
-    """Return an event as a line for a neighbour."""
+    """Return an event as a line for a peer."""
     until = event.valid_until
     origin, there = event.origin or (instance, event.seq)
     beside: dict[str, Any] = {}
@@ -77,13 +77,13 @@ def of_line(plain: list[Any], types: Mapping[str, EventType]) -> Event:
 _ENDS = (None, "retracted", "expired")
 
 
-def _beside(given: object) -> Mapping[str, Any]:
+def _beside(plain: object) -> Mapping[str, Any]:
     """Return what is beside an event's text, checked."""
-    if given is None:
+    if plain is None:
         return {}
-    if not isinstance(given, dict) or set(given) - {"h", "b", "c", "k", "g", "p"}:
-        raise EventError(f"{shown(given)} cannot be beside an event")
-    headers, kind = given.get("h"), given.get("c", "")
+    if not isinstance(plain, dict) or set(plain) - {"h", "b", "c", "k", "g", "p"}:
+        raise EventError(f"{shown(plain)} cannot be beside an event")
+    headers, kind = plain.get("h"), plain.get("c", "")
     if headers is not None and not isinstance(headers, dict):
         raise EventError("headers are an object")
     if not isinstance(kind, str) or not (kind.isprintable() or not kind):
@@ -91,9 +91,9 @@ def _beside(given: object) -> Mapping[str, Any]:
     if headers is not None and "ce" not in headers:
         for name, value in headers.items():
             _check_header(name, value)
-    if given.get("g") not in _ENDS:
-        raise EventError(f"{shown(given['g'])} is no end of a publication")
-    return given
+    if plain.get("g") not in _ENDS:
+        raise EventError(f"{shown(plain['g'])} is no end of a publication")
+    return plain
 
 
 def _check_header(name: str, value: object) -> None:
