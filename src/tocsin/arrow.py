@@ -1,7 +1,7 @@
 """Arrow columns in canonical form: one Arrow type for each kind of value.
 
 Enters: Arrow arrays of any type. Leaves: int64, float64, large_string, boolean or timestamp
-(microseconds, UTC) arrays and their kind; or None where the type holds no values of a kind we know
+(microseconds, UTC) arrays and their kind; or None where the type has no values of a supported kind
 (lists, binary, …). Moments without a zone are taken as UTC, nanoseconds are rounded down; dates are
 taken as their midnight. A decimal is the integer that it equals where 64 bits hold it, else the
 nearest float, as Python's `float(Decimal)` gives it.
@@ -200,7 +200,7 @@ _EXACT_DIGITS = 15
 _MAX_EXACT_POWER = 22
 """The greatest power of ten that is a float."""
 _MAX_SCALE = 500
-"""Digits with this many places more or less are beyond all floats: no decimal has so many."""
+"""A decimal with a scale beyond this is zero or infinite as a float; Arrow has none."""
 
 
 class DecimalNumbers(NamedTuple):

@@ -53,7 +53,7 @@ def search_strings(
     keys: NDArray[np.int64],
     tails: NDArray[np.int16],
     base: int,
-    found: NDArray[np.int32],
+    cells: NDArray[np.int32],
 ) -> None:
     """Write the cell of each string: how many cuts are at or before it."""
     for i in range(len(starts) - 1):
@@ -73,7 +73,7 @@ def search_strings(
                 low = middle + 1
             else:
                 high = middle
-        found[i] = base + low
+        cells[i] = base + low
 
 
 @kernel
@@ -86,7 +86,7 @@ def look_up_integers(
 ) -> None:
     """Write the cells of integers: `table[i]` for `least + i`, its ends for all beyond them.
 
-    Those that `here` does not mark are left; where it is empty, all count.
+    Values that `here` does not mark are skipped; where it is empty, all count.
     """
     last = len(table) - 1
     for i in range(len(values)):
@@ -129,13 +129,13 @@ def _mark_of(value: Any, least: Any, scale: Any, n_marks: Any) -> Any:
     nothing.
     """
     place = (np.float64(value) - least) * scale
-    mark, way = np.int64(0), np.uint16(0)
+    mark, fraction = np.int64(0), np.uint16(0)
     if place >= n_marks:
-        mark, way = np.int64(n_marks - 1), np.uint16(0xFFFF)
+        mark, fraction = np.int64(n_marks - 1), np.uint16(0xFFFF)
     elif place > 0.0:
         mark = np.int64(place)
-        way = np.uint16((place - mark) * 65536.0)
-    return mark, way
+        fraction = np.uint16((place - mark) * 65536.0)
+    return mark, fraction
 
 
 @kernel
@@ -144,16 +144,16 @@ def fill_marks(
     least: float,
     scale: float,
     grid: NDArray[np.int32],
-    ways: NDArray[np.uint16],
+    fractions: NDArray[np.uint16],
 ) -> None:
-    """Write how many bounds lie before each mark, and how far each is on the way to the next.
+    """Write how many bounds lie before each mark, and the fraction of its slot at which each lies.
 
-    `ways` has `LANES` places to spare.
+    `fractions` has `LANES` extra entries.
     """
     n_marks = len(grid) - 1
     for i in range(len(bounds)):
-        mark, way = _mark_of(bounds[i], least, scale, n_marks)
-        ways[i] = way
+        mark, fraction = _mark_of(bounds[i], least, scale, n_marks)
+        fractions[i] = fraction
         grid[mark + 1] += 1
     for mark in range(n_marks):
         grid[mark + 1] += grid[mark]
@@ -161,24 +161,31 @@ def fill_marks(
 
 @inlined
 def _count_chosen(
-    values: Any, chosen: Any, marks: Any, n: Any, bounds: Any, grid: Any, ways: Any, counts: Any
+    values: Any,
+    chosen: Any,
+    marks: Any,
+    n: Any,
+    bounds: Any,
+    grid: Any,
+    fractions: Any,
+    counts: Any,
 ) -> None:
     """Write how many bounds are at or before each of n chosen values; their marks are given."""
-    at_mark, found = marks
+    at_mark, at_value = marks
     for k in range(n):
-        prefetch_row(ways, np.int64(grid[at_mark[k]]))
+        prefetch_row(fractions, np.int64(grid[at_mark[k]]))
     for k in range(n):
-        mark, way = at_mark[k], found[k]
+        mark, fraction = at_mark[k], at_value[k]
         low, end = np.int64(grid[mark]), np.int64(grid[mark + 1])
         high = end
         while high - low > LANES:
             middle = (low + high) >> 1
-            if ways[middle] < way:
+            if fractions[middle] < fraction:
                 low = middle + 1
             else:
                 high = middle
-        low += count_below(ways, low, high - low, way)
-        if low < end and ways[low] == way:
+        low += count_below(fractions, low, high - low, fraction)
+        if low < end and fractions[low] == fraction:
             value, high = values[chosen[k]], end
             while low < high:
                 middle = (low + high) >> 1
@@ -197,41 +204,41 @@ def search_numbers(
     least: float,
     scale: float,
     grid: NDArray[np.int32],
-    ways: NDArray[np.uint16],
+    fractions: NDArray[np.uint16],
     base: int,
     cells: NDArray[np.int32],
 ) -> None:
     """Write the cells of numbers, see `fill_marks`.
 
-    Those that `here` does not mark are left; where it is empty, all count. Some values are taken at
-    a time, so that what they need of the marks is on its way.
+    Values that `here` does not mark are skipped; if it is empty, none is. Values are handled in
+    groups, so that their marks can be prefetched.
     """
     n_marks = len(grid) - 1
     chosen, counts = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64)
     marks = (np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.uint16))
-    at_mark, found = marks
+    at_mark, at_value = marks
     i = np.int64(0)
     while i < len(values):
         n = np.int64(0)
         while i < len(values) and n < _AHEAD:
             if len(here) == 0 or here[i]:
-                mark, way = _mark_of(values[i], least, scale, n_marks)
-                chosen[n], at_mark[n], found[n] = i, mark, way
+                mark, fraction = _mark_of(values[i], least, scale, n_marks)
+                chosen[n], at_mark[n], at_value[n] = i, mark, fraction
                 prefetch_row(grid, mark)
                 n += 1
             i += 1
-        _count_chosen(values, chosen, marks, n, bounds, grid, ways, counts)
+        _count_chosen(values, chosen, marks, n, bounds, grid, fractions, counts)
         for k in range(n):
             cells[chosen[k]] = base + counts[k]
 
 
 @inlined
-def _ask_for(grid: Any, ways: Any) -> None:
+def _prefetch_marks(grid: Any, fractions: Any) -> None:
     """Ask for all marks: where most of them will be needed, they come sooner in a row."""
     for at in range(0, len(grid), 16):
         prefetch_row(grid, at)
-    for at in range(0, len(ways), 32):
-        prefetch_row(ways, at)
+    for at in range(0, len(fractions), 32):
+        prefetch_row(fractions, at)
 
 
 @kernel
@@ -243,7 +250,7 @@ def search_present(
     least: float,
     scale: float,
     grid: NDArray[np.int32],
-    ways: NDArray[np.uint16],
+    fractions: NDArray[np.uint16],
     base: int,
     other: int,
     n_found: int,
@@ -258,10 +265,10 @@ def search_present(
     n_marks = len(grid) - 1
     chosen, counts = np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.int64)
     marks = (np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.uint16))
-    at_mark, found = marks
+    at_mark, at_value = marks
     n_values = np.int64(len(values))
     if n_values >= len(bounds) >> 1:
-        _ask_for(grid, ways)
+        _prefetch_marks(grid, fractions)
     i = np.int64(-(offset & 7))
     n_out = np.int64(n_found)
     while i < n_values:
@@ -282,12 +289,12 @@ def search_present(
             while word:
                 at = i + lowest_bit(word)
                 word &= word - np.uint64(1)
-                mark, way = _mark_of(values[at], least, scale, n_marks)
-                chosen[n], at_mark[n], found[n] = at, mark, way
+                mark, fraction = _mark_of(values[at], least, scale, n_marks)
+                chosen[n], at_mark[n], at_value[n] = at, mark, fraction
                 prefetch_row(grid, mark)
                 n += 1
             i += 64
-        _count_chosen(values, chosen, marks, n, bounds, grid, ways, counts)
+        _count_chosen(values, chosen, marks, n, bounds, grid, fractions, counts)
         for k in range(n):
             value = values[chosen[k]]
             events[n_out] = chosen[k]

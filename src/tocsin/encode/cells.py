@@ -1,11 +1,11 @@
 """Bounds → cells: the integer code of values and conditions within one segment.
 
-Enters: a conjunction table. Leaves: a `CellSpace`: for each attribute the cuts that its conditions
-use divide each value line into cells; a condition becomes a few ranges of cells, an event a row of
-cell numbers. From there on kinds do not matter and every comparison is one of small integers.
+Enters: a conjunction table. Leaves: a `CellSpace`: the cuts that the conditions on an attribute use
+divide each domain into cells; a condition becomes a few ranges of cells, an event a row of cell
+numbers. From there on kinds do not matter and every comparison is one of small integers.
 
-Cells of an attribute: 0 is absent, 1 a present value on a line that no condition cuts (or on none:
-NaN, lists), then line by line the cells between neighbouring cuts.
+Cells of an attribute: 0 is absent, 1 a present value in a domain that no condition cuts (or in
+none: NaN, lists), then domain by domain the cells between neighbouring cuts.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ ABSENT_CELL = 0
 OTHER_CELL = 1
 FIRST_CELL = 2
 _REMEMBERED = frozenset({int, float, str})
-"""Equal values of these types have the same cell; a boolean, say, would be taken for a number."""
+"""Types whose values are cached: equal values have the same cell. A boolean equals a number."""
 _MAX_VALUES = 4096
-"""How many values an attribute remembers."""
+"""Maximum number of cached values of an attribute."""
 _MAX_VALUE_BYTES = 1024
-"""Values that take more memory are not remembered."""
+"""Larger values are not cached."""
 _MAX_MEMORY_BYTES = 32 << 20
-"""How much memory all the values that a space remembers may take."""
+"""Maximum size of all cached values of a space."""
 _BEYOND = 2.0**63
-"""An integer this great is refused, though a float that equals it is not: neither is remembered."""
+"""An integer this great is refused, an equal float is not: neither is cached."""
 _ENTRY_BYTES = 128
-"""What a remembered value takes besides itself, rounded up."""
+"""Overhead of a cached value, rounded up."""
 ALL_HERE = np.empty(0, np.bool_)
-"""Says that all values count."""
+"""Marks all values."""
 
 
 class Ranges(NamedTuple):
@@ -76,10 +76,10 @@ class CellSpace:
     """The cells of every attribute that a conjunction table mentions."""
 
     def __init__(self, table: ConjunctionTable) -> None:
-        found = _find_cuts(table)
-        self._set(table.attributes, table.vocabulary, found.domains)
+        cuts = _find_cuts(table)
+        self._set(table.attributes, table.vocabulary, cuts.domains)
         self.range_start, self.range_low, self.range_high = _condition_ranges(
-            table, found, self.n_cells
+            table, cuts, self.n_cells
         )
 
     def _set(
@@ -106,21 +106,21 @@ class CellSpace:
         vocabulary: pa.Array,
         domains: list[dict[Domain, DomainCells]],
     ) -> CellSpace:
-        """Make a space of given cuts, by attribute and line; it knows no conditions."""
+        """Make a space from cuts by attribute and domain, without conditions."""
         space = cls.__new__(cls)
         space._set(attributes, vocabulary, domains)
         space.forget_conditions()
         return space
 
     def forget_conditions(self) -> None:
-        """Drop the ranges of the table's conditions, which take more room than the cuts."""
+        """Drop the ranges of the table's conditions, which are larger than the cuts."""
         self.range_start = np.zeros(1, np.int64)
         self.range_low = self.range_high = np.empty(0, np.int32)
 
     def encode(
         self, events: EventBatch, cells: NDArray[np.int32] | None = None
     ) -> NDArray[np.int32]:
-        """Return the cells of a batch, in a given matrix: an attribute's in a row."""
+        """Return the cells of a batch, one row for each attribute; written to `cells` if given."""
         if cells is None:
             cells = np.empty((len(self.attributes), len(events)), np.int32)
         looked_up = []
@@ -137,7 +137,7 @@ class CellSpace:
         return cells
 
     def encode_present(self, events: EventBatch) -> Present:
-        """Return the cells of the values that are there, by attribute."""
+        """Return the cells of the present values, by attribute."""
         columns = [events.plain(name) for name in self.attributes]
         n = sum(len(events) if plain is None else plain.n_here for plain in columns)
         rows, cells = np.empty(n, np.int32), np.empty(n, np.int32)
@@ -163,33 +163,33 @@ class CellSpace:
             self._encode_part(at, part, cells)
 
     def _encode_part(self, at: int, part: Part, cells: NDArray[np.int32]) -> None:
-        """Write the cells of the values that count."""
+        """Write the cells of the marked values."""
         space = self.domains[at].get(part.domain)
         here = ALL_HERE if part.here is None else part.here
         if space is None:
             cells[slice(None) if part.here is None else part.here] = OTHER_CELL
         elif part.domain is Domain.STRING:
-            found = self._encode_strings(space, part.values)
-            np.copyto(cells, found, where=True if part.here is None else part.here)
+            encoded = self._encode_strings(space, part.values)
+            np.copyto(cells, encoded, where=True if part.here is None else part.here)
         elif part.domain is not Domain.NUMBER:
-            found = (np.searchsorted(space.keys, part.values, side="right") + space.base).astype(
+            encoded = (np.searchsorted(space.keys, part.values, side="right") + space.base).astype(
                 np.int32
             )
-            np.copyto(cells, found, where=True if part.here is None else part.here)
+            np.copyto(cells, encoded, where=True if part.here is None else part.here)
         else:
             encode_numbers(space, part.values, here, cells)
 
     def _encode_strings(self, space: DomainCells, strings: pa.Array) -> NDArray[np.int32]:
         encoded = strings.dictionary_encode()
         starts, data = _string_buffers(encoded.dictionary)
-        found = np.empty(len(encoded.dictionary) + 1, np.int32)
-        found[-1] = OTHER_CELL
+        cell_of = np.empty(len(encoded.dictionary) + 1, np.int32)
+        cell_of[-1] = OTHER_CELL
         bound_starts, bound_data = self._vocabulary_buffers
         kernels.search_strings(
-            starts, data, bound_starts, bound_data, space.keys, space.offsets, space.base, found
+            starts, data, bound_starts, bound_data, space.keys, space.offsets, space.base, cell_of
         )
         indices: NDArray[np.int32] = encoded.indices.fill_null(-1).to_numpy()
-        return found[indices]
+        return cell_of[indices]
 
     @cached_property
     def _vocabulary_buffers(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -198,12 +198,12 @@ class CellSpace:
     def encode_event(self, event: Mapping[str, object]) -> list[int]:
         """Return the cells of one event, by attribute.
 
-        The cells of numbers and strings that were met before are remembered.
+        The cells of numbers and strings are cached.
         """
         row = []
         for at, (name, is_path, known) in enumerate(self._memory.attributes):
             value = read_value(event, name) if is_path else event.get(name)
-            # what one thread remembers another may forget at any time
+            # another thread may clear the cache at any time
             cell = known.get(value) if value.__class__ in _REMEMBERED else None
             row.append(self._encode_new(at, event) if cell is None else cell)
         return row
@@ -242,7 +242,7 @@ class CellSpace:
         return space.base + low
 
     def ranges_of(self, table: ConjunctionTable) -> Ranges | None:
-        """Return another table's conditions in these cells, if all its cuts are here."""
+        """Return another table's conditions in these cells, or None if a cut is missing."""
         number = {name: at for at, name in enumerate(self.attributes)}
         attribute = np.array([number.get(name, -1) for name in table.attributes], np.int32)
         if np.any(attribute < 0):
@@ -264,26 +264,26 @@ class CellSpace:
                 group, *bounds[at], ends[at], *self._flat_cuts, at == 1, cells[at]
             ):
                 return None
-        found = _Cuts(self.domains, *cells)
-        ranges = _condition_ranges(table, found, self.n_cells[attribute])
+        cuts = _Cuts(self.domains, *cells)
+        ranges = _condition_ranges(table, cuts, self.n_cells[attribute])
         return Ranges(attribute[table.attribute], *ranges)
 
     @cached_property
     def _flat_cuts(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Keys and tails of all cuts; where those of each attribute and line start; their bases."""
+        """Keys and offsets of all cuts; their starts by attribute and domain; their bases."""
         groups = [by_domain.get(domain) for by_domain in self.domains for domain in Domain]
-        found = [cells for cells in groups if cells is not None]
+        present = [cells for cells in groups if cells is not None]
         counts = [0 if cells is None else len(cells.keys) for cells in groups]
         return (
-            np.concatenate([np.empty(0, np.int64), *(cells.keys for cells in found)]),
-            np.concatenate([np.empty(0, np.int16), *(cells.offsets for cells in found)]),
+            np.concatenate([np.empty(0, np.int64), *(cells.keys for cells in present)]),
+            np.concatenate([np.empty(0, np.int16), *(cells.offsets for cells in present)]),
             np.cumsum([0, *counts]).astype(np.int64),
             np.array([-1 if cells is None else cells.base for cells in groups], np.int32),
         )
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the cuts and ranges."""
+        """Bytes of the cuts and ranges."""
         cuts = sum(
             cells.keys.nbytes + cells.offsets.nbytes
             for by_domain in self.domains
@@ -294,10 +294,10 @@ class CellSpace:
 
 
 class _Memory:
-    """The cells of values that single events had, by attribute.
+    """A cache of the cells of values of single events, by attribute.
 
-    Bounded by the memory that the values take, whatever their number and the number of attributes.
-    Several threads may add at once: the count of bytes may then be off by what they add meanwhile.
+    Bounded by the memory of the values. Several threads may add at once; the count of bytes is then
+    approximate.
     """
 
     def __init__(self, attributes: tuple[str, ...]) -> None:
@@ -308,7 +308,7 @@ class _Memory:
         self.n_bytes = 0
 
     def add(self, at: int, value: object, cell: int) -> None:
-        """Remember a value's cell; where there is no room, others are forgotten."""
+        """Cache a value's cell; if the cache is full, clear it."""
         n_bytes = getsizeof(value)
         if value.__class__ not in _REMEMBERED or n_bytes > _MAX_VALUE_BYTES:
             return
@@ -327,19 +327,19 @@ class _Memory:
 
 
 def _reranked(
-    keys: NDArray[np.int64], chosen: NDArray[np.bool_], rank_of: NDArray[np.int64]
+    keys: NDArray[np.int64], is_string: NDArray[np.bool_], rank_of: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return keys with some of them, ranks of strings, in terms of another vocabulary."""
     moved = keys.copy()
-    moved[chosen] = rank_of[keys[chosen]]
+    moved[is_string] = rank_of[keys[is_string]]
     return moved
 
 
 def encode_numbers(
-    space: DomainCells, given: NDArray[Any], here: NDArray[np.bool_], cells: NDArray[np.int32]
+    space: DomainCells, numbers: NDArray[Any], here: NDArray[np.bool_], cells: NDArray[np.int32]
 ) -> None:
     """Write the cells of numbers; where `here` is empty, all of them count."""
-    values = given.view()
+    values = numbers.view()
     values.flags.writeable = False  # whatever they were: a kernel is compiled for either
     if values.dtype == np.float64:
         kernels.search_numbers(values, here, space.floats, *space.float_marks, space.base, cells)
@@ -392,18 +392,18 @@ def _find_cuts(table: ConjunctionTable) -> _Cuts:
     starts = np.concatenate([[0], np.cumsum(counts)])
     low_cell = np.empty(n_pieces, np.int32)
     high_cell = np.empty(n_pieces, np.int32)
-    found: list[dict[Domain, DomainCells]] = [{} for _ in table.attributes]
+    by_attribute: list[dict[Domain, DomainCells]] = [{} for _ in table.attributes]
     bases = np.full(len(table.attributes), FIRST_CELL)
     for at in np.flatnonzero(counts):
         members = order[starts[at] : starts[at + 1]]
         keys, offsets, low, high = _rank_cuts(table, members)
         attribute, domain = divmod(int(at), 4)
         base = int(bases[attribute])
-        found[attribute][Domain(domain)] = DomainCells(base, keys, offsets)
+        by_attribute[attribute][Domain(domain)] = DomainCells(base, keys, offsets)
         low_cell[members] = low + base
         high_cell[members] = high + base
         bases[attribute] += len(keys) + 1
-    return _Cuts(found, low_cell, high_cell)
+    return _Cuts(by_attribute, low_cell, high_cell)
 
 
 def _rank_cuts(
@@ -428,11 +428,11 @@ def _rank_cuts(
 
 
 def _condition_ranges(
-    table: ConjunctionTable, found: _Cuts, n_cells: NDArray[np.int32]
+    table: ConjunctionTable, cuts: _Cuts, n_cells: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """Return each condition's ranges of cells, in order: half-open, as starts, lows and highs."""
     if not table.flags.any():
-        return table.piece_start, found.low_cell, found.high_cell
+        return table.piece_start, cuts.low_cell, cuts.high_cell
     is_absent = (table.flags & ABSENT) > 0
     is_present = (table.flags & PRESENT) > 0
     counts = np.diff(table.piece_start) + is_absent + is_present
@@ -441,8 +441,8 @@ def _condition_ranges(
     low = np.empty(starts[-1], np.int32)
     high = np.empty(starts[-1], np.int32)
     shift = np.repeat(starts[:-1] + is_absent - table.piece_start[:-1], np.diff(table.piece_start))
-    places = np.arange(len(found.low_cell)) + shift
-    low[places], high[places] = found.low_cell, found.high_cell
+    places = np.arange(len(cuts.low_cell)) + shift
+    low[places], high[places] = cuts.low_cell, cuts.high_cell
     low[starts[:-1][is_absent]], high[starts[:-1][is_absent]] = ABSENT_CELL, OTHER_CELL
     last = starts[1:][is_present] - 1
     low[last], high[last] = OTHER_CELL, n_cells[table.attribute[is_present]]

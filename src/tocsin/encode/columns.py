@@ -1,7 +1,7 @@
-"""The columns of a batch of events: the values of an attribute, by line.
+"""The columns of a batch of events: the values of an attribute, by domain.
 
-Enters: an Arrow array of one of our kinds. Leaves: a `Column`, which shares the memory of the array
-where it can.
+Enters: an Arrow array of a supported kind. Leaves: a `Column`, which shares the memory of the array
+where possible.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
 
 
 class Part(NamedTuple):
-    """The values of one attribute that lie on one line.
+    """The values of one attribute in one domain.
 
     `values` is an int64, float64 or (for strings) Arrow large_string array with an entry for every
-    event; `here` marks the entries that count, or is None when all do.
+    event; `here` marks the valid entries, or is None if all are valid.
     """
 
     domain: Domain
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One attribute of a batch: its values by line, and which events have a value of no line."""
+    """One attribute of a batch: its values by domain, and the events with a value of no domain."""
 
     parts: tuple[Part, ...]
     other: NDArray[np.bool_] | None
@@ -42,7 +42,7 @@ NO_COLUMN = Column((), None)
 
 
 def to_column(array: pa.Array, kind: Kind) -> Column:
-    """Return an array as a column; a NaN is a value of no line."""
+    """Return an array as a column; a NaN is a value of no domain."""
     here = None if array.null_count == 0 else _is_valid(array)
     domain = DOMAIN_OF_KIND[kind]
     if kind is Kind.STRING:
@@ -62,7 +62,7 @@ def to_column(array: pa.Array, kind: Kind) -> Column:
 
 
 def decimal_column(array: pa.Array) -> Column:
-    """Return decimals as a column: floats, and the integers that no float holds."""
+    """Return decimals as a column: floats, and integers that no float equals."""
     numbers = decimal_numbers(array)
     here = None if array.null_count == 0 else _is_valid(array)
     if not numbers.is_large.any():
@@ -73,7 +73,7 @@ def decimal_column(array: pa.Array) -> Column:
 
 
 def _may_have_nan(values: NDArray[np.float64]) -> bool:
-    """Whether a NaN may be among the values; also where infinities cancel each other out."""
+    """Whether a NaN may be among the values; true also if infinities cancel out."""
     with np.errstate(all="ignore"):
         return math.isnan(values.sum())
 
@@ -86,7 +86,7 @@ def _is_valid(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _plain(array: pa.Array) -> NDArray[Any]:
-    """Return the values as they lie in memory, whatever they are at nulls."""
+    """Return the values as they are in memory, undefined at nulls."""
     dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
     values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
     return values

@@ -204,8 +204,8 @@ class CsvRecords:
             return record, "a quote is not closed"
         if feed.not_utf8:
             return record, "not UTF-8"
-        n, wanted = len(record), len(self.names) or len(record)
-        return record, "" if n == wanted else f"{n} fields where the header names {wanted}"
+        n, n_fields = len(record), len(self.names) or len(record)
+        return record, "" if n == n_fields else f"{n} fields where the header names {n_fields}"
 
 
 _QUOTE, _COMMA, _BREAK, _RETURN = b'",\n\r'
@@ -290,7 +290,7 @@ def _field_limit(n_chars: int) -> Iterator[None]:
 
 
 class _LineFeed:
-    """The lines of a block, and beyond its end those that its last record still needs."""
+    """The lines of a block, and the lines after it that its last record continues in."""
 
     def __init__(self, source: TextSource, block: bytes) -> None:
         self.source = source
@@ -342,9 +342,9 @@ def infer_kinds(records: CsvRecords, declared: Mapping[str, Kind]) -> dict[str, 
             possible[name] = {k: t for k, t in possible[name].items() if _match(column, t)}
             if Kind.BOOLEAN in possible[name] or not _match(column, rf"^\s*({NO_NUMBER})\s*$"):
                 telling.add(name)
-    found = {name: next(iter(kinds), Kind.STRING) for name, kinds in possible.items()}
+    kind_of = {name: next(iter(kinds), Kind.STRING) for name, kinds in possible.items()}
     return {
-        name: declared.get(name) or (found[name] if name in telling else Kind.STRING)
+        name: declared.get(name) or (kind_of[name] if name in telling else Kind.STRING)
         for name in records.names
     }
 

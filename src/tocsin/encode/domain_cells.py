@@ -1,7 +1,7 @@
-"""Cuts → cells of one attribute on one line, and what values are looked up in.
+"""Cuts → cells of one attribute in one domain, and the tables to look values up in.
 
-Enters: the cuts of a line, in order. Leaves: `LineCells`, with the least number at or after each
-cut, marks over these, or (integers within a small span) a table of cells.
+Enters: the cuts of a domain, in order. Leaves: `DomainCells`, with the least number at or after
+each cut, marks over these, or (integers within a small span) a table of cells.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tocsin.normalize.keys import floats_of
 
 _MAX_TABLE = 1 << 16
 _PER_MARK = 8
-"""About so many bounds lie between two marks."""
+"""The approximate number of bounds between two marks."""
 
 
 class Marks(NamedTuple):
@@ -30,11 +30,11 @@ class Marks(NamedTuple):
     least: float
     scale: float
     grid: NDArray[np.int32]
-    ways: NDArray[np.uint16]
+    fractions: NDArray[np.uint16]
 
 
 def mark(bounds: NDArray[Any]) -> Marks:
-    """Lay marks over sorted bounds, so that a value has few of them to be compared with."""
+    """Return marks over sorted bounds, so that a value is compared with few of them."""
     finite = bounds[np.isfinite(bounds)] if bounds.dtype.kind == "f" else bounds
     least, scale, n_marks = 0.0, 0.0, 1
     if len(finite) > 1:
@@ -43,17 +43,17 @@ def mark(bounds: NDArray[Any]) -> Marks:
             n_marks = int(np.clip(len(bounds) // _PER_MARK, 1, 1 << 16))
             least, scale = first, n_marks / span
     grid = np.zeros(n_marks + 1, np.int32)
-    ways = np.zeros(len(bounds) + LANES, np.uint16)
-    kernels.fill_marks(bounds, least, scale, grid, ways)
-    return Marks(least, scale, grid, ways)
+    fractions = np.zeros(len(bounds) + LANES, np.uint16)
+    kernels.fill_marks(bounds, least, scale, grid, fractions)
+    return Marks(least, scale, grid, fractions)
 
 
 @dataclass(frozen=True)
 class DomainCells:
-    """The cells of one attribute on one line: cell `base + i` starts at the i-th cut before it.
+    """The cells of one attribute in one domain: cell `base + i` starts at the i-th cut before it.
 
-    `keys` and `tails` are the cuts in order. `integers` and `floats` are the least integer and the
-    least float at or after each cut, so that a value's cell is found by one search.
+    `keys` and `offsets` are the cuts in order. `integers` and `floats` are the least integer and
+    the least float at or after each cut, so that a value's cell is found by one search.
     """
 
     base: int
@@ -62,12 +62,12 @@ class DomainCells:
 
     @property
     def n_cells(self) -> int:
-        """How many cells the line has."""
+        """Number of cells of the domain."""
         return len(self.keys) + 1
 
     @cached_property
     def integers(self) -> NDArray[np.int64]:
-        """The least integer at or after each cut on the number line, as far as there is one."""
+        """The least integer at or after each cut of numbers, as far as there is one."""
         values = floats_of(self.keys)
         up = np.ceil(values)
         below = np.clip(up, -(2.0**63), np.nextafter(2.0**63, 0)).astype(np.int64)
@@ -78,7 +78,7 @@ class DomainCells:
 
     @cached_property
     def floats(self) -> NDArray[np.float64]:
-        """The least float at or after each cut on the number line."""
+        """The least float at or after each cut of numbers."""
         values = floats_of(self.keys)
         with np.errstate(over="ignore"):  # after the greatest float comes infinity
             return np.where(self.offsets > 0, np.nextafter(values, np.inf), values)
@@ -98,7 +98,7 @@ class DomainCells:
 
     @cached_property
     def table_place(self) -> tuple[int, int, int] | None:
-        """The first integer of that table, where it is in memory, and how long it is."""
+        """The first integer of that table, its address and its length."""
         if self.integer_table is None:
             return None
         least, table = self.integer_table

@@ -2,8 +2,8 @@
 
 Enters: a table, a record batch, a frame that speaks the Arrow C stream (polars, pandas), or a
 sequence of mappings. Leaves: an `EventBatch`, which gives for an attribute's dotted path the values
-on each line, converted only when asked for. Null and absent are the same; columns that nobody asks
-for are never touched.
+on each line, converted only when asked for. Null and absent are the same; columns that no
+subscription mentions are never read.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class EventBatch:
 
     def column(self, attribute: str) -> Column:
         """Return the values of an attribute."""
-        found = self._columns.get(attribute)
-        if found is None:
+        column = self._columns.get(attribute)
+        if column is None:
             declared = self._event_type.kind_of(attribute) if self._event_type else None
-            found = self._source.column(attribute, declared)
-            self._columns[attribute] = found
-        return found
+            column = self._source.column(attribute, declared)
+            self._columns[attribute] = column
+        return column
 
     def plain(self, attribute: str) -> Plain | None:
         """Return the values of an attribute as they lie in memory, where they are such numbers."""
@@ -184,23 +184,23 @@ class _ArrowSource:
         return plain_numbers(self._all[at], declared)
 
     def column(self, attribute: str, declared: Kind | None) -> Column:
-        found = self._find(attribute)
-        if found is None or found.null_count == len(found):
+        column = self._find(attribute)
+        if column is None or column.null_count == len(column):
             return NO_COLUMN
         if declared is not None:
-            found = _check_column(attribute, found, declared)
-        values = decoded(found) if kind_of_type(found.type) is Kind.FLOAT else found
+            column = _check_column(attribute, column, declared)
+        values = decoded(column) if kind_of_type(column.type) is Kind.FLOAT else column
         if pa.types.is_decimal(values.type):
             return decimal_column(values)
         try:
-            canonical = to_canonical(found)
+            canonical = to_canonical(column)
         except pa.ArrowInvalid:
-            what = "an integer" if kind_of_type(found.type) is Kind.INTEGER else "a timestamp"
+            what = "an integer" if kind_of_type(column.type) is Kind.INTEGER else "a timestamp"
             raise EventError(
-                f"{what} does not fit 64 bits", attribute=attribute, row=_first_too_large(found)
+                f"{what} does not fit 64 bits", attribute=attribute, row=_first_too_large(column)
             ) from None
         if canonical is None:
-            return Column((), found.is_valid().to_numpy(zero_copy_only=False))
+            return Column((), column.is_valid().to_numpy(zero_copy_only=False))
         return to_column(*canonical)
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
@@ -371,13 +371,13 @@ class _MappingSource:
         self._alike: dict[str, tuple[pa.Array, Kind] | None] = {}
 
     def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
-        found = self._of_one_type(attribute)
-        return None if found is None else plain_numbers(pa.chunked_array([found[0]]), declared)
+        values = self._of_one_type(attribute)
+        return None if values is None else plain_numbers(pa.chunked_array([values[0]]), declared)
 
     def column(self, attribute: str, declared: Kind | None) -> Column:
-        found = self._of_one_type(attribute)
-        if found is not None and declared in (None, found[1]):
-            return to_column(*found)
+        column = self._of_one_type(attribute)
+        if column is not None and declared in (None, column[1]):
+            return to_column(*column)
         return self._column_of_many(attribute, declared)
 
     def _of_one_type(self, attribute: str) -> tuple[pa.Array, Kind] | None:
@@ -392,10 +392,10 @@ class _MappingSource:
             types = set(map(type, values)) - {type(None)}
             usual = _USUAL.get(types.pop()) if len(types) == 1 else None
             try:
-                found = None if usual is None else (pa.array(values, usual[0]), usual[1])
+                typed = None if usual is None else (pa.array(values, usual[0]), usual[1])
             except (pa.ArrowException, ValueError, OverflowError):
-                found = None
-            self._alike[attribute] = found
+                typed = None
+            self._alike[attribute] = typed
         return self._alike[attribute]
 
     def _column_of_many(self, attribute: str, declared: Kind | None) -> Column:
@@ -414,8 +414,8 @@ class _MappingSource:
             else:
                 values.setdefault(DOMAIN_OF_KIND[kind], []).append((row, value, kind))
         parts: list[Part] = []
-        for domain, found in values.items():
-            parts.extend(self._parts(domain, found))
+        for domain, entries in values.items():
+            parts.extend(self._parts(domain, entries))
         return Column(tuple(parts), self._mask(others) if others else None)
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
@@ -428,15 +428,15 @@ class _MappingSource:
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return None
 
-    def _parts(self, domain: Domain, found: list[tuple[int, Any, Kind]]) -> Iterator[Part]:
+    def _parts(self, domain: Domain, entries: list[tuple[int, Any, Kind]]) -> Iterator[Part]:
         if domain is Domain.STRING:
             strings: list[str | None] = [None] * self.n
-            for row, value, _ in found:
+            for row, value, _ in entries:
                 strings[row] = str(value)
-            yield Part(domain, pa.array(strings, STRING), self._mask([f[0] for f in found]))
+            yield Part(domain, pa.array(strings, STRING), self._mask([f[0] for f in entries]))
             return
         for is_float in (False, True):
-            rows = [f for f in found if (f[2] is Kind.FLOAT) is is_float]
+            rows = [f for f in entries if (f[2] is Kind.FLOAT) is is_float]
             if rows:
                 values = np.zeros(self.n, np.float64 if is_float else np.int64)
                 for row, value, kind in rows:
@@ -478,16 +478,16 @@ def check_event(event: object, event_type: EventType | None) -> Mapping[str, obj
     """Refuse an event that is no mapping, or whose values do not fit what is declared."""
     if event.__class__ is not dict and not isinstance(event, Mapping):
         raise EventError(f"an event must be a mapping, not {event!r}")
-    found: Any = event
+    values: Any = event
     if event_type is not None:
-        get, get_path = found.get, cast("Any", lookup)
+        get, get_path = values.get, cast("Any", lookup)
         for attribute, kind, usual, is_path in event_type.listed:
-            value = get_path(found, attribute) if is_path else get(attribute)
+            value = get_path(values, attribute) if is_path else get(attribute)
             if value.__class__ is usual and (usual is float or -_SMALL < value < _SMALL):
-                continue  # as most are
+                continue  # the usual case
             if value is not None:
                 check_value(value, attribute, kind)
-    return found  # type: ignore[no-any-return]
+    return values  # type: ignore[no-any-return]
 
 
 def check_value(

@@ -89,8 +89,8 @@ def format_of(path: Path, known: Sequence[str]) -> str:
     last = suffixes[-2 if packed else -1 :][:1]
     name = {"ndjson": "jsonl", "conditions": "txt"}.get(last[0][1:], last[0][1:]) if last else ""
     if name not in known or (packed and name == "parquet"):
-        wanted = ", ".join("." + each for each in known)
-        raise FileFormatError(str(path), f"unknown kind of file; its name must end in {wanted}")
+        expected = ", ".join("." + each for each in known)
+        raise FileFormatError(str(path), f"unknown kind of file; its name must end in {expected}")
     with file_errors(path), path.open("rb") as stream:
         if not stream.read(1):
             fail(path, "the file is empty")
@@ -142,7 +142,7 @@ class TextSource:
         return line
 
     def read_block(self, n_bytes: int) -> bytes:
-        """Return about so many bytes, to the end of a line."""
+        """Return about `n_bytes` bytes, to the end of a line."""
         block: bytes = self.stream.read(n_bytes)
         return block if block.endswith(b"\n") else block + self.read_line()
 

@@ -62,23 +62,23 @@ def join_spaces(
 
     Of a space with marks, the joined one has what is marked, and only that can be moved.
     """
-    sources = [_Source(*given) for given in zip(spaces, used, strict=True)]
+    sources = [_Source(*pair) for pair in zip(spaces, used, strict=True)]
     names = tuple(dict.fromkeys(name for source in sources for name in source.at))
     vocabulary = sort_vocabulary(pa.chunked_array([source.strings() for source in sources]))
     for source in sources:
         source.ranks = _ranks(source.space.vocabulary, vocabulary)
     domains: list[dict[Domain, DomainCells]] = []
     for name in names:
-        found: dict[Domain, DomainCells] = {}
+        cells: dict[Domain, DomainCells] = {}
         base = FIRST_CELL
         for domain in Domain:
-            held = [s.cuts(s.at[name], domain) for s in sources if name in s.at]
-            parts = [cuts for cuts in held if cuts is not None]
+            cuts_of = [s.cuts(s.at[name], domain) for s in sources if name in s.at]
+            parts = [cuts for cuts in cuts_of if cuts is not None]
             if parts:
                 keys, offsets = _unite(parts)
-                found[domain] = DomainCells(base, keys, offsets)
+                cells[domain] = DomainCells(base, keys, offsets)
                 base += len(keys) + 1
-        domains.append(found)
+        domains.append(cells)
     joined = CellSpace.from_domains(names, vocabulary, domains)
     number = {name: at for at, name in enumerate(names)}
     return joined, [_moved(source, joined, number) for source in sources]
@@ -88,7 +88,7 @@ _Cuts = tuple[NDArray[np.int64], NDArray[np.int16]]
 
 
 def _ranks(vocabulary: pa.Array, joined: pa.Array) -> NDArray[np.int64]:
-    """Return the place of each string in a joined vocabulary, or -1."""
+    """Return the rank of each string in a joined vocabulary, or -1."""
     places = pc.index_in(vocabulary, value_set=joined).fill_null(-1)
     return np.asarray(places.to_numpy(zero_copy_only=False), np.int64)
 
@@ -99,7 +99,7 @@ def _first_bounds(space: CellSpace) -> NDArray[np.int64]:
 
 
 class _Source:
-    """A space that is joined with others: what of it is used, and its strings' new ranks."""
+    """A space to be joined with others: its used bounds, and the new ranks of its strings."""
 
     def __init__(self, space: CellSpace, used: NDArray[np.bool_] | None) -> None:
         self.space = space
@@ -111,8 +111,8 @@ class _Source:
         self.is_whole = used is None
         self.ranks = np.empty(0, np.int64)
 
-    def chosen(self, at: int, domain: Domain) -> NDArray[np.bool_] | None:
-        """Mark the cuts of a line that are used; None where the line is not."""
+    def used_cuts(self, at: int, domain: Domain) -> NDArray[np.bool_] | None:
+        """Return a mask of the used cuts of a domain; None if the domain is unused."""
         cells = self.space.domains[at].get(domain)
         if cells is None:
             return None
@@ -121,8 +121,8 @@ class _Source:
         return bounds[1:-1] if bounds.any() else None
 
     def cuts(self, at: int, domain: Domain) -> _Cuts | None:
-        """Return the cuts of a line that are used, strings by their new ranks."""
-        chosen = self.chosen(at, domain)
+        """Return the used cuts of a domain, strings by their new ranks."""
+        chosen = self.used_cuts(at, domain)
         if chosen is None:
             return None
         cells = self.space.domains[at][domain]
@@ -137,7 +137,7 @@ class _Source:
             return self.space.vocabulary
         is_used = np.zeros(len(self.space.vocabulary), np.bool_)
         for at in self.at.values():
-            chosen = self.chosen(at, Domain.STRING)
+            chosen = self.used_cuts(at, Domain.STRING)
             if chosen is not None:
                 is_used[self.space.domains[at][Domain.STRING].keys[chosen]] = True
         return self.space.vocabulary.filter(pa.array(is_used))
@@ -165,7 +165,7 @@ def _moved(source: _Source, joined: CellSpace, number: dict[str, int]) -> Moved:
         lows, highs = low[first[at] : first[at + 1]], high[first[at] : first[at + 1]]
         lows[: FIRST_CELL + 1] = highs[: FIRST_CELL + 1] = np.arange(FIRST_CELL + 1)
         for domain, cells in space.domains[at].items():
-            chosen, cuts = source.chosen(at, domain), source.cuts(at, domain)
+            chosen, cuts = source.used_cuts(at, domain), source.cuts(at, domain)
             if chosen is None or cuts is None:
                 continue
             inner = cells.base + 1 + np.flatnonzero(chosen)
@@ -179,11 +179,11 @@ def _moved(source: _Source, joined: CellSpace, number: dict[str, int]) -> Moved:
 def _places(
     keys: NDArray[np.int64], offsets: NDArray[np.int16], among: DomainCells
 ) -> NDArray[np.int64]:
-    """Return the place of each cut among others that hold it."""
+    """Return the index of each cut in a list that contains it."""
     places = np.searchsorted(among.keys, keys)
     if not among.offsets.any():
         return places
-    step = np.zeros(len(keys), np.int64)  # cuts of one key follow each other by their tails
+    step = np.zeros(len(keys), np.int64)  # cuts of one key are ordered by offset
     while True:
         is_behind = among.offsets[places + step] < offsets
         if not is_behind.any():

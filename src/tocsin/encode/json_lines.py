@@ -76,7 +76,7 @@ def parse_json_object(raw: bytes) -> dict[str, Any]:
     """Parse a line that holds one JSON object; ValueError says what is wrong with it."""
     try:
         text = raw.decode().strip(" \t\r\n")
-        found, end = _decode_json(text)
+        value, end = _decode_json(text)
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -88,11 +88,11 @@ def parse_json_object(raw: bytes) -> dict[str, Any]:
         raise ValueError(str(error) if known else "an integer beyond 64 bits") from None
     if end != len(text):
         raise ValueError(f"not JSON: more text after the first value (column {end + 1})")
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     if _may_be_inexact(raw):
-        _check_exact(found)
-    return found
+        _check_exact(value)
+    return value
 
 
 def _check_exact(value: object) -> None:
@@ -122,25 +122,25 @@ def declared_paths(event_type: EventType | None) -> list[tuple[str, list[str], K
     return [(name, name.split("."), kind) for name, kind in declared.items()]
 
 
-def fit(event: dict[str, Any], name: str, parts: list[str], kind: Kind) -> None:
+def fit(event: dict[str, Any], name: str, parts: list[str], declared: Kind) -> None:
     """Check that an event's value is of its declared kind; a text may become a timestamp."""
     place = _locate(event, parts)
     if place is None:
         return
     holder, key = place
     value = holder[key]
-    found = kind_of(value)
-    if value is None or found is kind:
+    actual = kind_of(value)
+    if value is None or actual is declared:
         return
-    if kind is Kind.TIMESTAMP and isinstance(value, str):
-        holder[key] = parse_text(value, kind, name)
-    elif kind is Kind.INTEGER and isinstance(value, float) and value.is_integer():
+    if declared is Kind.TIMESTAMP and isinstance(value, str):
+        holder[key] = parse_text(value, declared, name)
+    elif declared is Kind.INTEGER and isinstance(value, float) and value.is_integer():
         holder[key] = int(value)
         if kind_of(holder[key]) is None:
             raise ValueError(f"attribute {name!r}: an integer beyond 64 bits")
-    elif not (kind is Kind.FLOAT and found is Kind.INTEGER):
-        what = found.value if found else "an array or object"
-        raise ValueError(f"attribute {name!r} is declared {kind.value}, not {what}")
+    elif not (declared is Kind.FLOAT and actual is Kind.INTEGER):
+        what = actual.value if actual else "an array or object"
+        raise ValueError(f"attribute {name!r} is declared {declared.value}, not {what}")
 
 
 def _locate(node: dict[str, Any], parts: list[str]) -> tuple[dict[str, Any], str] | None:
@@ -151,6 +151,6 @@ def _locate(node: dict[str, Any], parts: list[str]) -> tuple[dict[str, Any], str
             continue
         if n_used == len(parts):
             return node, key
-        if isinstance(node[key], dict) and (found := _locate(node[key], parts[n_used:])):
-            return found
+        if isinstance(node[key], dict) and (inner := _locate(node[key], parts[n_used:])):
+            return inner
     return None

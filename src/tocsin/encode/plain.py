@@ -55,5 +55,5 @@ def plain_numbers(column: pa.ChunkedArray, declared: Kind | None) -> Plain | Non
     if values is None:
         return None
     bits = np.frombuffer(here, np.uint8) if n_null else _NO_BITS
-    found, address = np.frombuffer(values, dtype, n, 8 * offset), values.address + 8 * offset
-    return Plain(found, bits, offset, n - n_null, address)
+    numbers, address = np.frombuffer(values, dtype, n, 8 * offset), values.address + 8 * offset
+    return Plain(numbers, bits, offset, n - n_null, address)

@@ -38,7 +38,7 @@ def read_events(
     on_error: str = "raise",
     chunk_bytes: int = CHUNK_BYTES,
 ) -> EventFile:
-    """Open an event file; its format is told by its suffix."""
+    """Open an event file; its suffix names the format."""
     if on_error not in ("raise", "quarantine"):
         raise ArgumentError(f"on_error is 'raise' or 'quarantine', not {on_error!r}")
     path = Path(path)

@@ -2,7 +2,7 @@
 
 Enters: a cell space, and the cells of sampled events, or nothing. Leaves: for each attribute an
 array of shares by cell, for the planner. Without a sample they are guessed from the subscriptions:
-where most conditions ask for single cells, events are thought to be spread evenly over those cells;
+if most conditions select single cells, events are assumed to be spread evenly over these cells;
 else over the values between the least and the greatest bound.
 """
 
@@ -42,17 +42,17 @@ def guessed_shares(
     n_attributes = len(space.n_cells)
     n_single = np.bincount(owner[is_single], minlength=n_attributes)
     is_point = 2 * n_single > np.bincount(owner, minlength=n_attributes)
-    asked = [np.zeros(count, np.bool_) for count in space.n_cells.tolist()]
+    is_used = [np.zeros(count, np.bool_) for count in space.n_cells.tolist()]
     first = np.concatenate([[0], np.cumsum(space.n_cells)]).astype(np.int64)
     marked = np.zeros(first[-1], np.bool_)
     marked[first[owner[is_single]] + low[is_single]] = True
     for a in np.flatnonzero(is_point).tolist():
-        asked[a] = marked[first[a] : first[a + 1]]
-    return [_even(asked[a]) if is_point[a] else _by_width(space, a) for a in range(n_attributes)]
+        is_used[a] = marked[first[a] : first[a + 1]]
+    return [_even(is_used[a]) if is_point[a] else _by_width(space, a) for a in range(n_attributes)]
 
 
-def _even(asked: NDArray[np.bool_]) -> NDArray[np.float64]:
-    shares = np.where(asked, 1.0, 0.01)
+def _even(is_used: NDArray[np.bool_]) -> NDArray[np.float64]:
+    shares = np.where(is_used, 1.0, 0.01)
     shares[:FIRST_CELL] = 0.0
     shares /= max(float(shares.sum()), 1.0)
     return shares
@@ -67,7 +67,7 @@ def _by_width(space: CellSpace, a: int) -> NDArray[np.float64]:
 
 
 def _widths(domain: Domain, cells: DomainCells) -> NDArray[np.float64]:
-    """Return the widths of a line's cells, those at the ends as a small part of all."""
+    """Return the widths of a domain's cells; the outer ones get a small share."""
     if len(cells.keys) < 2:
         return np.full(cells.n_cells, 1.0)
     if domain is Domain.NUMBER:

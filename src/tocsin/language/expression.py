@@ -164,12 +164,12 @@ def operands(predicate: Predicate) -> tuple[Operand, ...]:
 
 def parameter_names(expression: Expression) -> tuple[str, ...]:
     """Return the names of the `:name` parameters in order of first use."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for predicate in predicates(expression):
         for operand in operands(predicate):
             if isinstance(operand, Parameter) and isinstance(operand.name, str):
-                found[operand.name] = None
-    return tuple(found)
+                names[operand.name] = None
+    return tuple(names)
 
 
 def attribute_names(expression: Expression) -> tuple[str, ...]:

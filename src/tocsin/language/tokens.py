@@ -48,17 +48,17 @@ def tokenize(text: str) -> Tokens:
     kinds: list[str] = []
     texts: list[str] = []
     positions: list[int] = []
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup or "bad"
-        piece = found.group(kind)
-        position = found.start(kind)
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup or "bad"
+        piece = match.group(kind)
+        position = match.start(kind)
         if kind == "name":
             upper = piece.upper()
             kind = upper if upper in KEYWORDS and piece.isascii() else "name"
         elif kind == "op":
             kind = _SPELLINGS.get(piece, piece)
         elif kind == "number":
-            _check_number_ends(text, found.end(), position)
+            _check_number_ends(text, match.end(), position)
         elif kind == "mark":
             kind = piece
         elif kind == "end":

@@ -33,8 +33,8 @@ def covers(
 
 
 def _to_normal_form(
-    given: str | Expression | NormalForm, event_type: EventType | None
+    condition: str | Expression | NormalForm, event_type: EventType | None
 ) -> NormalForm:
-    if isinstance(given, NormalForm):
-        return given
-    return normalize(parse(given) if isinstance(given, str) else given, event_type)
+    if isinstance(condition, NormalForm):
+        return condition
+    return normalize(parse(condition) if isinstance(condition, str) else condition, event_type)

@@ -1,7 +1,7 @@
-"""Parameters: an expression with holes and their values → an expression without.
+"""Parameters: an expression and parameter values → an expression without parameters.
 
 Enters: an expression and a mapping of parameter names to values. Leaves: the same expression with
-literals in the place of parameters. A parameter holds a value, never a piece of text to be parsed.
+literals instead of parameters. A parameter is a value, never text to be parsed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tocsin.model import Kind, Value, is_unicode, kind_of, to_plain
 
 
 def bind(expression: Expression, params: Mapping[str, object] | None) -> Expression:
-    """Put values in the place of all parameters; none may be missing or unknown."""
+    """Replace all parameters by values; raise `ParameterError` if one is missing or unknown."""
     names = dict.fromkeys(parameter_names(expression))
-    given = params or {}
-    missing = [name for name in names if name not in given]
-    unknown = [str(name) for name in given if name not in names]
+    values = params or {}
+    missing = [name for name in names if name not in values]
+    unknown = [str(name) for name in values if name not in names]
     if missing:
         raise ParameterError(
             f"no value for parameter {', '.join(':' + name for name in missing)}", missing=missing
@@ -38,7 +38,7 @@ def bind(expression: Expression, params: Mapping[str, object] | None) -> Express
         )
     if not names:
         return expression
-    literals = {name: to_literal(given[name], name) for name in names}
+    literals = {name: to_literal(values[name], name) for name in names}
 
     def fill(operand: Operand) -> Operand:
         return literals[str(operand.name)] if isinstance(operand, Parameter) else operand

@@ -1,11 +1,11 @@
-"""The budget of a condition: how many steps its normal form may take.
+"""The budget of a condition: the steps that its normal form may take.
 
 Enters: amounts of work, counted where it is done. Leaves: nothing, or a `ConditionCostError` when
 more was spent than allowed. A step is about what one dictionary lookup costs; steps, not seconds,
 so that a condition that is accepted on one machine is accepted on every machine.
 
-Steps are spent by one thread while others serve events. Python passes its lock on only after a
-while, so a spender yields it by itself, every few hundred steps.
+Steps are spent by one thread while others serve events. Python switches threads only after a
+while, so the budget yields the interpreter lock every few hundred steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import inf
 from tocsin.errors import ConditionCostError
 
 MAX_STEPS = 1_100_000
-"""How many steps the normal form of one condition may take."""
+"""Steps that the normal form of one condition may take."""
 STEPS_OF_PREDICATE = 64
 """Steps that each predicate of a very long condition may take: linear work is not refused."""
 
@@ -24,7 +24,7 @@ _STEPS_BETWEEN_YIELDS = 2_000
 
 
 class Budget:
-    """Steps that are left for the work on one condition. Used by one thread."""
+    """The remaining steps for one condition. Used by one thread."""
 
     __slots__ = ("_next_yield", "left", "limit")
 
@@ -40,11 +40,11 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """How many steps were taken."""
+        """Number of steps spent."""
         return self.limit - self.left
 
     def spend(self, steps: int) -> None:
-        """Take steps, or raise an error when they are more than are left."""
+        """Spend steps; raise `ConditionCostError` if too few remain."""
         self.left -= steps
         if self.left < self._next_yield:
             if self.left < 0:

@@ -4,10 +4,10 @@ Enters: a column of texts; one template with columns of parameters; or (in `rows
 predicate a row. Leaves: a `BulkForm`: the conjunction table, and the rows that were refused with
 their errors.
 
-Texts that are conjunctions, perhaps joined by OR, are read by a kernel. Of all others, those that
+Texts that are conjunctions, or conjunctions joined by OR, are read by a kernel. Other texts that
 differ only in literals share a *shape*, which is parsed once; its template is then filled with
-columns of literals. Whatever neither serves (and whatever is wrong) goes through the parser one by
-one, so that there is one judge of what is an error and what it says.
+columns of literals. All other texts, including the invalid ones, are parsed one by one, so that
+errors come from one parser.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def normalize_texts(
 ) -> BulkForm:
     """Bring a column of texts into normal form; subscription i is the i-th text.
 
-    Where they are to be bounded, texts that would take too much work are refused.
+    If bounded, texts that would take too much work are refused.
     """
     column = to_array(texts).cast(STRING)
     batch = PredicateBatch(is_bounded)
@@ -84,31 +84,31 @@ def normalize_texts(
 
 
 def _bytes_of(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes of texts, and where each begins; both only to be read, whoever made them."""
+    """Return the bytes of texts and their starts, both read-only."""
     _, offsets, values = texts.buffers()
     starts = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
     n = int(starts[-1])
     data = np.frombuffer(values, np.uint8)[:n] if n else np.zeros(1, np.uint8)
-    for array in (data, starts):  # another flag is another compilation
+    for array in (data, starts):  # a writable array would compile another version
         array.flags.writeable = False
     return data, starts
 
 
 def _add_disjunctions(batch: PredicateBatch, texts: pa.Array, first: int) -> NDArray[np.int64]:
-    """Read the conjunctions joined by OR of a chunk; return the numbers of all other texts."""
+    """Read the texts of a chunk that are disjunctions of conjunctions; return the other rows."""
     data, starts = _bytes_of(texts)
     n = len(texts)
-    room = int(starts[-1] - starts[0]) // 2 + 2  # more literals or predicates cannot be in there
-    found, predicates = np.empty((room, 4), np.int64), np.empty((room, 5), np.int64)
+    room = int(starts[-1] - starts[0]) // 2 + 2  # an upper bound on literals and predicates
+    spans, predicates = np.empty((room, 4), np.int64), np.empty((room, 5), np.int64)
     conjunctions = np.empty(room, np.int64)
     literal_end, conjunction_end = np.empty(n, np.int64), np.empty(n, np.int64)
     taken = np.empty(n, np.bool_)
     kernels.scan_disjunctions(
-        data, starts, found, predicates, conjunctions, literal_end, conjunction_end, taken
+        data, starts, spans, predicates, conjunctions, literal_end, conjunction_end, taken
     )
     conjunctions = conjunctions[: conjunction_end[-1]]
     predicates = predicates[: conjunctions[-1] if len(conjunctions) else 0]
-    literals, bad = read_literals(data, found[: literal_end[-1]], batch.literals)
+    literals, bad = read_literals(data, spans[: literal_end[-1]], batch.literals)
     first_literal = batch.literals.add(literals)
     text_of = np.repeat(np.arange(n), np.diff(conjunction_end, prepend=0))
     counts = np.diff(conjunctions, prepend=0)
@@ -149,23 +149,23 @@ def _attributes(
 
 
 def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64]) -> list[int]:
-    """Read texts by their shapes; return the rows that have to go one by one."""
-    chosen = texts.take(pa.array(rows))
-    data, starts = _bytes_of(chosen)
+    """Read texts by their shapes; return the rows that must be parsed one by one."""
+    shaped = texts.take(pa.array(rows))
+    data, starts = _bytes_of(shaped)
     n = len(rows)
-    found = np.empty((int(starts[-1] - starts[0]) // 2 + 2, 4), np.int64)
+    spans = np.empty((int(starts[-1] - starts[0]) // 2 + 2, 4), np.int64)
     literal_end = np.empty(n, np.int64)
     shape = np.zeros(n, np.uint64)
     taken = np.empty(n, np.bool_)
-    kernels.scan_shapes(data, starts, found, literal_end, shape, taken)
+    kernels.scan_shapes(data, starts, spans, literal_end, shape, taken)
     n_literals = int(literal_end[-1])
-    taken &= chosen.is_valid().to_numpy(zero_copy_only=False)
-    literals, bad = read_literals(data, found[:n_literals], batch.literals)
+    taken &= shaped.is_valid().to_numpy(zero_copy_only=False)
+    literals, bad = read_literals(data, spans[:n_literals], batch.literals)
     first_literal = batch.literals.add(literals)
     taken[np.searchsorted(literal_end, np.flatnonzero(bad), side="right")] = False
     _, representative, shape_of = np.unique(shape, return_index=True, return_inverse=True)
     same = np.empty(n, np.bool_)
-    kernels.mark_same_shapes(data, starts, representative[shape_of], found, n_literals, same)
+    kernels.mark_same_shapes(data, starts, representative[shape_of], spans, n_literals, same)
     taken &= same
     literal_start = np.concatenate([np.zeros(1, np.int64), literal_end])
     counts = np.diff(literal_start)
@@ -173,7 +173,7 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
     groups = np.split(order, np.cumsum(np.bincount(shape_of))[:-1])
     for group in groups:
         members = group[taken[group]]
-        template = _template_of(chosen, members, counts)
+        template = _template_of(shaped, members, counts)
         if template is None:
             taken[group] = False
         else:
@@ -185,7 +185,7 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
 def _template_of(
     texts: pa.Array, members: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> Template | None:
-    """Parse one text for all of its shape; None when they have to go one by one."""
+    """Parse one text for its shape; None if the texts must be parsed one by one."""
     if not len(members):
         return None
     try:
@@ -205,7 +205,7 @@ def _fill(
 ) -> None:
     """Add the predicates of all subscriptions that share a template.
 
-    `bases` are the places of each subscription's first literal.
+    `bases` is the index of each subscription's first literal.
     """
     n, parts = len(rows), template.rows
     slots = np.array([row.slot for row in parts], np.int64)
@@ -272,7 +272,7 @@ def _constant(literal: Literal, n: int, batch: PredicateBatch) -> Literals:
 
 
 def _interleave(columns: list[Literals], n: int, n_before: int) -> Literals:
-    """Lay columns of literals out subscription by subscription, after some free places."""
+    """Interleave columns of literals by subscription, after `n_before` free entries."""
 
     def mix(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
         mixed: NDArray[Any] = np.empty(n_before + n * len(parts), dtype)

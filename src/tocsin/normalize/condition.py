@@ -1,12 +1,12 @@
-"""Conditions: what one conjunction asks of one attribute.
+"""Conditions: the set of values that a conjunction admits for one attribute.
 
-A condition is a set of values: intervals on each line, whether an absent value is in it, whether
-a present value that lies on no line (NaN, a list, …) is in it, and the LIKE patterns that are no
-intervals, which every string must fit (or not fit). This is the interval and set form of Jayaram
-et al. (Beretta, section 4.1), with absence as a value of its own and several intervals allowed.
+A condition has intervals in each domain, flags for an absent value and for a present value of no
+domain (NaN, a list, …), and the LIKE patterns that are no intervals, which every string must match
+(or not match). This is the interval and set form of Jayaram et al. (Beretta, section 4.1), with
+absence as a value of its own and several intervals allowed.
 
-Enters: predicates with bound operands. Leaves: canonical conditions, closed under intersection;
-under union where no patterns are involved.
+Enters: predicates with bound operands. Leaves: canonical conditions, closed under intersection; and
+under union if there are no patterns.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ EVERYTHING = Condition(intervals=FULL, absent=True, other=True)
 
 
 def domain_of(value: object) -> Domain | None:
-    """Return the line that a Python value lies on, or None."""
+    """Return the domain of a Python value, or None."""
     kind = kind_of(value)
     if kind is None or (kind is Kind.FLOAT and math.isnan(value)):  # type: ignore[arg-type]
         return None
@@ -94,14 +94,14 @@ def domain_of(value: object) -> Domain | None:
 
 
 def on_domain(domain: Domain, intervals: Intervals) -> Condition:
-    """Return the condition that holds on some intervals of one line."""
+    """Return the condition of some intervals of one domain."""
     by_domain: list[Intervals] = [(), (), (), ()]
     by_domain[domain] = intervals
     return Condition(intervals=tuple(by_domain))
 
 
 def canonical(condition: Condition, declared: Kind | None) -> Condition:
-    """Use what is declared of the attribute to bring a condition into its one form."""
+    """Return the canonical form of a condition, given the declared kind of its attribute."""
     if declared is Kind.INTEGER:
         numbers = domains.tighten_intervals(condition.intervals[Domain.NUMBER])
         condition = Condition(
@@ -117,27 +117,27 @@ def canonical(condition: Condition, declared: Kind | None) -> Condition:
     if declared is Kind.FLOAT or declared is None:
         return condition
     domain = DOMAIN_OF_KIND[declared]
-    if condition.intervals[domain] == FULL[domain]:  # any present value is on this line
+    if condition.intervals[domain] == FULL[domain]:  # any present value is in this domain
         return Condition(FULL, condition.absent, other=True)
     return condition
 
 
 def _decide_points(condition: Condition, budget: Budget | None = None) -> Condition:
-    """Where only single strings are left, try the patterns on them once and for all."""
+    """If all strings are single values, match them against the patterns now."""
     strings = condition.intervals[Domain.STRING]
     points = [domains.point_value(interval) for interval in strings]
     if any(point is None for point in points):
         return condition
-    kept = tuple(
+    matching = tuple(
         interval
         for interval, point in zip(strings, points, strict=True)
         if _fits_patterns(condition, point, budget)
     )
-    return Condition(((), kept, (), ()), condition.absent)
+    return Condition(((), matching, (), ()), condition.absent)
 
 
 def _fits_patterns(condition: Condition, text: str, budget: Budget | None) -> bool:
-    """Whether a string fits a condition's patterns."""
+    """Whether a string matches a condition's patterns."""
     for pattern, negated in condition.patterns:
         if budget is not None:
             budget.spend(pattern.steps(len(text)))
@@ -147,7 +147,7 @@ def _fits_patterns(condition: Condition, text: str, budget: Budget | None) -> bo
 
 
 def intersect(a: Condition, b: Condition, budget: Budget | None = None) -> Condition:
-    """Return the values in both; steps are taken from a budget, where one is given."""
+    """Return the intersection; its steps are spent from the budget, if any."""
     if budget is not None:
         budget.spend(condition_steps(a) + condition_steps(b))
     by_domain = tuple(map(domains.intersect, a.intervals, b.intervals))
@@ -159,7 +159,7 @@ def intersect(a: Condition, b: Condition, budget: Budget | None = None) -> Condi
 
 
 def unite(a: Condition, b: Condition) -> Condition | None:
-    """Return the values in either, or None when that is no condition (patterns)."""
+    """Return the union, or None if there are patterns."""
     if a.patterns or b.patterns:
         return None
     by_domain = tuple(map(domains.unite, a.intervals, b.intervals))
@@ -183,14 +183,14 @@ def condition_covers(a: Condition, b: Condition, budget: Budget | None = None) -
 
 
 def condition_steps(condition: Condition) -> int:
-    """Return about how many steps it takes to look at a condition once."""
+    """Estimate the steps to read a condition once."""
     numbers, strings, booleans, timestamps = condition.intervals
     n_pieces = len(numbers) + len(strings) + len(booleans) + len(timestamps)
     return 4 + 2 * n_pieces + 2 * len(condition.patterns)
 
 
 def predicate_steps(predicate: Predicate) -> int:
-    """Return about how many steps it takes to make a predicate's condition."""
+    """Estimate the steps to make a predicate's condition."""
     if isinstance(predicate, In):
         return 20 + 8 * len(predicate.operands)
     if isinstance(predicate, Like) and isinstance(predicate.pattern, Literal):
@@ -205,26 +205,26 @@ def condition_of(
     """Return the values that make a predicate true (or, negated, false).
 
     Under three-valued logic a predicate on an absent value is unknown, which is neither. LIKE
-    patterns that are costly to match are refused, where they are to be bounded.
+    patterns that are costly to match are refused if bounded.
     """
     if isinstance(predicate, Comparison):
         op = _NEGATED[predicate.op] if negated else predicate.op
-        found = _comparison(op, predicate.operand)
+        condition = _comparison(op, predicate.operand)
     elif isinstance(predicate, Between):
         low, high = predicate.low, predicate.high
         if predicate.negated is negated:
-            found = intersect(_comparison(">=", low), _comparison("<=", high))
+            condition = intersect(_comparison(">=", low), _comparison("<=", high))
         else:
-            found = _union(_comparison("<", low), _comparison(">", high))
+            condition = _union(_comparison("<", low), _comparison(">", high))
     elif isinstance(predicate, In):
-        found = _membership(predicate.operands, predicate.negated is not negated)
+        condition = _membership(predicate.operands, predicate.negated is not negated)
     elif isinstance(predicate, Like):
-        found = _like(predicate, predicate.negated is not negated, is_bounded)
+        condition = _like(predicate, predicate.negated is not negated, is_bounded)
     elif isinstance(predicate, IsNull):
         return PRESENT if predicate.negated is not negated else ABSENT
     else:
-        found = _comparison("=", Literal(not negated, Kind.BOOLEAN))
-    return canonical(found, declared)
+        condition = _comparison("=", Literal(not negated, Kind.BOOLEAN))
+    return canonical(condition, declared)
 
 
 _NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -312,18 +312,18 @@ def check_kind(predicate: Predicate, declared: Kind) -> None:
     name = predicate.attribute
     if isinstance(predicate, Like) and declared is not Kind.STRING:
         raise KindClashError(name, declared.value, "string")
-    found: list[Kind | None] = []
+    kinds: list[Kind | None] = []
     if isinstance(predicate, Comparison):
-        found = [_kind(predicate.operand)]
+        kinds = [_kind(predicate.operand)]
     elif isinstance(predicate, Between):
-        found = [_kind(predicate.low), _kind(predicate.high)]
+        kinds = [_kind(predicate.low), _kind(predicate.high)]
     elif isinstance(predicate, In):
-        found = [_kind(operand) for operand in predicate.operands]
+        kinds = [_kind(operand) for operand in predicate.operands]
     elif isinstance(predicate, Like):
-        found = [_kind(predicate.pattern)]
+        kinds = [_kind(predicate.pattern)]
     elif not isinstance(predicate, IsNull):
-        found = [Kind.BOOLEAN]
-    for kind in found:
+        kinds = [Kind.BOOLEAN]
+    for kind in kinds:
         if kind is not None and DOMAIN_OF_KIND[kind] is not DOMAIN_OF_KIND[declared]:
             raise KindClashError(name, declared.value, kind.value)
 

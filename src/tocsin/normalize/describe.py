@@ -29,7 +29,7 @@ NEVER = "never: no event can match"
 ALWAYS = "always: every event matches"
 
 MAX_RUN = 3
-"""How many neighbouring integers are written one by one where there are several such runs."""
+"""Length of a run of integers that is written value by value."""
 
 _DOMAIN_NAMES = {
     Domain.NUMBER: "a number",
@@ -90,21 +90,21 @@ def _declared(event_type: EventType | None, name: str) -> Kind | None:
 
 
 def _alternatives(name: str, condition: Condition, declared: Kind | None) -> list[str]:
-    """Return the phrases any of which makes the condition hold."""
+    """Return the alternative phrases of a condition."""
     subject = print_attribute(name)
-    found: list[str] = []
+    phrases: list[str] = []
     if condition.other:
-        found.append(f"{subject} present")
+        phrases.append(f"{subject} present")
     else:
         for domain in Domain:
             intervals = condition.intervals[domain]
             if domain is Domain.STRING and condition.patterns:
-                found.append(_patterned(subject, condition))
+                phrases.append(_patterned(subject, condition))
             elif intervals:
-                found.extend(_on_domain(subject, domain, intervals, declared is Kind.INTEGER))
+                phrases.extend(_on_domain(subject, domain, intervals, declared is Kind.INTEGER))
     if condition.absent:
-        found.append(f"{subject} absent")
-    return found
+        phrases.append(f"{subject} absent")
+    return phrases
 
 
 def _on_domain(subject: str, domain: Domain, intervals: Intervals, integer: bool) -> list[str]:
@@ -144,7 +144,7 @@ def _span(subject: str, domain: Domain, interval: Interval, integer: bool) -> st
 
 
 def _patterned(subject: str, condition: Condition) -> str:
-    """Return the phrase for strings that must fit patterns, and lie in intervals besides."""
+    """Return the phrase for strings that must match patterns and be in intervals."""
     strings = condition.intervals[Domain.STRING]
     implied: Intervals = FULL[Domain.STRING]
     for pattern, negated in condition.patterns:
@@ -205,21 +205,21 @@ def point_of(domain: Domain, interval: Interval, integer: bool = False) -> Any:
 
 def points_of(domain: Domain, intervals: Intervals, integer: bool = False) -> list[Any] | None:
     """Return the keys of intervals that hold few values each, else None."""
-    found: list[Any] = []
+    points: list[Any] = []
     for interval in intervals:
         point = point_of(domain, interval, integer)
         if point is not None:
-            found.append(point)
+            points.append(point)
             continue
         (low, _), (high, _) = interval
         if not (integer and domain is Domain.NUMBER) or high - low > MAX_RUN:
             return None
-        found.extend(range(low, high))
-    return found
+        points.extend(range(low, high))
+    return points
 
 
 def bounds_of(domain: Domain, interval: Interval, integer: bool = False) -> tuple[Bound, Bound]:
-    """Return the two ends of an interval, with the keys of `lines` as values."""
+    """Return the two ends of an interval, with the keys of `domains` as values."""
     low, high = interval
     if domain is Domain.TIMESTAMP:
         return _timestamp_bound(low, lower=True), _timestamp_bound(high, lower=False)
@@ -264,30 +264,30 @@ def to_json(form: NormalForm, event_type: EventType | None = None) -> dict[str, 
 
 def _condition_to_json(condition: Condition, declared: Kind | None) -> dict[str, Any]:
     integer = declared is Kind.INTEGER
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for domain, title in ((Domain.NUMBER, "numbers"), (Domain.STRING, "strings")):
         if condition.intervals[domain]:
-            found[title] = [
+            entries[title] = [
                 _interval_to_json(domain, i, integer) for i in condition.intervals[domain]
             ]
     if condition.intervals[Domain.BOOLEAN]:
-        held = [value for value in (False, True) if condition.holds(value)]
-        found["booleans"] = held
+        truths = [value for value in (False, True) if condition.holds(value)]
+        entries["booleans"] = truths
     if condition.intervals[Domain.TIMESTAMP]:
-        found["timestamps"] = [
+        entries["timestamps"] = [
             _interval_to_json(Domain.TIMESTAMP, i, False)
             for i in condition.intervals[Domain.TIMESTAMP]
         ]
     if condition.patterns:
-        found["patterns"] = [
+        entries["patterns"] = [
             {"like": p.text, "escape": "\\" if p.needs_escape else None, "negated": negated}
             for p, negated in sorted(condition.patterns, key=lambda p: (p[1], p[0].text))
         ]
     if condition.absent:
-        found["absent"] = True
+        entries["absent"] = True
     if condition.other:
-        found["other"] = True
-    return found
+        entries["other"] = True
+    return entries
 
 
 def _interval_to_json(domain: Domain, interval: Interval, integer: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Expression → what its writer may have got wrong.
+"""Expression → findings: likely mistakes of its writer.
 
 Enters: an expression with bound operands and, optionally, the event type. Leaves: findings: the
 condition can never match or always does; parts of an AND that contradict each other (as few of
@@ -7,7 +7,7 @@ attributes that the event type does not declare. Every finding is certain, but w
 or several disjuncts work together some may be missed, and so may some of a condition that takes
 many steps to look at: they are bounded.
 
-NOT is pushed down on the way, so under a NOT an OR is read as an AND and the other way round.
+NOT is pushed down first, so under a NOT, an OR is read as an AND and vice versa.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tocsin.normalize.budget import MAX_STEPS, Budget
 from tocsin.normalize.normal import NormalForm, covers, normalize
 
 MAX_SIBLINGS = 128
-"""Among how many siblings every pair is compared; more are only searched for contradictions."""
+"""Up to this number of siblings, every pair is compared; else only contradictions are found."""
 
 
 _MAX_HINTS = 20
-"""For how many undeclared attributes a similar name is looked for, which takes a while."""
+"""Number of undeclared attributes for which a similar name is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in a condition that its writer should look at.
+    """A likely mistake in a condition.
 
     `code` is one of never, always, contradiction, never-part, always-part, covered, undeclared;
     `parts` are the texts of the parts concerned.
@@ -54,23 +54,23 @@ class Finding:
 
 
 def diagnose(expression: Expression, event_type: EventType | None = None) -> list[Finding]:
-    """Return what is odd in a condition, the gravest first."""
+    """Return the findings of a condition, the gravest first."""
     form = normalize(expression, event_type)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if form.is_never:
-        found.append(Finding("never", "the condition can never match"))
+        findings.append(Finding("never", "the condition can never match"))
     elif form.is_always:
-        found.append(Finding("always", "the condition matches every event"))
+        findings.append(Finding("always", "the condition matches every event"))
     diagnosis = _Diagnosis(event_type, Budget(MAX_STEPS))
     try:
         for finding in diagnosis.walk(_push_down(expression, False), top=True):
-            found.append(finding)
+            findings.append(finding)
             diagnosis.budget.spend(sum(map(len, finding.parts)))
     except ConditionCostError:
-        pass  # what was found so far is certain
+        pass  # the findings so far are certain
     if event_type is not None:
-        found.extend(_undeclared(expression, event_type))
-    return list(dict.fromkeys(found))
+        findings.extend(_undeclared(expression, event_type))
+    return list(dict.fromkeys(findings))
 
 
 def _push_down(expression: Expression, negated: bool) -> Expression:
@@ -94,7 +94,7 @@ class _Diagnosis:
         if isinstance(part, And | Or):
             yield from self.group(part)
         elif top and isinstance(part, Constant):
-            return  # the whole condition's finding says it all
+            return  # reported for the whole condition
         else:
             form = self.form(part)
             if form is not None and form.is_never:
@@ -163,7 +163,7 @@ class _Diagnosis:
     def covered(
         self, live: Sequence[tuple[Expression, NormalForm | None]], *, narrow_wins: bool
     ) -> Iterator[Finding]:
-        """Yield the parts that make no difference beside one of their siblings."""
+        """Yield the parts that one of their siblings makes superfluous."""
         known = [(part, form) for part, form in live if form is not None and not form.is_always]
         if len(known) > MAX_SIBLINGS:
             return

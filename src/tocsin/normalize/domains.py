@@ -1,17 +1,17 @@
-"""Value lines and the cuts that divide them.
+"""Domains of values, and the cuts that divide them.
 
-Every comparable value lies on one of four *lines*: numbers (integers and floats together),
-strings, booleans, timestamps. A *cut* is a place on a line between values: `(key, 0)` just before
-a value, `(key, 1)` just after it. An interval is a pair of cuts, and so open and closed bounds,
-points and complements need no flags: a value is inside when the cut before it is at or after the
-lower cut and the cut after it is at or before the upper one.
+Every comparable value belongs to one of four *domains*: numbers (integers and floats together),
+strings, booleans, timestamps. A *cut* is a boundary between neighbouring values of a domain:
+`(key, 0)` just before a value, `(key, 1)` just after it. An interval is a pair of cuts, so that
+open and closed bounds, points and complements need no flags: a value is inside if the cut before it
+is at or after the lower cut and the cut after it is at or before the upper one.
 
-Enters: Python values and cuts. Leaves: canonical cuts, one for each place, so that equal sets are
-equal objects: a float with an integer's value is written as that integer; on the discrete lines,
-and for attributes declared integer, "after n" is written "before n + 1"; "before s + NUL" is
-written "after s", since no string lies between.
+Enters: Python values and cuts. Leaves: canonical cuts, one for each boundary, so that equal sets
+are equal objects: a float with an integer's value is written as that integer; in the discrete
+domains, and for attributes declared integer, "after n" is written "before n + 1"; "before s + NUL"
+is written "after s", since no string lies between.
 
-Python compares integers and floats by their mathematical values, which is what we mean.
+Python compares integers and floats by their mathematical values, as the language requires.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tocsin.model import INT64_MAX, INT64_MIN, Kind, to_microseconds
 
 
 class Domain(IntEnum):
-    """The four lines; the numbers are used in arrays."""
+    """The four domains; their numbers are used in arrays."""
 
     NUMBER = 0
     STRING = 1
@@ -82,11 +82,11 @@ FULL: tuple[Intervals, ...] = tuple(((LOW[domain], HIGH[domain]),) for domain in
 
 
 _FEW = 8
-"""Up to how many intervals are looked at one after the other."""
+"""Up to this number, intervals are searched linearly."""
 
 
 def to_key(value: object) -> Any:
-    """Return the canonical key of a value on its line (NaN and None have none)."""
+    """Return the canonical key of a value in its domain; NaN and None have none."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, float):
@@ -124,7 +124,7 @@ def _discrete_cut(domain: Domain, key: int) -> Cut:
 
 
 def tighten(cut: Cut) -> Cut:
-    """Move a cut on the number line up to the next integer: for attributes declared integer."""
+    """Move a cut between numbers up to the next integer: for attributes declared integer."""
     key, side = cut
     if isinstance(key, float):  # not a 64-bit integer's value, by canonical form
         if math.isinf(key) or not INT64_MIN <= key <= INT64_MAX:
@@ -137,13 +137,13 @@ def tighten(cut: Cut) -> Cut:
 
 
 def tighten_intervals(intervals: Intervals) -> Intervals:
-    """Tighten every interval to the integers in it; intervals that then touch become one."""
-    kept = [(tighten(lo), tighten(hi)) for lo, hi in intervals]
-    return unite(tuple((lo, hi) for lo, hi in kept if lo < hi), ())
+    """Reduce every interval to the integers in it; join intervals that then touch."""
+    tightened = [(tighten(lo), tighten(hi)) for lo, hi in intervals]
+    return unite(tuple((lo, hi) for lo, hi in tightened if lo < hi), ())
 
 
 def point_value(interval: Interval) -> Any:
-    """Return the key of a number or string interval that holds exactly one, else None."""
+    """Return the key of an interval with exactly one number or string, else None."""
     (low, low_side), (high, high_side) = interval
     if low_side == 0 and high_side == 1 and low == high:
         return low
@@ -153,46 +153,46 @@ def point_value(interval: Interval) -> Any:
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """Return what lies in both."""
+    """Return the intersection."""
     if len(a) == 1 and len(b) == 1:
         low, high = max(a[0][0], b[0][0]), min(a[0][1], b[0][1])
         return ((low, high),) if low < high else ()
-    found: list[Interval] = []
+    both: list[Interval] = []
     i = j = 0
     while i < len(a) and j < len(b):
         low, high = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
         if low < high:
-            found.append((low, high))
+            both.append((low, high))
         if a[i][1] < b[j][1]:
             i += 1
         else:
             j += 1
-    return tuple(found)
+    return tuple(both)
 
 
 def unite(a: Intervals, b: Intervals) -> Intervals:
-    """Return what lies in either; intervals that touch become one."""
-    found: list[Interval] = []
+    """Return the union; touching intervals are joined."""
+    united: list[Interval] = []
     for low, high in sorted(a + b):
-        if found and low <= found[-1][1]:
-            if high > found[-1][1]:
-                found[-1] = (found[-1][0], high)
+        if united and low <= united[-1][1]:
+            if high > united[-1][1]:
+                united[-1] = (united[-1][0], high)
         else:
-            found.append((low, high))
-    return tuple(found)
+            united.append((low, high))
+    return tuple(united)
 
 
 def complement(domain: Domain, intervals: Intervals) -> Intervals:
-    """Return the rest of the line."""
-    found: list[Interval] = []
+    """Return the rest of the domain."""
+    gaps: list[Interval] = []
     reached = LOW[domain]
     for low, high in intervals:
         if reached < low:
-            found.append((reached, low))
+            gaps.append((reached, low))
         reached = high
     if reached < HIGH[domain]:
-        found.append((reached, HIGH[domain]))
-    return tuple(found)
+        gaps.append((reached, HIGH[domain]))
+    return tuple(gaps)
 
 
 def contains(a: Intervals, b: Intervals) -> bool:
@@ -207,9 +207,9 @@ def contains(a: Intervals, b: Intervals) -> bool:
 
 
 def holds(intervals: Intervals, key: object) -> bool:
-    """Whether the value with this canonical key lies in the intervals."""
-    place = (key, 0)
+    """Whether the value with this canonical key is in the intervals."""
+    cut = (key, 0)
     if len(intervals) > _FEW:
-        at = bisect_right(intervals, place, key=itemgetter(0))
-        return at > 0 and bool(place < intervals[at - 1][1])
-    return any(low <= place < high for low, high in intervals)
+        at = bisect_right(intervals, cut, key=itemgetter(0))
+        return at > 0 and bool(cut < intervals[at - 1][1])
+    return any(low <= cut < high for low, high in intervals)

@@ -3,9 +3,9 @@
 Enters: predicates of many conjunctions as rows (attribute, operator, literals). Leaves: the arrays
 of a `ConjunctionTable`.
 
-A *piece list* is an int64 array of rows (line, low key, low tail, high key, high tail), ordered
-and disjoint. What the kernel leaves to the one-by-one path it marks: LIKE patterns that are no
-intervals beside other predicates on their attribute, and literals of the wrong kind.
+A *piece list* is an int64 array of rows (domain, low key, low offset, high key, high offset),
+ordered and disjoint. The kernel marks what the one-by-one path must handle: LIKE patterns that are
+no intervals together with other predicates on their attribute, and literals of the wrong kind.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Integers: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 Scalar: TypeAlias = Any
-"""A truth value or a machine integer of some width, which Python's type checkers cannot tell."""
+"""A truth value or an integer of any width."""
 
 EQ, NE, LT, LE, GT, GE = 0, 1, 2, 3, 4, 5
 BETWEEN, NOT_BETWEEN, IN, NOT_IN, LIKE, NOT_LIKE, IS_NULL, NOT_NULL = 6, 7, 8, 9, 10, 11, 12, 13
 IS_TRUE, IS_FALSE = 14, 15
 
 KEPT, NEVER, LEFT_OVER, NOT_SIMPLE = 0, 1, 2, 3
-"""What became of a conjunction: written, contradictory, or left to the one-by-one path; of an
-attribute also: for the general fold."""
+"""Outcome of a conjunction: written, contradictory, or for the one-by-one path; of an attribute
+also: for the general fold."""
 
 NO_DOMAIN = -1
 _NUMBER, _STRING, _BOOLEAN, _TIMESTAMP = 0, 1, 2, 3
@@ -52,7 +52,7 @@ class PredicateRows(NamedTuple):
 
 
 class Literals(NamedTuple):
-    """Literals on their lines: the flat cut just before each. NULL and NaN have line -1."""
+    """Literals by domain: the flat cut just before each. NULL and NaN have domain -1."""
 
     domain: NDArray[np.int8]
     key: Integers
@@ -73,14 +73,14 @@ class Likes(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """Per attribute the declared kind (in the order of `model.Kind`) and line, or -1."""
+    """The declared kind (in the order of `model.Kind`) and domain of each attribute, or -1."""
 
     kind: NDArray[np.int8]
     domain: NDArray[np.int8]
 
 
 class Conditions(NamedTuple):
-    """The output arrays, as large as they may become."""
+    """The output arrays, with capacity for every outcome."""
 
     condition_end: Integers
     attribute: NDArray[np.int32]
@@ -187,7 +187,7 @@ def _put_comparison(
 
 @inner
 def _sort_and_unite(pieces: Integers, n: Scalar) -> Scalar:
-    """Order pieces and join those that overlap or touch; return how many are left."""
+    """Sort pieces and join overlapping and touching ones; return how many remain."""
     gap = 1
     while gap < n:
         gap = 3 * gap + 1
@@ -604,18 +604,18 @@ def fold(
         while i < count and verdict != LEFT_OVER:  # a contradiction does not excuse a clash
             attribute = attributes[order[i]]
             declared_domain = declared_domains[attribute]
-            found, domain = np.int64(KEPT), np.int64(-1)
+            outcome, domain = np.int64(KEPT), np.int64(-1)
             low_key, low_offset = _INT64_MIN, np.int64(0)
             high_key, high_offset = _INT64_MAX, np.int64(1)
             j = i
             while j < count and attributes[order[j]] == attribute:
                 row = order[j]
                 j += 1
-                if found == NOT_SIMPLE or found == LEFT_OVER:
+                if outcome == NOT_SIMPLE or outcome == LEFT_OVER:
                     continue
                 op = ops[row]
                 if op > BETWEEN or op == NE:
-                    found = np.int64(NOT_SIMPLE)
+                    outcome = np.int64(NOT_SIMPLE)
                     continue
                 at = literal_start[row]
                 to = at + 1 if op == BETWEEN else at
@@ -624,10 +624,10 @@ def fold(
                     (here >= 0 and here != declared_domain)
                     or (there >= 0 and there != declared_domain)
                 ):
-                    found = np.int64(LEFT_OVER)
+                    outcome = np.int64(LEFT_OVER)
                     continue
                 if here < 0 or there != here or (domain >= 0 and here != domain):
-                    found = np.int64(NEVER)
+                    outcome = np.int64(NEVER)
                     continue
                 domain, key = here, keys[at]
                 follows = string_follows[key] if domain == _STRING else np.uint8(0)
@@ -641,11 +641,11 @@ def fold(
             if declared_kinds[attribute] == _INTEGER_KIND and domain == _NUMBER:
                 low_key, low_offset = _integer_cut(low_key, low_offset)
                 high_key, high_offset = _integer_cut(high_key, high_offset)
-            if found == KEPT:
+            if outcome == KEPT:
                 if not _less(low_key, low_offset, high_key, high_offset):
-                    found = np.int64(NEVER)
+                    outcome = np.int64(NEVER)
                 elif low_key == _INT64_MIN and high_key == _INT64_MAX:
-                    found = np.int64(NOT_SIMPLE)  # the whole line: perhaps every present value
+                    outcome = np.int64(NOT_SIMPLE)  # the whole domain: perhaps every present value
                 elif verdict == KEPT:
                     out_attribute[condition] = attribute
                     out_flags[condition] = 0
@@ -657,11 +657,11 @@ def fold(
                     piece += 1
                     out_piece_end[condition] = piece
                     condition += 1
-            if found == NOT_SIMPLE:
-                found, n, flags, general = _fold_attribute(
+            if outcome == NOT_SIMPLE:
+                outcome, n, flags, general = _fold_attribute(
                     rows, order, i, j, literals, likes, declared, string_follows, scratch
                 )
-                if verdict == KEPT and found == KEPT:
+                if verdict == KEPT and outcome == KEPT:
                     _write_condition(out, condition, piece, attribute, flags, scratch.current, n)
                     if general >= 0:
                         out.pattern_condition[pattern] = condition
@@ -669,7 +669,7 @@ def fold(
                         out.pattern_negated[pattern] = ops[general] == NOT_LIKE
                         pattern += 1
                     condition, piece = condition + 1, piece + n
-            verdict = max(verdict, found)
+            verdict = max(verdict, outcome)
             i = j
         status[c] = verdict
         if verdict == KEPT:

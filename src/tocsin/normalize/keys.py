@@ -1,9 +1,9 @@
-"""Cuts as integers: the flat form of `lines`.
+"""Cuts as integers: the flat form of `domains`.
 
-A cut is a pair (key, tail) of 64 and 16 bits, ordered lexicographically, on every line:
+A cut is a pair (key, offset) of 64 and 16 bits, ordered lexicographically, in every domain:
 
 ========= ============================================ ==========================================
-line      key                                          tail
+domain    key                                          offset
 ========= ============================================ ==========================================
 number    bits of the greatest float at or below the   twice the distance from that float to the
           value, mapped to keep their order            value, plus the side
@@ -12,11 +12,11 @@ boolean   0 or 1                                       0
 timestamp microseconds                                 0
 ========= ============================================ ==========================================
 
-The distance is zero but for integers beyond 2^53, which lie between floats; so integers and
-floats are ordered together exactly. LOW and HIGH, the ends of every line, are the same pair on all
+The distance is zero except for integers beyond 2^53, which lie between floats; so integers and
+floats are ordered together exactly. LOW and HIGH, the ends of a domain, are the same pairs in all
 of them.
 
-Enters: NumPy arrays of values, or Python cuts. Leaves: keys and tails, and back.
+Enters: NumPy arrays of values, or Python cuts. Leaves: keys and offsets, and back.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def floats_of(keys: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Undo `float_keys`."""
+    """Return the floats of keys; inverse of `float_keys`."""
     return np.where(keys >= 0, keys, keys ^ np.int64(INT64_MAX)).view(np.float64)
 
 
 def integer_keys(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
-    """Return the keys of integers on the number line, and the tails just before them."""
+    """Return the keys of integers, and the offsets just before them."""
     floats = values.astype(np.float64)
     offsets = np.zeros(len(values), np.int16)
     large = np.flatnonzero((values > _EXACT) | (values < -_EXACT))
@@ -63,7 +63,7 @@ def integer_keys(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def key_of_number(value: int | float) -> tuple[int, int]:
-    """Return key and tail just before one number."""
+    """Return key and offset just before a number."""
     if isinstance(value, int):
         below = float(value)
         if below > value:

@@ -151,12 +151,12 @@ def string_follows(vocabulary: pa.Array) -> NDArray[np.uint8]:
 
 
 def read_literals(
-    data: NDArray[np.uint8], found: NDArray[np.int64], column: LiteralColumn
+    data: NDArray[np.uint8], spans: NDArray[np.int64], column: LiteralColumn
 ) -> tuple[Literals, NDArray[np.bool_]]:
     """Turn the literals found in texts into flat cuts; also say which cannot be taken."""
-    n = len(found)
-    classes = found[:, LITERAL_CLASS]
-    bits = found[:, LITERAL_BITS]
+    n = len(spans)
+    classes = spans[:, LITERAL_CLASS]
+    bits = spans[:, LITERAL_BITS]
     domain = np.full(n, Domain.NUMBER, np.int8)
     key = np.zeros(n, np.int64)
     offset = np.zeros(n, np.int16)
@@ -170,18 +170,18 @@ def read_literals(
         key[at] = float_keys(bits[at].view(np.float64))
     if counts[LONG_FLOAT]:
         at = classes == LONG_FLOAT
-        floats = _read_floats(data, found[at, LITERAL_START], found[at, LITERAL_END])
+        floats = _read_floats(data, spans[at, LITERAL_START], spans[at, LITERAL_END])
         key[at] = float_keys(floats)
         bad[at] = np.isinf(floats)
     if counts[STRING] + counts[QUOTED_STRING]:
         at = (classes == STRING) | (classes == QUOTED_STRING)
-        starts, ends = found[at, LITERAL_START] + 1, found[at, LITERAL_END] - 1
+        starts, ends = spans[at, LITERAL_START] + 1, spans[at, LITERAL_END] - 1
         strings = _copy(data, starts, ends, classes[at] == QUOTED_STRING)
         domain[at] = Domain.STRING
         key[at] = column.add_strings(strings)
     if counts[TIMESTAMP]:
         at = classes == TIMESTAMP
-        starts, ends = found[at, LITERAL_START] + 1, found[at, LITERAL_END] - 1
+        starts, ends = spans[at, LITERAL_START] + 1, spans[at, LITERAL_END] - 1
         domain[at] = Domain.TIMESTAMP
         key[at], bad[at] = _read_timestamps(_copy(data, starts, ends, np.zeros(len(starts), bool)))
     if counts[TRUE] + counts[FALSE]:
@@ -269,12 +269,12 @@ def canonical_values(name: str, values: ArrowColumn) -> pa.Array:
         if pa.types.is_decimal(array.type):
             return decimal_numbers(array).to_operands(array)
     try:
-        found = to_canonical(values)
+        canonical = to_canonical(values)
     except pa.ArrowInvalid:
         raise ArgumentError(f"the column {name} holds values beyond 64 bits") from None
-    if found is None:
+    if canonical is None:
         raise ArgumentError(f"the column {name} of type {values.type} holds no known kind")
-    array, kind = found
+    array, kind = canonical
     if kind is Kind.TIMESTAMP and array.null_count < len(array):
         ends = pc.min_max(array.view(pa.int64()))
         if ends["min"].as_py() < _FIRST_MOMENT or ends["max"].as_py() > _LAST_MOMENT:

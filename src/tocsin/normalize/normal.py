@@ -303,7 +303,7 @@ class _Normalizer:
     def number(self, condition: Condition) -> int:
         """Return a random number that equal conditions share.
 
-        They are told apart by their texts: Python's hashes of numbers are known to everybody, so
+        They are identified by their texts: Python's hashes of numbers are known to everybody, so
         that a condition could be written whose parts all have one.
         """
         known = self.numbers.get(id(condition))
@@ -446,7 +446,7 @@ class _Normalizer:
     def cover_masks(self, conjunctions: list[Conjunction]) -> list[tuple[int, int]]:
         """Return for each conjunction what it demands, and what it refuses, as bits.
 
-        One that demands what another refuses does not cover it, so that most pairs are told apart
+        One that demands what another refuses does not cover it, so that most pairs are rejected
         by one operation. Bits stand for attributes, for single values and for patterns: who asks
         for any of these covers only those who ask for it as well.
         """

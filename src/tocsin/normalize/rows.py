@@ -86,17 +86,17 @@ class RuleTable:
             raise SubscriptionError(f"row {row}: the attribute is missing")
         op = int(self.op[at])
         if op == _NO_OP:
-            found = self.op_texts[row].as_py()
+            op_text = self.op_texts[row].as_py()
             raise SubscriptionError(
-                f"row {row}: unknown operator {found!r}; expected one of {', '.join(_OPS)}"
+                f"row {row}: unknown operator {op_text!r}; expected one of {', '.join(_OPS)}"
             )
         if op in (kernels.IS_NULL, kernels.NOT_NULL):
             return IsNull(name, op == kernels.NOT_NULL)
-        given = [v for v in (column[row].as_py() for column in self.values) if v is not None]
-        if len(given) != 1:
-            what = "the value is missing" if not given else "both number and text are given"
+        values = [v for v in (column[row].as_py() for column in self.values) if v is not None]
+        if len(values) != 1:
+            what = "the value is missing" if not values else "both number and text are given"
             raise SubscriptionError(f"row {row}: {what}")
-        literal = to_literal(given[0], name)
+        literal = to_literal(values[0], name)
         if op in (kernels.LIKE, kernels.NOT_LIKE):
             return Like(name, literal, None, op == kernels.NOT_LIKE)
         return Comparison(name, _SPELLINGS[op], literal)
@@ -121,7 +121,7 @@ def read_rows(table: pa.Table) -> RuleTable:
     codes = [_OPS.get(" ".join(str(text).upper().split()), _NO_OP) for text in op_texts.dictionary]
     ops = np.array([*codes, _NO_OP], np.uint8)[_codes(op_texts)[row]]
     values = tuple(_values(columns[n], n) for n in ("value", "number", "text") if n in columns)
-    given = sum(v.is_valid().to_numpy(zero_copy_only=False).astype(np.int8) for v in values)
+    n_values = sum(v.is_valid().to_numpy(zero_copy_only=False).astype(np.int8) for v in values)
     needs_value = (ops != kernels.IS_NULL) & (ops != kernels.NOT_NULL)
     attributes = _codes(attribute)[row].astype(np.int32)
     unnamed = names.index("") if "" in names else -1
@@ -138,7 +138,7 @@ def read_rows(table: pa.Table) -> RuleTable:
         op=ops,
         op_texts=op_texts,
         values=values,
-        problem=(ops == _NO_OP) | (attributes == len(names)) | (needs_value & (given[row] != 1)),
+        problem=(ops == _NO_OP) | (attributes == len(names)) | (needs_value & (n_values[row] != 1)),
     )
 
 
@@ -225,7 +225,7 @@ def _number_ids(column: ArrowColumn) -> tuple[pa.Array, NDArray[np.int64]]:
     The rows of an id mostly stand together, so only the first of each run is looked at.
     """
     array = to_array(column)
-    if pa.types.is_dictionary(array.type):  # it may hold ids that nobody has
+    if pa.types.is_dictionary(array.type):  # it may have unused ids
         array = array.dictionary_decode()
     if array.null_count:
         raise ArgumentError(f"row {_first_null(array)}: the id is missing")

@@ -283,15 +283,15 @@ class _Renumbered:
 
 
 def _is(table: ConjunctionTable, end: str, cut: tuple[int, int]) -> NDArray[np.bool_]:
-    found = (getattr(table, f"{end}_key") == cut[0]) & (getattr(table, f"{end}_offset") == cut[1])
-    return np.asarray(found)
+    is_cut = (getattr(table, f"{end}_key") == cut[0]) & (getattr(table, f"{end}_offset") == cut[1])
+    return np.asarray(is_cut)
 
 
 def _renumber(
-    keys: NDArray[np.int64], chosen: NDArray[np.bool_], rank_of: NDArray[Any]
+    keys: NDArray[np.int64], is_rank: NDArray[np.bool_], rank_of: NDArray[Any]
 ) -> NDArray[np.int64]:
     renumbered = keys.copy()
-    renumbered[chosen] = rank_of[keys[chosen]]
+    renumbered[is_rank] = rank_of[keys[is_rank]]
     return renumbered
 
 
@@ -305,20 +305,20 @@ def sort_vocabulary(strings: pa.Array | pa.ChunkedArray) -> pa.Array:
     return distinct.take(pc.sort_indices(distinct))
 
 
-def take(table: ConjunctionTable, chosen: NDArray[np.int64]) -> ConjunctionTable:
+def take(table: ConjunctionTable, rows: NDArray[np.int64]) -> ConjunctionTable:
     """Take some of the conjunctions, in a given order; subscriptions keep their numbers."""
-    conditions, condition_start = _runs(table.condition_start, chosen)
+    conditions, condition_start = _runs(table.condition_start, rows)
     pieces, piece_start = _runs(table.piece_start, conditions)
     moved_to = np.full(table.n_conditions, -1, np.int64)
     moved_to[conditions] = np.arange(len(conditions))
     moved = moved_to[table.pattern_condition]
-    kept = np.argsort(moved, kind="stable")[np.count_nonzero(moved < 0) :]
+    order = np.argsort(moved, kind="stable")[np.count_nonzero(moved < 0) :]
     return ConjunctionTable(
         attributes=table.attributes,
         vocabulary=table.vocabulary,
         patterns=table.patterns,
         n_subscriptions=table.n_subscriptions,
-        subscription=table.subscription[chosen],
+        subscription=table.subscription[rows],
         condition_start=condition_start,
         attribute=table.attribute[conditions],
         flags=table.flags[conditions],
@@ -328,18 +328,18 @@ def take(table: ConjunctionTable, chosen: NDArray[np.int64]) -> ConjunctionTable
         low_offset=table.low_offset[pieces],
         high_key=table.high_key[pieces],
         high_offset=table.high_offset[pieces],
-        pattern_condition=moved[kept],
-        pattern_id=table.pattern_id[kept],
-        pattern_negated=table.pattern_negated[kept],
+        pattern_condition=moved[order],
+        pattern_id=table.pattern_id[order],
+        pattern_negated=table.pattern_negated[order],
     )
 
 
 def _runs(
-    starts: NDArray[np.int64], chosen: NDArray[np.int64]
+    starts: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the indices inside the chosen runs, and where each chosen run now starts."""
-    lengths = starts[chosen + 1] - starts[chosen]
-    new_start = np.zeros(len(chosen) + 1, np.int64)
+    lengths = starts[rows + 1] - starts[rows]
+    new_start = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=new_start[1:])
-    inside = np.arange(new_start[-1]) + np.repeat(starts[chosen] - new_start[:-1], lengths)
+    inside = np.arange(new_start[-1]) + np.repeat(starts[rows] - new_start[:-1], lengths)
     return inside, new_start

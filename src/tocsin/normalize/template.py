@@ -110,15 +110,15 @@ def number_operands(expression: Expression) -> tuple[Expression, list[Operand]]:
 
     This makes a shape of an expression with named parameters.
     """
-    found: list[Operand] = []
+    operands: list[Operand] = []
 
     def number(operand: Operand) -> Operand:
         if _constant_slot(operand) is not None:
             return operand
-        found.append(operand)
-        return Parameter(len(found) - 1)
+        operands.append(operand)
+        return Parameter(len(operands) - 1)
 
-    return map_operands(expression, number), found
+    return map_operands(expression, number), operands
 
 
 def _disjuncts(expression: Expression, negated: bool) -> list[list[_Signed]]:
@@ -135,15 +135,15 @@ def _disjuncts(expression: Expression, negated: bool) -> list[list[_Signed]]:
             return [[(expression, False)]]  # type: ignore[list-item]
     parts = [_disjuncts(part, negated) for part in expression.operands]
     if isinstance(expression, And) is negated:
-        found = [conjunction for part in parts for conjunction in part]
-        _check_size(len(found))
-        return found
-    found = [[signed for part in parts if len(part) == 1 for signed in part[0]]]
+        joined = [conjunction for part in parts for conjunction in part]
+        _check_size(len(joined))
+        return joined
+    joined = [[signed for part in parts if len(part) == 1 for signed in part[0]]]
     for part in parts:
         if len(part) != 1:
-            _check_size(len(found) * len(part))
-            found = [left + right for left in found for right in part]
-    return found
+            _check_size(len(joined) * len(part))
+            joined = [left + right for left in joined for right in part]
+    return joined
 
 
 def _check_size(n: int) -> None:
@@ -172,12 +172,12 @@ def _equated(expression: Expression) -> str | None:
 
 def _members(expression: Expression) -> tuple[Operand, ...] | None:
     if isinstance(expression, Comparison) and expression.op == "=":
-        found: tuple[Operand, ...] = (expression.operand,)
+        operands: tuple[Operand, ...] = (expression.operand,)
     elif isinstance(expression, In) and not expression.negated:
-        found = expression.operands
+        operands = expression.operands
     else:
         return None
-    return found if all(isinstance(operand, Parameter) for operand in found) else None
+    return operands if all(isinstance(operand, Parameter) for operand in operands) else None
 
 
 def _row(predicate: Predicate, negated: bool) -> Row:
@@ -200,9 +200,9 @@ def _row(predicate: Predicate, negated: bool) -> Row:
     return Row(name, NOT_IN if negated else IN, _run(predicate.operands), count)
 
 
-def _run(given: tuple[Operand, ...]) -> int:
+def _run(operands: tuple[Operand, ...]) -> int:
     """Return the first slot of operands that stand in a row."""
-    slots = [_slot(operand) for operand in given]
+    slots = [_slot(operand) for operand in operands]
     if slots[0] < 0 or slots != list(range(slots[0], slots[0] + len(slots))):
         raise _NotColumnar
     return slots[0]

@@ -36,7 +36,7 @@ class Subscriptions(NamedTuple):
     term_start: NDArray[np.int32]
     n_terms: NDArray[np.int32]
     terms: NDArray[np.uint64]
-    """Bit masks of the regions that must overlap, and of those that must not."""
+    """Bit masks of the regions that must overlap, and of the others that must not."""
     stamp: NDArray[np.int64]
     """The last row for which a subscription was verified."""
 

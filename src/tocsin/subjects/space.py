@@ -554,7 +554,7 @@ class SubjectSpace:
     ) -> SubjectSpace:
         """Open the space in a folder, or create one.
 
-        `spaces` and `missing` must be those that the space was created with; without `spaces` they
+        `spaces` and `missing` must be as the space was created with; without `spaces` they
         are taken from the folder. A call returns when it is on disk; with `sync=False`, when the
         operating system has it, which survives the process but not the machine.
         """

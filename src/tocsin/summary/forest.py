@@ -8,7 +8,7 @@ if it matches a root, since every root is a member's. Jayaram et al. (Beretta), 
 Deviation: the paper's poset links each subscription to all that cover it next. One link is enough
 to tell roots from others, so the members are a forest: each that is not a root hangs below one that
 covers it, and when that goes, it looks for another. Roots are kept by the single values that they
-ask for: one that covers a conjunction asks for none but those that the conjunction asks for.
+ask for: one that covers a conjunction asks only for values that the conjunction asks for.
 """
 
 from __future__ import annotations
@@ -190,13 +190,13 @@ def _parts(by_points: Mapping[_Points, object], points: _Points) -> list[_Points
 
 
 _FEW = 8
-"""Of so many exact values all subsets are looked up."""
+"""Up to this number of exact values, all subsets are looked up."""
 
 
 def _subsets(points: _Points) -> Iterator[_Points]:
-    held = list(points)
-    for mask in range(1 << len(held)):
-        yield frozenset(point for i, point in enumerate(held) if mask >> i & 1)
+    values = list(points)
+    for mask in range(1 << len(values)):
+        yield frozenset(point for i, point in enumerate(values) if mask >> i & 1)
 
 
 def _point_of(condition: Condition) -> Hashable:

@@ -1,14 +1,14 @@
-"""Summaries that are kept as subscriptions come and go.
+"""Summaries that are maintained while subscriptions are inserted and removed.
 
-Enters: conjunction tables of what is inserted and of what is removed. Leaves: the same `Summary`
-that `Summary.of_table` gives for what is there (Jayaram et al., Beretta, section 5: summaries under
-churn). Nothing of a member is kept but counts: of conjunctions, of conditions by attribute, and at
-each cut how many more intervals begin there than end. Where the running sum of these is positive,
-some member admits the values; so the union falls out of one pass over the cuts.
+Enters: conjunction tables of inserted and of removed members. Leaves: the same `Summary` that
+`Summary.of_table` gives for the members (Jayaram et al., Beretta, section 5: summaries under
+churn). Only counts are stored: of conjunctions, of conditions by attribute, and at each cut how
+many more intervals begin there than end. Where the running sum of these is positive, some member
+admits the values; so one pass over the cuts gives the union.
 
-Cuts of numbers, booleans and timestamps are sorted arrays, with recent changes beside them, which
-are merged in before the summary is made; cuts of strings are a dictionary. A change costs what its
-own cuts cost; the summary is made when it is asked for, one pass for each attribute that changed.
+Cuts of numbers, booleans and timestamps are sorted arrays with a delta, which is merged before the
+summary is computed; cuts of strings are a dictionary. The cost of a change is that of its own cuts;
+the summary is computed on demand, with one pass for each attribute that changed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from tocsin.summary.summaries import Summary
 
 
 class LiveSummary:
-    """Keeps the summary of a changing set of conjunctions. Calls are not concurrent.
+    """Maintains the summary of a changing set of conjunctions. Calls must be serialized.
 
-    What is removed must have been inserted, conjunction by conjunction; the caller knows its
-    members, this only counts them.
+    Only conjunctions that were inserted may be removed; members are counted, not stored.
     """
 
     def __init__(self, *, max_pieces: int = 64, max_values: int = 1024) -> None:
@@ -49,20 +48,22 @@ class LiveSummary:
 
     @property
     def n_conjunctions(self) -> int:
-        """How many conjunctions are summarised."""
+        """Number of conjunctions."""
         return self._n_conjunctions
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the cuts of numbers and timestamps."""
-        return sum(cuts.nbytes for held in self._attributes.values() for cuts in held.cuts.values())
+        """Bytes of the cuts of numbers and timestamps."""
+        return sum(
+            cuts.nbytes for counts in self._attributes.values() for cuts in counts.cuts.values()
+        )
 
     def insert(self, table: ConjunctionTable) -> None:
-        """Take in the conjunctions of a table."""
+        """Insert the conjunctions of a table."""
         self._count(table, 1)
 
     def remove(self, table: ConjunctionTable) -> None:
-        """Let go of the conjunctions of a table, which were inserted before."""
+        """Remove the conjunctions of a table, which were inserted before."""
         used = np.bincount(table.attribute, minlength=len(table.attributes)).tolist()
         missing = self._n_conjunctions < table.n_conjunctions or any(
             n > (self._attributes[name].n_conditions if name in self._attributes else 0)
@@ -78,32 +79,32 @@ class LiveSummary:
         self.insert(new)
 
     def summary(self) -> Summary:
-        """Return the summary of what is there now."""
+        """Return the summary of the current members."""
         if self._n_conjunctions == 0:
             return Summary({}, True, self._limits)
-        found: dict[str, Condition] = {}
-        for name, held in self._attributes.items():
-            if held.n_conditions == self._n_conjunctions:
-                condition = held.condition(self._limits)
+        conditions: dict[str, Condition] = {}
+        for name, counts in self._attributes.items():
+            if counts.n_conditions == self._n_conjunctions:
+                condition = counts.condition(self._limits)
                 if not condition.is_full:
-                    found[name] = condition
-        return Summary(found, False, self._limits)
+                    conditions[name] = condition
+        return Summary(conditions, False, self._limits)
 
     def _count(self, table: ConjunctionTable, sign: int) -> None:
         self._n_conjunctions += sign * table.n_conjunctions
         owner = np.repeat(table.attribute, np.diff(table.piece_start))
         for attribute in np.unique(table.attribute).tolist():
             name = table.attributes[attribute]
-            held = self._attributes.setdefault(name, _Attribute())
+            counts = self._attributes.setdefault(name, _Attribute())
             flags = table.flags[table.attribute == attribute]
-            held.n_conditions += sign * len(flags)
-            held.n_absent += sign * int(np.count_nonzero(flags & ABSENT))
-            held.n_present += sign * int(np.count_nonzero(flags & PRESENT))
-            held.made = None
+            counts.n_conditions += sign * len(flags)
+            counts.n_absent += sign * int(np.count_nonzero(flags & ABSENT))
+            counts.n_present += sign * int(np.count_nonzero(flags & PRESENT))
+            counts.made = None
             places = np.flatnonzero(owner == attribute)
             for domain in np.unique(table.domain[places]).tolist():
-                held.count(table, Domain(domain), places[table.domain[places] == domain], sign)
-            if held.n_conditions == 0:
+                counts.count(table, Domain(domain), places[table.domain[places] == domain], sign)
+            if counts.n_conditions == 0:
                 del self._attributes[name]
 
 
@@ -117,12 +118,12 @@ class _Attribute:
     cuts: dict[Domain, _Cuts] = field(default_factory=dict)
     strings: dict[Cut, int] = field(default_factory=dict)
     made: Condition | None = None
-    """The condition made last, unless something changed since."""
+    """The cached condition, unless something changed since."""
 
     def count(
         self, table: ConjunctionTable, domain: Domain, places: NDArray[np.int64], sign: int
     ) -> None:
-        """Count the bounds of some pieces of a line."""
+        """Count the bounds of some pieces of a domain."""
         keys = np.concatenate([table.low_key[places], table.high_key[places]])
         offsets = np.concatenate([table.low_offset[places], table.high_offset[places]])
         steps = np.repeat(np.array([sign, -sign], np.int64), len(places))
@@ -155,7 +156,7 @@ class _Attribute:
         return self.made
 
     def _string_intervals(self, limits: Limits) -> Intervals:
-        found = []
+        intervals = []
         depth, low = 0, None
         for cut in sorted(self.strings):
             if depth == 0:
@@ -163,18 +164,18 @@ class _Attribute:
             depth += self.strings[cut]
             if depth == 0:
                 assert low is not None
-                found.append((low, cut))
-        return reduce_intervals(Domain.STRING, tuple(found), limits)
+                intervals.append((low, cut))
+        return reduce_intervals(Domain.STRING, tuple(intervals), limits)
 
 
 class _Cuts:
-    """Sorted cuts of one line with the sum of their steps, and steps not yet merged in."""
+    """Sorted cuts of one domain with the sums of their steps, and a delta of steps."""
 
     def __init__(self) -> None:
         self.keys = np.empty(0, np.int64)
         self.offsets = np.empty(0, np.int16)
         self.steps = np.empty(0, np.int64)
-        self.recent: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self.delta: defaultdict[tuple[int, int], int] = defaultdict(int)
 
     @property
     def nbytes(self) -> int:
@@ -187,16 +188,16 @@ class _Cuts:
             self.merge(keys, offsets, steps)
             return
         for key, offset, step in zip(keys.tolist(), offsets.tolist(), steps.tolist(), strict=True):
-            self.recent[key, offset] += step
-        if len(self.recent) > max(_FEW, len(self.keys) // 8):
-            self.settle()
+            self.delta[key, offset] += step
+        if len(self.delta) > max(_FEW, len(self.keys) // 8):
+            self.flush()
 
-    def settle(self) -> None:
-        """Merge what is recent into the arrays."""
-        if self.recent:
-            cuts = np.array(list(self.recent), np.int64)
-            steps = np.array(list(self.recent.values()), np.int64)
-            self.recent.clear()
+    def flush(self) -> None:
+        """Merge the delta into the arrays."""
+        if self.delta:
+            cuts = np.array(list(self.delta), np.int64)
+            steps = np.array(list(self.delta.values()), np.int64)
+            self.delta.clear()
             self.merge(cuts[:, 0], cuts[:, 1].astype(np.int16), steps)
 
     def merge(
@@ -210,7 +211,7 @@ class _Cuts:
 
     def union(self) -> Pieces:
         """Return the intervals where more have begun than ended."""
-        self.settle()
+        self.flush()
         depth = np.cumsum(self.steps)
         high = np.flatnonzero(depth == 0)
         low = np.append(0, high[:-1] + 1)[: len(high)]
@@ -218,13 +219,13 @@ class _Cuts:
 
 
 _FEW = 64
-"""Up to how many cuts are counted one by one."""
+"""Up to this number, cuts are counted one by one."""
 
 
 def _sum_steps(
     keys: NDArray[np.int64], offsets: NDArray[np.int16], steps: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int64]]:
-    """Sort cuts and add up the steps of equal ones; those that come to nothing are dropped."""
+    """Sort cuts and add up the steps of equal ones; drop sums of zero."""
     order = np.lexsort((offsets, keys))
     keys, offsets, steps = keys[order], offsets[order], steps[order]
     is_new = np.ones(len(keys), np.bool_)

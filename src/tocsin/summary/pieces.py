@@ -1,12 +1,12 @@
-"""Many pieces of one line → few: unions, and what is kept of them.
+"""Many pieces of one domain → few: unions, and covers of them.
 
-Enters: intervals of one line as flat cuts (`normalize.keys`), in any order and overlapping, or as
-Python cuts. Leaves: their union in order; or, where that has more intervals than are wanted, a few
-intervals that hold it. Which ones depends on the union alone, not on the order in which it came
-about, so that a summary kept up to date equals one made anew.
+Enters: intervals of one domain as flat cuts (`normalize.keys`), in any order and overlapping, or as
+Python cuts. Leaves: their union in order; or, if that has more intervals than the limit, a few
+intervals that cover it. These depend on the union alone, not on the order of insertion, so that a
+maintained summary equals a rebuilt one.
 
-Where there are too many, the widest gaps between numbers or timestamps are kept and the others are
-closed. Strings have no distances: too many of them become one interval, by their order.
+If there are too many, the widest gaps between numbers or timestamps stay and the others are closed.
+Strings have no distances: too many of them become one interval, by their order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tocsin.normalize.keys import flatten_cut, floats_of, unflatten_cut
 
 
 class Limits(NamedTuple):
-    """How much a summary may say of one attribute on one line."""
+    """Size limits of a summary for one attribute and domain."""
 
     max_pieces: int = 64
     """Intervals of numbers or timestamps."""
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     """Strings, or intervals of them."""
 
     def of(self, domain: Domain) -> int:
-        """Return how many intervals a line may have."""
+        """Return the maximum number of intervals of a domain."""
         return self.max_values if domain is Domain.STRING else self.max_pieces
 
 
@@ -39,15 +39,15 @@ DEFAULT_LIMITS = Limits()
 
 
 def check_limits(max_pieces: object, max_values: object) -> Limits:
-    """Refuse limits that are no whole numbers from 1."""
-    for name, given in (("max_pieces", max_pieces), ("max_values", max_values)):
-        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-            raise ArgumentError(f"{name} must be a whole number, at least 1, not {given!r}")
+    """Raise `ArgumentError` unless the limits are positive integers."""
+    for name, value in (("max_pieces", max_pieces), ("max_values", max_values)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ArgumentError(f"{name} must be a whole number, at least 1, not {value!r}")
     return Limits(max_pieces, max_values)  # type: ignore[arg-type]
 
 
 class Pieces(NamedTuple):
-    """Intervals of one line as flat cuts."""
+    """Intervals of one domain as flat cuts."""
 
     low_key: NDArray[np.int64]
     low_offset: NDArray[np.int16]
@@ -78,7 +78,7 @@ def unite(pieces: Pieces) -> Pieces:
 def _running_maximum(
     keys: NDArray[np.int64], offsets: NDArray[np.int16]
 ) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
-    """Return the greatest cut so far at each place."""
+    """Return the running maximum of cuts."""
     reach = np.maximum.accumulate(keys)
     if not offsets.any():
         return reach, np.zeros(len(keys), np.int16)
@@ -89,7 +89,7 @@ def _running_maximum(
 
 
 def reduce(domain: Domain, union: Pieces, limits: Limits) -> Pieces:
-    """Return at most as many intervals as the limits allow, which hold a union."""
+    """Return intervals within the limits that cover a union."""
     most = limits.of(domain)
     n = len(union.low_key)
     if n <= most:
@@ -116,7 +116,7 @@ def _gaps(domain: Domain, union: Pieces) -> NDArray[np.float64]:
 def to_intervals(
     domain: Domain, pieces: Pieces, string_of: Callable[[int], str] | None = None
 ) -> Intervals:
-    """Return pieces as Python cuts; `string_of` says which string has a rank."""
+    """Return pieces as Python cuts; `string_of` gives the string of a rank."""
     string_of = string_of or _no_string
     rows = zip(*(array.tolist() for array in pieces), strict=True)
     return tuple(
@@ -129,7 +129,7 @@ def to_intervals(
 
 
 def reduce_intervals(domain: Domain, union: Intervals, limits: Limits) -> Intervals:
-    """Return at most as many intervals as the limits allow, which hold a union of Python cuts."""
+    """Return intervals within the limits that cover a union of Python cuts."""
     if len(union) <= limits.of(domain):
         return union
     if domain is Domain.STRING:

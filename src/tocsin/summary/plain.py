@@ -1,10 +1,10 @@
-"""Conditions without patterns ↔ what JSON can hold, exactly.
+"""Conditions without patterns ↔ JSON values, without loss.
 
 Enters: a condition. Leaves: a dictionary with the entries that apply: `absent` and `other` (a
-present value of no kind) when true, and for each line a list of intervals. An interval is a pair of
-cuts; a cut is null at the end of the line, else `[value, side]` with side 0 just before the value
-and 1 just after it. Integers beyond 2^53 and infinities are written as strings, since not every
-reader of JSON keeps them; timestamps are microseconds since 1970.
+present value of no kind) when true, and for each domain a list of intervals. An interval is a pair
+of cuts; a cut is null at the end of the domain, else `[value, side]` with side 0 just before the
+value and 1 just after it. Integers beyond 2^53 and infinities are written as strings, since not
+every reader of JSON keeps them; timestamps are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _EXACT = 2**53
 
 def condition_to_plain(condition: Condition) -> dict[str, Any]:
     """Return a condition as lists and dictionaries."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     if condition.absent:
-        found["absent"] = True
+        entries["absent"] = True
     if condition.other:
-        found["other"] = True
-        return found
+        entries["other"] = True
+        return entries
     for domain, title in _TITLES.items():
         if condition.intervals[domain]:
-            found[title] = [
+            entries[title] = [
                 [_cut_to_plain(low, LOW[domain]), _cut_to_plain(high, HIGH[domain])]
                 for low, high in condition.intervals[domain]
             ]
-    return found
+    return entries
 
 
 def _cut_to_plain(cut: Cut, end: Cut) -> list[Any] | None:
@@ -56,42 +56,42 @@ def _cut_to_plain(cut: Cut, end: Cut) -> list[Any] | None:
     return [key, side]
 
 
-def condition_of_plain(name: object, given: object) -> Condition:
-    """Undo `condition_to_plain`, or refuse what is ill-formed."""
-    if not isinstance(name, str) or not isinstance(given, Mapping):
-        refuse(f"{name!r}: {given!r} is no condition")
+def condition_of_plain(name: object, source: object) -> Condition:
+    """Return the condition of `condition_to_plain`; raise `ArgumentError` if it is ill-formed."""
+    if not isinstance(name, str) or not isinstance(source, Mapping):
+        refuse(f"{name!r}: {source!r} is no condition")
     known = {"absent", "other", *_TITLES.values()}
-    unknown = sorted(str(key) for key in given if key not in known)
+    unknown = sorted(str(key) for key in source if key not in known)
     if unknown:
         refuse(f"{name}: unknown entry {', '.join(unknown)}")
-    absent = to_flag(given.get("absent", False), "absent")
-    if to_flag(given.get("other", False), "other"):
+    absent = to_flag(source.get("absent", False), "absent")
+    if to_flag(source.get("other", False), "other"):
         return Condition(FULL, absent, other=True)
-    by_domain = tuple(_to_intervals(domain, given.get(_TITLES[domain], [])) for domain in Domain)
+    by_domain = tuple(_to_intervals(domain, source.get(_TITLES[domain], [])) for domain in Domain)
     return Condition(by_domain, absent)
 
 
-def _to_intervals(domain: Domain, given: object) -> Intervals:
-    if not isinstance(given, list | tuple):
-        refuse(f"{given!r} is no list of intervals")
-    return domains.unite(tuple(_to_interval(domain, pair) for pair in given), ())
+def _to_intervals(domain: Domain, source: object) -> Intervals:
+    if not isinstance(source, list | tuple):
+        refuse(f"{source!r} is no list of intervals")
+    return domains.unite(tuple(_to_interval(domain, pair) for pair in source), ())
 
 
-def _to_interval(domain: Domain, given: object) -> Interval:
-    if not isinstance(given, list | tuple) or len(given) != 2:
-        refuse(f"{given!r} is no pair of cuts")
-    low, high = _to_cut(domain, given[0], LOW[domain]), _to_cut(domain, given[1], HIGH[domain])
+def _to_interval(domain: Domain, source: object) -> Interval:
+    if not isinstance(source, list | tuple) or len(source) != 2:
+        refuse(f"{source!r} is no pair of cuts")
+    low, high = _to_cut(domain, source[0], LOW[domain]), _to_cut(domain, source[1], HIGH[domain])
     if not low < high:
-        refuse(f"{given!r} holds nothing")
+        refuse(f"{source!r} holds nothing")
     return low, high
 
 
-def _to_cut(domain: Domain, given: object, end: Cut) -> Cut:
-    if given is None:
+def _to_cut(domain: Domain, source: object, end: Cut) -> Cut:
+    if source is None:
         return end
-    if not isinstance(given, list | tuple) or len(given) != 2:
-        refuse(f"{given!r} is no cut")
-    key, side = given
+    if not isinstance(source, list | tuple) or len(source) != 2:
+        refuse(f"{source!r} is no cut")
+    key, side = source
     if isinstance(side, bool) or side not in (0, 1):
         refuse(f"{side!r} is no side of a cut")
     if domain is Domain.STRING:
@@ -104,21 +104,21 @@ def _to_cut(domain: Domain, given: object, end: Cut) -> Cut:
 
 
 def _to_number(key: object, whole: bool) -> int | float:
-    found: int | float | None = None
+    number: int | float | None = None
     if isinstance(key, str):
         try:
-            found = float(key) if key in ("inf", "-inf") else int(key)
+            number = float(key) if key in ("inf", "-inf") else int(key)
         except ValueError:
             refuse(f"{key!r} is no number")
     elif isinstance(key, int | float) and not isinstance(key, bool) and not math.isnan(key):
-        found = key
-    if found is None or (whole and not isinstance(found, int)):
+        number = key
+    if number is None or (whole and not isinstance(number, int)):
         refuse(f"{key!r} is no {'whole ' if whole else ''}number")
-    if isinstance(found, int) and not INT64_MIN <= found <= INT64_MAX:
-        if whole or not math.isfinite(_to_float(found)):
+    if isinstance(number, int) and not INT64_MIN <= number <= INT64_MAX:
+        if whole or not math.isfinite(_to_float(number)):
             refuse(f"{key!r} does not fit 64 bits")
-        return _to_float(found)  # a float that was written without a point
-    return found
+        return _to_float(number)  # a float that was written without a point
+    return number
 
 
 def _to_float(value: int) -> float:
@@ -128,23 +128,23 @@ def _to_float(value: int) -> float:
         return math.inf
 
 
-def to_flag(given: object, name: str) -> bool:
-    """Return True or False, or refuse what is neither."""
-    if not isinstance(given, bool):
-        refuse(f"{name} must be true or false, not {given!r}")
-    return given
+def to_flag(value: object, name: str) -> bool:
+    """Return a bool; raise `ArgumentError` for anything else."""
+    if not isinstance(value, bool):
+        refuse(f"{name} must be true or false, not {value!r}")
+    return value
 
 
-def to_items(given: object) -> Iterable[tuple[Any, Any]]:
-    """Return the entries of a mapping, or refuse what is none."""
-    if not isinstance(given, Mapping):
-        refuse(f"attributes must be a mapping, not {given!r}")
-    return given.items()
+def to_items(mapping: object) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a mapping; raise `ArgumentError` for anything else."""
+    if not isinstance(mapping, Mapping):
+        refuse(f"attributes must be a mapping, not {mapping!r}")
+    return mapping.items()
 
 
-def check_keys(given: object, *names: str) -> None:
-    """Refuse what is no mapping with these entries and no others."""
-    if not isinstance(given, Mapping) or set(given) != set(names):
+def check_keys(mapping: object, *names: str) -> None:
+    """Raise `ArgumentError` unless this is a mapping with exactly these keys."""
+    if not isinstance(mapping, Mapping) or set(mapping) != set(names):
         refuse(f"it must have the entries {', '.join(names)}")
 
 

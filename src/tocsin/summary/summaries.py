@@ -1,4 +1,4 @@
-"""Summaries: one set of values per attribute that holds what every member asks.
+"""Summaries: for each attribute, a set of values that covers the conditions of every member.
 
 Enters: conjunction tables. Leaves: a `Summary`, which admits every event that one of the table's
 conjunctions matches (and others). It is the least upper bound of Jayaram et al. (Beretta, sections
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import EventBatch, read_value
-from tocsin.normalize import condition as conditions
 from tocsin.normalize.condition import Condition
+from tocsin.normalize.condition import unite as unite_conditions
 from tocsin.normalize.describe import NEVER, describe_conjunction
 from tocsin.normalize.domains import FULL, Domain, Intervals
 from tocsin.normalize.normal import Conjunction, NormalForm, conjunction_covers
@@ -43,7 +43,7 @@ from tocsin.summary.pieces import (
 
 @dataclass(frozen=True)
 class Summary:
-    """A cover of some conjunctions. Not changed once made; safe to read from many threads."""
+    """A cover of some conjunctions. Immutable; safe to read from many threads."""
 
     conditions: Conjunction
     """The attributes that every member constrains, each with the values that some member admits."""
@@ -65,12 +65,12 @@ class Summary:
         if n == 0:
             return cls({}, True, limits)
         used = np.bincount(table.attribute, minlength=len(table.attributes))
-        found: dict[str, Condition] = {}
+        conditions: dict[str, Condition] = {}
         for attribute in np.flatnonzero(used == n).tolist():
             condition = _summarise(table, attribute, limits)
             if not condition.is_full:
-                found[table.attributes[attribute]] = condition
-        return cls(found, False, limits)
+                conditions[table.attributes[attribute]] = condition
+        return cls(conditions, False, limits)
 
     @classmethod
     def never(cls, *, max_pieces: int = 64, max_values: int = 1024) -> Summary:
@@ -87,18 +87,18 @@ class Summary:
         if self.is_never or other.is_never:
             whole = other if self.is_never else self
             return Summary(
-                {name: self._within(held) for name, held in whole.conditions.items()},
+                {name: self._within(condition) for name, condition in whole.conditions.items()},
                 whole.is_never,
                 self.limits,
             )
-        found: dict[str, Condition] = {}
+        joint: dict[str, Condition] = {}
         for name, own in self.conditions.items():
             if name in other.conditions:
-                both = conditions.unite(own, other.conditions[name])
+                both = unite_conditions(own, other.conditions[name])
                 assert both is not None, "summaries have no patterns"
                 if not both.is_full:
-                    found[name] = self._within(both)
-        return Summary(found, False, self.limits)
+                    joint[name] = self._within(both)
+        return Summary(joint, False, self.limits)
 
     def _within(self, condition: Condition) -> Condition:
         if condition.other:
@@ -115,7 +115,7 @@ class Summary:
         return not self.is_never and conjunction_covers(self.conditions, other.conditions)
 
     def admits(self, events: EventBatch) -> NDArray[np.bool_]:
-        """Say for each event whether a member may match it; False is always right."""
+        """Return for each event whether a member may match it; False is exact."""
         if self.is_never:
             return np.zeros(len(events), np.bool_)
         admitted = np.ones(len(events), np.bool_)
@@ -126,7 +126,7 @@ class Summary:
         return admitted
 
     def admits_one(self, event: Mapping[str, object]) -> bool:
-        """Say whether a member may match an event; False is always right."""
+        """Return whether a member may match an event; False is exact."""
         return not self.is_never and all(
             condition.holds(read_value(event, name)) for name, condition in self.conditions.items()
         )
@@ -150,27 +150,28 @@ class Summary:
             "max_pieces": self.limits.max_pieces,
             "max_values": self.limits.max_values,
             "attributes": {
-                name: plain.condition_to_plain(held) for name, held in self.conditions.items()
+                name: plain.condition_to_plain(condition)
+                for name, condition in self.conditions.items()
             },
         }
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Summary:
-        """Undo `to_json`; what is ill-formed is refused with an `ArgumentError`."""
-        plain.check_keys(given, "never", "max_pieces", "max_values", "attributes")
-        limits = check_limits(given["max_pieces"], given["max_values"])
-        never = plain.to_flag(given["never"], "never")
-        found = {
-            name: plain.condition_of_plain(name, held)
-            for name, held in plain.to_items(given["attributes"])
+    def from_json(cls, source: Mapping[str, Any]) -> Summary:
+        """Return the summary of `to_json`; raise `ArgumentError` if it is ill-formed."""
+        plain.check_keys(source, "never", "max_pieces", "max_values", "attributes")
+        limits = check_limits(source["max_pieces"], source["max_values"])
+        never = plain.to_flag(source["never"], "never")
+        conditions = {
+            name: plain.condition_of_plain(name, entry)
+            for name, entry in plain.to_items(source["attributes"])
         }
-        return cls({n: c for n, c in found.items() if not c.is_full}, never, limits)
+        return cls({n: c for n, c in conditions.items() if not c.is_full}, never, limits)
 
     def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]:
         return (Summary.from_json, (self.to_json(),))
 
     def describe(self) -> str:
-        """Say in words which events are admitted."""
+        """Describe in words which events are admitted."""
         return NEVER if self.is_never else describe_conjunction(self.conditions)
 
 

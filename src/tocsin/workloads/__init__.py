@@ -28,10 +28,10 @@ GROUP = "tocsin.workloads"
 
 @cache
 def _workloads() -> dict[str, Workload]:
-    found: dict[str, Workload] = {"M": Market("M")}
+    by_name: dict[str, Workload] = {"M": Market("M")}
     for entry in entry_points(group=GROUP):
-        found.setdefault(entry.name, entry.load())
-    return found
+        by_name.setdefault(entry.name, entry.load())
+    return by_name
 
 
 def names() -> tuple[str, ...]:
