@@ -121,7 +121,7 @@ def test_a_save_that_fails_leaves_the_old_store_and_nothing_else(tmp_path: Path)
     matcher_of("x = 1").save(path)
     before = {file: file.read_bytes() for file in files(path)}
     failing = tocsin.Matcher(engine="tree")
-    failing._options["odd"] = object()  # no JSON: fails when the manifest is written
+    failing._saved_options["odd"] = object()  # no JSON: fails when the manifest is written
     with pytest.raises(TypeError):
         failing.save(path)
     assert {file: file.read_bytes() for file in files(path)} == before

@@ -336,7 +336,7 @@ def _open_file(place: Place, written: FileEntry, verify: bool) -> OpenedFile:
 def vacuum(place: Place, grace: float = 0.0) -> list[str]:
     """Remove the versions that are not needed, and files left by crashes; return the files' names.
 
-    Needed are the newest version, pinned ones, and those that were the newest less than `grace`
+    Needed are the newest version, pinned ones, and versions that were the newest less than `grace`
     seconds ago: a reader that knows their number may be about to open or pin them. Manifests are
     removed in the order of their numbers, on which `commit` relies.
     """
