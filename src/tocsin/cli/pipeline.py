@@ -20,9 +20,9 @@ import typer
 
 from tocsin.cli.console import BAD_ROWS, OK, printable, say
 from tocsin.spark.pipeline import config as configs
-from tocsin.spark.pipeline.metrics import BatchMetrics
-from tocsin.spark.pipeline.run import Pipeline, Summary, write_template
+from tocsin.spark.pipeline.metrics import BatchMetrics, Summary
 from tocsin.spark.pipeline.status import Status, quarantine_reasons, rate, status
+from tocsin.spark.pipeline.template import write_template
 
 _RECENT = 10
 
@@ -36,6 +36,8 @@ def init(path: Path) -> int:
 
 def run(path: Path, once: bool, batches: int | None, seconds: float | None, as_json: bool) -> int:
     """Run a pipeline and show its progress."""
+    from tocsin.spark.pipeline.run import Pipeline
+
     config = configs.load(path)
     if once:
         config = replace(config, trigger=None)

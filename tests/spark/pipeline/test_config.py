@@ -180,7 +180,7 @@ def test_files_that_are_no_configuration_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_template_never_replaces_a_file(tmp_path: Path) -> None:
-    from tocsin.spark.pipeline.run import write_template
+    from tocsin.spark.pipeline.template import write_template
 
     place = write_template(tmp_path / "p.toml")
     assert place.read_text() == TEMPLATE

@@ -17,8 +17,9 @@ goes through these passes (`batches`), each in the module of its name::
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from tocsin.extras import load as load_name
 
 if TYPE_CHECKING:
     from tocsin.spark.pipeline.config import Config, load
@@ -50,5 +51,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return load_name(f"{__name__}.{_HOMES[name]}", name, f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

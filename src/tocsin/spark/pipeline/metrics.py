@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +50,39 @@ class BatchMetrics:
     def seconds(self) -> float:
         """The duration of the batch."""
         return self.finished - self.started
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The totals of a run."""
+
+    batches: int = 0
+    events: int = 0
+    matches: int = 0
+    quarantined: int = 0
+    version: int = 0
+    seconds: float = 0.0
+    entered: int | None = None
+    left: int | None = None
+    publications: int | None = None
+
+    def plus(self, batch: BatchMetrics) -> Summary:
+        """Return the totals with one more batch."""
+        return replace(
+            self,
+            batches=self.batches + 1,
+            events=self.events + batch.events,
+            matches=self.matches + batch.matches,
+            quarantined=self.quarantined + batch.quarantined,
+            version=batch.version,
+            entered=_plus(self.entered, batch.entered),
+            left=_plus(self.left, batch.left),
+            publications=batch.publications,
+        )
+
+
+def _plus(sum_so_far: int | None, number: int | None) -> int | None:
+    return sum_so_far if number is None else (sum_so_far or 0) + number
 
 
 def write_metrics(folder: Folder, metrics: BatchMetrics) -> None:

@@ -15,8 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,9 @@ from tocsin.spark.pipeline import sources
 from tocsin.spark.pipeline.batches import BatchRunner
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import open_folder
-from tocsin.spark.pipeline.metrics import BatchMetrics
+from tocsin.spark.pipeline.metrics import BatchMetrics, Summary
 from tocsin.spark.pipeline.sessions import check_spark, make_session
+from tocsin.spark.pipeline.status import RUNNING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,42 +35,8 @@ if TYPE_CHECKING:
 
     from tocsin.spark.pipeline.listener import Progress
 
-RUNNING = "running.json"
 _POLL = 0.1
 _STOP_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The totals of a run."""
-
-    batches: int = 0
-    events: int = 0
-    matches: int = 0
-    quarantined: int = 0
-    version: int = 0
-    seconds: float = 0.0
-    entered: int | None = None
-    left: int | None = None
-    publications: int | None = None
-
-    def plus(self, batch: BatchMetrics) -> Summary:
-        """Return the totals with one more batch."""
-        return replace(
-            self,
-            batches=self.batches + 1,
-            events=self.events + batch.events,
-            matches=self.matches + batch.matches,
-            quarantined=self.quarantined + batch.quarantined,
-            version=batch.version,
-            entered=_plus(self.entered, batch.entered),
-            left=_plus(self.left, batch.left),
-            publications=batch.publications,
-        )
-
-
-def _plus(sum_so_far: int | None, number: int | None) -> int | None:
-    return sum_so_far if number is None else (sum_so_far or 0) + number
 
 
 class Pipeline:
@@ -282,18 +248,3 @@ def _in_short(error: BaseException) -> str:
     if ours:
         return ours[-1].partition(": ")[2]
     return lines[0][:500] if lines else type(error).__name__
-
-
-def write_template(path: str | os.PathLike[str]) -> Path:
-    """Write a commented configuration to a file that does not exist yet."""
-    from tocsin.spark.pipeline.template import TEMPLATE
-
-    target = Path(path)
-    try:
-        with target.open("x") as file:
-            file.write(TEMPLATE)
-    except FileExistsError:
-        raise PipelineError(f"{target} exists already") from None
-    except OSError as error:
-        raise PipelineError(f"{target}: {error.strerror}") from None
-    return target

@@ -16,10 +16,11 @@ from tocsin.errors import TocsinError
 from tocsin.spark.pipeline.config import Config
 from tocsin.spark.pipeline.folders import open_folder
 from tocsin.spark.pipeline.metrics import BatchMetrics, load_metrics
-from tocsin.spark.pipeline.run import RUNNING
 from tocsin.spark.pipeline.tables import Table
 from tocsin.store.subscription_store import SubscriptionStore
 
+RUNNING = "running.json"
+"""The file in the output folder that names the process of a running pipeline."""
 _RECENT = 10
 
 

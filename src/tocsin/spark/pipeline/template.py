@@ -1,5 +1,12 @@
 """The configuration that `tocsin pipeline init` writes: every key with its default."""
 
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tocsin.errors import PipelineError
+
 TEMPLATE = """\
 # A Tocsin pipeline: events in, notifications out. See docs/pipeline.md.
 # Relative paths are taken from the folder of this file. Where Spark reads and writes, a path may be
@@ -86,3 +93,16 @@ kind = "parquet"                  # parquet, delta, kafka or console
 [spark.conf]
 # "spark.jars.packages" = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0"
 """
+
+
+def write_template(path: str | os.PathLike[str]) -> Path:
+    """Write a commented configuration to a file that does not exist yet."""
+    target = Path(path)
+    try:
+        with target.open("x") as file:
+            file.write(TEMPLATE)
+    except FileExistsError:
+        raise PipelineError(f"{target} exists already") from None
+    except OSError as error:
+        raise PipelineError(f"{target}: {error.strerror}") from None
+    return target
