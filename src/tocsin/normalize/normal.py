@@ -204,8 +204,8 @@ class _Normalizer:
     def share(self, parts: list[list[Conjunction]]) -> list[list[Conjunction]] | None:
         """Join disjunctions that have a conjunction in common; None: they are never true together.
 
-        `(a OR b) AND (a OR c)` is `a OR b AND c`: less to distribute, and the same. Each part joins
-        those that share the conjunction of its that most parts have, until nothing is shared.
+        `(a OR b) AND (a OR c)` equals `a OR b AND c`, with less to distribute. Each part is joined
+        with the parts that have its most frequent conjunction, until no part shares one.
         """
         while len(parts) > 1:
             tagged = [{self.signature(c): c for c in part} for part in parts]
