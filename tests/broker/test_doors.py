@@ -162,7 +162,7 @@ def test_an_outbox_says_when_it_is_full_of_answers() -> None:
     assert not outbox.is_full_of_answers
     outbox.answer(b"x")
     assert outbox.is_full_of_answers
-    assert not outbox.has_room
+    assert not outbox.has_capacity
     assert len(outbox.take()) == 10
     assert not outbox.is_full_of_answers
     outbox.answer(b"x" * 1000)

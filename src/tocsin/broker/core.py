@@ -292,9 +292,7 @@ class Broker:
         ):
             future.set_exception(DiskFullError("the disk is nearly full: nothing more is stored"))
         else:
-            if not self.publications.is_retaining:
-                is_retaining = any(event.retain_until is not None for event in events)
-                self.publications.is_retaining = is_retaining
+            self.publications.expect_retained(events)
             if self.network is not None and mark is None:
                 self.network.publishing(events)
             span = None if self.telemetry is None else self.telemetry.publish(len(events))

@@ -49,6 +49,11 @@ class PublicationTable:
         self._undo: _Replaced = []
         self._undo_expired: _Replaced = []
 
+    def expect_retained(self, events: Sequence[Event]) -> None:
+        """Begin to retain where an event of a publish asks for it."""
+        if not self.is_retaining:
+            self.is_retaining = any(event.retain_until is not None for event in events)
+
     def now(self) -> int:
         """Return the time in microseconds."""
         return int(self._clock() * 1_000_000)

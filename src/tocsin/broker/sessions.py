@@ -62,13 +62,20 @@ class StreamSession:
     when nothing was written for long.
     """
 
-    def __init__(self, max_messages: int, max_bytes: int, as_sse: bool) -> None:
+    def __init__(
+        self,
+        max_messages: int,
+        max_bytes: int,
+        as_sse: bool,
+        principal: Principal | None = None,
+        transport: asyncio.Transport | None = None,
+    ) -> None:
         self.outbox = Outbox(max_messages, max_bytes)
         self.is_dirty = False
         self.closed: str | None = None
-        self.principal: Principal | None = None
+        self.principal = principal
         self.is_revoked = False
-        self.transport: asyncio.Transport | None = None
+        self.transport = transport
         self._writer: DirectWriter | None = None
         self._as_sse = as_sse
         self._waiter: asyncio.Future[None] | None = None

@@ -61,8 +61,7 @@ async def websocket(socket: WebSocket) -> None:
         await socket.close(1008)
         return
     await socket.accept()
-    wire = Wire(hub, socket.send_bytes, is_dialer=False)
-    wire.principal = principal
+    wire = Wire(hub, socket.send_bytes, is_dialer=False, principal=principal)
 
     async def read() -> bytes | None:
         with contextlib.suppress(WebSocketDisconnect):

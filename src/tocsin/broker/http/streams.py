@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -82,7 +82,6 @@ class EventStream(Response):
         """Send messages as they come."""
         broker, session = self.broker, self.session
         state = scope.get("state", {})
-        session.transport = state.get("transport")
         state.get("stream", lambda: None)()
         broker.connections.opened(session)
         watching = asyncio.create_task(self._watch(receive))
@@ -146,13 +145,14 @@ _MOST_BYTES = 1 << 18
 _AT_ONCE = 1_000
 
 
-def new_session(broker: Broker, principal: Principal, as_sse: bool) -> StreamSession:
+def new_session(
+    broker: Broker, principal: Principal, request: HTTPConnection, as_sse: bool
+) -> StreamSession:
     """Return a new session; raise LimitError where there are too many connections."""
     config = broker.config
     broker.connections.check()
-    session = StreamSession(config.outbox_messages, config.outbox_bytes, as_sse)
-    session.principal = principal
-    return session
+    transport = request.scope.get("state", {}).get("transport")
+    return StreamSession(config.outbox_messages, config.outbox_bytes, as_sse, principal, transport)
 
 
 async def listen(
@@ -192,7 +192,7 @@ async def get_stream(request: Request) -> Response:
             "header, so that it is known not to be another site's page",
             known=True,
         )
-    session = new_session(broker, principal_of(request), as_sse=True)
+    session = new_session(broker, principal_of(request), request, as_sse=True)
     ack = request.query_params.get("ack", "explicit")
     if ack not in ("explicit", "auto"):
         raise ArgumentError("ack is explicit or auto")
@@ -226,7 +226,7 @@ async def get_streams(request: Request) -> Response:
     )
     if not mine:
         raise UnknownSubscriptionError(prefix)
-    session = new_session(broker, principal, as_sse=True)
+    session = new_session(broker, principal, request, as_sse=True)
     for at, each in enumerate(mine, 1):
         await broker.batches.listen(each, session)
         if not at % _AT_ONCE:
@@ -255,8 +255,7 @@ class Socket:
         self.socket = socket
         self.broker = broker
         self.principal = principal
-        self.session = new_session(broker, principal, as_sse=False)
-        self.session.transport = socket.scope.get("state", {}).get("transport")
+        self.session = new_session(broker, principal, socket, as_sse=False)
         self.heard: dict[str, tuple[Subscription, Consumer | None]] = {}
         self.made: list[Subscription] = []
 

@@ -38,6 +38,7 @@ from tocsin.broker.overlay.messages import Codebook, Message, Sub, Upd, of_plain
 from tocsin.broker.protocol import json_text
 from tocsin.broker.sessions import StreamSession
 from tocsin.broker.subscription import Subscription
+from tocsin.broker.tokens import Principal
 from tocsin.errors import (
     EventError,
     LimitError,
@@ -89,9 +90,15 @@ class Lines:
 class Wire(StreamSession):
     """A connection to a peer. `send` writes bytes; lines come by `feed`."""
 
-    def __init__(self, hub: Hub, send: Callable[[bytes], Awaitable[None]], is_dialer: bool) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        send: Callable[[bytes], Awaitable[None]],
+        is_dialer: bool,
+        principal: Principal | None = None,
+    ) -> None:
         config = hub.broker.config
-        super().__init__(config.outbox_messages, config.outbox_bytes, False)
+        super().__init__(config.outbox_messages, config.outbox_bytes, False, principal)
         self.hub = hub
         self.is_dialer = is_dialer
         self.peer: Peer | None = None
@@ -103,7 +110,6 @@ class Wire(StreamSession):
         self._lines: deque[bytes] = deque()
         self._n_waiting = 0
         self._came = asyncio.Event()
-        self._room = asyncio.Event()
         self._last_received = 0
 
     def render(
@@ -146,8 +152,8 @@ class Wire(StreamSession):
             self.peer.counts["bytes_in"] += len(data)
         self._came.set()
         while self._n_waiting > _MOST_WAITING and self.closed is None:
-            self._room.clear()
-            await self._room.wait()
+            self._has_capacity.clear()
+            await self._has_capacity.wait()
 
     async def run(self, read: Callable[[], Awaitable[bytes | None]]) -> None:
         """Serve until either side closes. `read` returns None at the end."""
@@ -233,7 +239,7 @@ class Wire(StreamSession):
     def _next(self) -> bytes:
         line = self._lines.popleft()
         self._n_waiting -= len(line) + 1
-        self._room.set()
+        self._has_capacity.set()
         return line
 
     async def _work(self) -> None:

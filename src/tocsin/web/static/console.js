@@ -162,7 +162,7 @@ function showCondition(found) {
   const part = (title, text) => parts.push(element("h3", title), element("pre", text));
   if (found.normal_form) {
     part("Normal form", found.normal_form.join("\nor ") || "never");
-    if (found.warnings.length) part("Look again", found.warnings.join("\n"));
+    if (found.warnings.length) part("Warnings", found.warnings.join("\n"));
     part("Plan", found.plan);
     part(`Recent events that match: ${found.matched} of ${found.recent}`,
       found.events.slice(0, 5).map((each) => JSON.stringify(each.event)).join("\n") || "none");
