@@ -564,6 +564,11 @@ class Matcher:
         """The ids, conditions and ends of the subscriptions. Internal, and not synchronised."""
         return self._catalog
 
+    @property
+    def index(self) -> Engine:
+        """The engine itself. Internal, and not synchronised: for measurements."""
+        return self._engine
+
     def conditions(self) -> Iterable[IndexedConditions]:
         """Return the conditions of all subscriptions as ranges of cells, a group at a time.
 

@@ -153,7 +153,7 @@ def test_every_optimisation_leaves_the_answers_and_saves_visits() -> None:
         for _ in range(4):  # annotations come when enough events have
             found = m.match_batch(events)
         answers.append([sorted(ids, key=str) for ids in found])
-        engine: Any = m._engine
+        engine: Any = m.index
         visits[name] = engine.n_visits
     assert all(answer == answers[0] for answer in answers[1:])
     assert visits["collapse"] < 0.5 * visits["none"]
@@ -212,7 +212,7 @@ def test_large_trees_are_divided_by_more_index_attributes(monkeypatch: pytest.Mo
         monkeypatch.setattr(order, "_LARGE", large)
         m = tocsin.Matcher(engine="tree")
         m.subscribe_many(rows)
-        engine: Any = m._engine
+        engine: Any = m.index
         engine.check()
         answers.append([sorted(ids) for ids in m.match_batch(events)])
         n_roots.append(len(engine._forest.tree.roots))
@@ -248,7 +248,7 @@ def test_visits_grow_more_slowly_than_subscriptions() -> None:
         m = tocsin.Matcher(engine="tree", index_attributes=0)
         m.subscribe_many(chosen.subscription_rows(n, 2))
         m.match_batch(events)
-        engine: Any = m._engine
+        engine: Any = m.index
         visits.append(engine.n_visits)
     assert visits[1] < 0.75 * 4 * visits[0]
     assert visits[2] < 0.75 * 4 * visits[1]
@@ -258,7 +258,7 @@ def test_nodes_grow_at_most_as_the_tests_do() -> None:
     rows = workload("G").subscription_rows(3_000, 4)
     m = tocsin.Matcher(engine="tree", index_attributes=0)
     m.subscribe_many(rows)
-    engine: Any = m._engine
+    engine: Any = m.index
     assert engine.n_nodes <= len(rows) + 2 * 3_000
 
 

@@ -536,6 +536,11 @@ class SubjectSpace:
             return self._publications.keys.keys(rows.tolist())
 
     @property
+    def publication_table(self) -> PublicationTable:
+        """The table of publications. Internal, and not synchronised: for measurements."""
+        return self._publications
+
+    @property
     def nbytes(self) -> int:
         """Bytes of rows, boxes and lists; keys and texts are not counted."""
         with self._lock:

@@ -218,7 +218,7 @@ def _follow(
 
 def _checks(matcher: Matcher) -> float | None:
     """Return how many conjunctions an event is expected to be checked against, where known."""
-    expected = getattr(matcher._engine, "expected_checks", None)
+    expected = getattr(matcher.index, "expected_checks", None)
     return None if expected is None else round(expected(), 2)
 
 

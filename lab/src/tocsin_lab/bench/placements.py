@@ -212,7 +212,7 @@ class Holding:
         from tocsin.spark import worker
 
         for _ in batches:
-            opened = [held.matcher for held in worker._open.values()]
+            opened = worker.open_matchers()
             said = {
                 "worker": os.getppid(),  # the process that Spark forks a worker's others from
                 "process": os.getpid(),

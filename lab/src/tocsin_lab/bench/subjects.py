@@ -210,7 +210,7 @@ def _insert_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) 
     table = table_of(fresh, np.arange(_SINGLE) + 10**9)
     batch, _ = _each([lambda: space.publish_many(table)])
     space.retract_many((np.arange(_SINGLE) + 10**9).tolist())
-    scan, _ = _each([lambda: _scan_rows(space._state)] * 3)
+    scan, _ = _each([lambda: _scan_rows(space.publication_table.state)] * 3)
     return {
         "figure": "insert",
         "single_us": single,
@@ -273,14 +273,15 @@ def _scan_time(
 ) -> float:
     """Time what an update would take by looking at every subscription; nothing is changed."""
     fresh = paper.moved(matrix[:1], is_random)
-    cells = space._dimensions.encode(0, mappings_of(fresh)[0])
+    publications = space.publication_table
+    cells = publications.dimensions.encode(0, mappings_of(fresh)[0])
     updates = RowUpdates(
-        np.array([space._publications.keys.row_of[0]], np.int32),
+        np.array([publications.keys.row_of[0]], np.int32),
         np.array(list(cells), np.int32),
         np.array(list(cells.values()), np.uint64).reshape(-1, 1, 3),
         NO_MASK,
     )
-    state = space._state
+    state = publications.state
     return _each([lambda: _unlisted(state, lambda: state.cross(updates).sub)] * 3)[0]
 
 

@@ -75,7 +75,7 @@ def found(kind: str, profiled: bool, **options: Any) -> tuple[int, int, int]:
     exact = tocsin.Matcher(TYPE, engine="tama")
     exact.subscribe_many(subscriptions(kind), where=WHERE)
     right = int(exact.match_batch(events).offsets[-1])
-    engine = matcher._engine
+    engine = matcher.index
     assert isinstance(engine, TamaEngine)
     return n, n - right, engine.table_nbytes
 
@@ -265,5 +265,5 @@ def test_attributes_that_only_recent_conditions_have_are_known_to_the_tables() -
     matcher.merge()
     matcher.subscribe("b", "x = 1 AND y = 2 AND z < 3")
     assert sorted(map(str, matcher.match({"x": 1, "y": 2, "z": 0}))) == ["a", "b"]
-    engine: Any = matcher._engine
+    engine: Any = matcher.index
     assert len(engine._sorts) == len(engine._attributes) == 3

@@ -60,7 +60,7 @@ class Filled:
     @property
     def engine(self) -> Any:
         """The engine, for what only some have."""
-        return self.matcher._engine
+        return self.matcher.index
 
     def fill(self, n: int) -> None:
         """Add subscriptions until there are n, and build the index; `load_s` counts both."""
@@ -81,7 +81,7 @@ class Filled:
     @property
     def is_auto(self) -> bool:
         """Whether the engine merges segments beside matching."""
-        return type(self.engine).__name__ == "AutoEngine"
+        return self.matcher.engine == "auto"
 
     def microseconds(self) -> float:
         """Return what an event of a batch costs."""
@@ -115,7 +115,7 @@ class Filled:
         `cells_us`: values → cells; `predicates_us`: cells → predicates; `clusters_us`: predicates →
         conjunctions.
         """
-        batch, index = self._enough(), self.engine._index
+        batch, index = self._enough(), self.engine.predicate_index
         least = [float("inf")] * 3
         for _ in range(self._scale.repeats):
             spent = [seconds(lambda: index.encode(to_batch(batch))), 0.0, 0.0]
@@ -126,7 +126,7 @@ class Filled:
                 satisfied = index.satisfied(cells, first, n)
                 found = process_time()
                 offsets = np.zeros(n + 1, np.int64)
-                self.engine._match(Chunk(satisfied, 0, self._room, offsets))
+                self.engine.match_chunk(Chunk(satisfied, 0, self._room, offsets))
                 spent[1] += found - started
                 spent[2] += process_time() - found
             least = [min(pair) for pair in zip(least, spent, strict=True)]

@@ -277,12 +277,12 @@ def _changed(size: int, scale: Scale) -> list[Row]:
     held.fill(size)
     engine = held.engine
     slots, n_trees = np.arange(size), 8 * len(workload("T").event_type.attributes)
-    items = engine._items(slots)
+    items = engine.items(slots)
     few = min(size, _CODED)
     coded = [engine.coded(dense) for dense in range(few)]
     deleted = pa.array(range(size // 2))
     taken = {
-        "direct": seconds(lambda: Portion(slots, n_trees, engine._items(slots))) / size,
+        "direct": seconds(lambda: Portion(slots, n_trees, engine.items(slots))) / size,
         "cached": seconds(lambda: Portion(slots, n_trees, items)) / size,
         "coded": seconds(lambda: Portion(slots[:few], n_trees, _decoded(coded))) / few,
         "deletion": seconds(lambda: held.matcher.unsubscribe_many(deleted)) / len(deleted),

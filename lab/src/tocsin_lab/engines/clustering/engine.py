@@ -201,6 +201,17 @@ class TwoPhaseEngine(Engine):
         own = sum(array.nbytes for array in arrays) + self._nbytes
         return own + self._book.nbytes + self._index.nbytes
 
+    # For measurements.
+
+    @property
+    def predicate_index(self) -> PredicateIndex:
+        """The index of the first phase."""
+        return self._index
+
+    def match_chunk(self, chunk: Chunk) -> int:
+        """Run the second phase on a chunk of events; return how many of them it did."""
+        return self._match(chunk)
+
     # Inside.
 
     def _find(

@@ -92,7 +92,7 @@ class TamaEngine(IntervalEngine):
         """Say under how many cells each conjunction of a subscription is entered."""
         lines = []
         for slot in self._slots_of(dense):
-            items = self._items(np.array([slot]))
+            items = self.items(np.array([slot]))
             n = int(self._held.n_entries[slot])
             used = sorted({int(level) for level in items.level if level >= 0})
             depth = f", to level {used[-1]}" if used else ""
@@ -177,7 +177,7 @@ class TamaEngine(IntervalEngine):
 
     def coded(self, dense: int) -> list[tuple[str, bytes]]:
         """Return the ranges of a subscription as they travel: attributes, and cells as bits."""
-        items = self._items(np.array(self._slots_of(dense), np.int64))
+        items = self.items(np.array(self._slots_of(dense), np.int64))
         names = self._attributes.names
         columns = (items.tree, items.low, items.high, items.level)
         rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -214,7 +214,7 @@ class TamaEngine(IntervalEngine):
             self._recent = [slot for slot in self._recent if slot not in fresh]
         for at in np.unique(where[where >= 0]).tolist():
             own = slots[where == at]
-            self._portions[at].remove(self._items(own), len(own))
+            self._portions[at].remove(self.items(own), len(own))
         self._portion_of[slots] = -1
 
     def _settle(self) -> None:
@@ -266,7 +266,7 @@ class TamaEngine(IntervalEngine):
         split = self._split(slots)
         self._hits[slots, 1] = split.needed
         self._step = max(self._step, int(split.needed.max()) + 1)
-        items = self._items(slots, split)
+        items = self.items(slots, split)
         self._portion_of[slots] = len(self._portions)
         portion = Portion(slots, 8 * len(self._attributes), items)
         self._portions.append(portion)
@@ -287,7 +287,7 @@ class TamaEngine(IntervalEngine):
         sizes = self._held.sizes(slots)
         return Split(self._rows_in(slots), sizes, self._attributes.places.mark)
 
-    def _items(self, slots: NDArray[np.int64], split: Split | None = None) -> Items:
+    def items(self, slots: NDArray[np.int64], split: Split | None = None) -> Items:
         """Return what conjunctions are entered under."""
         split = split or self._split(slots)
         return split.items(slots, self._known(), self._rate, self._levels)
