@@ -27,11 +27,11 @@ class OracleEngine(Engine):
         self._expressions: dict[int, Expression | None] = {}
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions; their expressions are looked up when they are first needed."""
+        """Add subscriptions; their expressions are looked up when they are first needed."""
         self._expressions.update(dict.fromkeys(ids.tolist()))
 
     def delete(self, ids: NDArray[np.int64]) -> None:
-        """Forget subscriptions."""
+        """Remove subscriptions."""
         for dense in ids.tolist():
             del self._expressions[dense]
 

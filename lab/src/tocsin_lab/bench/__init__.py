@@ -1,7 +1,7 @@
-"""Benchmarks: seeded, checked against the one-by-one path before they time anything.
+"""Benchmarks: seeded, and checked against an independent evaluation before they are timed.
 
-`parse`, `match`, `latency`, `scale`, `churn` and `adapt` each have a function `run` that returns a
+A benchmark is a module with a function `run`, which takes its setting (`settings`) and returns a
 dictionary ready for JSON, with the machine and the versions it was measured on, and a function
-`render` that makes a table of it; the other modules are what they share. The command line is in
-`tocsin.cli`.
+`render`, which makes a table of it. The other modules are shared. The commands are generated from
+the settings, in `tocsin_lab.cli`.
 """

@@ -103,7 +103,7 @@ class TwoPhaseEngine(Engine):
     # The protocol.
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions."""
+        """Add subscriptions."""
         predicates = self._book.intern(table)
         if self._index.has_sample:
             self._index.flush()  # so that shares are measured before an engine chooses by them
@@ -123,7 +123,7 @@ class TwoPhaseEngine(Engine):
         self._add(slots)
 
     def delete(self, ids: NDArray[np.int64]) -> None:
-        """Forget subscriptions."""
+        """Remove subscriptions."""
         slots = np.empty(len(ids), np.int32)
         n = read_kernels.slots_of(self._held, self._first_of, ids, slots)
         if n > len(slots):

@@ -79,7 +79,7 @@ class FastintEngine(IntervalEngine):
             super().replace(old[~is_moved], ids[~is_moved], take(table, np.flatnonzero(kept)))
 
     def rebuild(self) -> None:
-        """Build the trees anew."""
+        """Rebuild the trees."""
         self._build()
 
     def lub(self, attribute: str) -> Condition | None:

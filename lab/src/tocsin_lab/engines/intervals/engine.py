@@ -83,7 +83,7 @@ class IntervalEngine(Engine):
     # The protocol.
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions."""
+        """Add subscriptions."""
         rows, sizes = self._attributes.rows_of(table)
         self._note(ids)
         slots = self._place(rows, sizes)
@@ -92,7 +92,7 @@ class IntervalEngine(Engine):
         self._add(slots, rows, sizes)
 
     def delete(self, ids: NDArray[np.int64]) -> None:
-        """Forget subscriptions."""
+        """Remove subscriptions."""
         gone = [slot for dense in ids.tolist() for slot in self._slots_of(dense)]
         self._first_of[ids] = -1
         if not gone:

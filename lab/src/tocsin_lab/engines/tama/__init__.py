@@ -85,7 +85,7 @@ class TamaEngine(IntervalEngine):
         self._build()
 
     def rebuild(self) -> None:
-        """Separate values anew, and make one table of all."""
+        """Separate values for the events last profiled, and merge all tables into one."""
         self._build()
 
     def explain(self, dense: int) -> str:
@@ -233,7 +233,7 @@ class TamaEngine(IntervalEngine):
         self._enter(slots)
 
     def _build(self) -> None:
-        """Separate values anew, and make one table of all."""
+        """Separate values for the events last profiled, and merge all tables into one."""
         places, live = self._attributes.places, self._live()
         places.is_spread = False
         self._attributes.drop_cuts(self._held.rows, self._held.places(live))

@@ -75,7 +75,7 @@ class TreeEngine(Engine):
         self._has_siblings = False
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Take in subscriptions: their conjunctions are put into the tree."""
+        """Add subscriptions: their conjunctions are put into the tree."""
         self._note_ids(ids)
         if not table.n_conjunctions:
             return
@@ -149,7 +149,7 @@ class TreeEngine(Engine):
         self._first_of[: self._n_dense] = number[known]
 
     def delete(self, ids: NDArray[np.int64]) -> None:
-        """Take subscriptions out of the tree."""
+        """Remove subscriptions from the tree."""
         none = np.empty(0, np.int64)
         gone = np.concatenate([none, *(self._conjunctions_of(dense) for dense in ids.tolist())])
         self._first_of[ids] = -1
@@ -179,7 +179,7 @@ class TreeEngine(Engine):
             self._build()
 
     def rebuild(self) -> None:
-        """Build the tree anew, for events as they were last profiled."""
+        """Rebuild the tree for the events last profiled."""
         self._build()
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
