@@ -58,10 +58,10 @@ def test_json_is_one_object_a_condition() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["x = 'a'", "--type", "x=integer"], "attribute 'x' is declared integer, not string"),
-        (["x = 1", "--type", "x=number"], "'number' is not a kind"),
-        (["x = 1", "--type", "x"], "--type takes NAME=VALUE"),
-        (["x = 1", "--type", "x=int", "--type", "x=int"], "declared twice"),
+        (["x = 'a'", "--attribute", "x=integer"], "attribute 'x' is declared integer, not string"),
+        (["x = 1", "--attribute", "x=number"], "'number' is not a kind"),
+        (["x = 1", "--attribute", "x"], "--attribute takes NAME=VALUE"),
+        (["x = 1", "--attribute", "x=int", "--attribute", "x=int"], "declared twice"),
         (["x = 1", "--param", "y=1"], "no condition has a parameter :y"),
         (["x = :a OR x = :b", "--param", "a=1"], "no value for parameter :b"),
         (["x = f(1)"], "the function f(…) is not in the subscription language"),

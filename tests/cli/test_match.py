@@ -189,7 +189,7 @@ def test_a_bad_event_stops_the_run_and_leaves_no_file(tmp_path: Path) -> None:
 def test_declared_types_read_timestamps_and_refuse_other_kinds(tmp_path: Path) -> None:
     subscriptions = write_text(tmp_path, "s.txt", "at < TIMESTAMP '2024-06-01' AND n > 1\n")
     events = write_text(tmp_path, "e.csv", "at,n\n2024-01-01,2\n2024-07-01,2\n2024-01-01,x\n")
-    types = ("--type", "at=timestamp", "--type", "n=int")
+    types = ("--attribute", "at=timestamp", "--attribute", "n=int")
     result = match(subscriptions, events, *types, "--on-error", "quarantine")
     assert result.exit_code == 1
     assert pairs(result.stdout) == [(0, 1)]
@@ -204,10 +204,10 @@ def test_a_parquet_column_of_another_kind_is_refused_with_its_row(tmp_path: Path
     subscriptions = write_text(tmp_path, "s.txt", "n = 1\n")
     path = tmp_path / "e.parquet"
     pq.write_table(pa.table({"n": [1.0, None, 2.5, 1.0]}), path)
-    result = match(subscriptions, path, "--type", "n=integer")
+    result = match(subscriptions, path, "--attribute", "n=integer")
     assert result.exit_code == 2
     assert "e.parquet: row 2: attribute 'n'" in result.stderr
-    result = match(subscriptions, path, "--type", "n=integer", "--on-error", "quarantine")
+    result = match(subscriptions, path, "--attribute", "n=integer", "--on-error", "quarantine")
     assert result.exit_code == 1
     assert pairs(result.stdout) == [(0, 1), (3, 1)]
 
@@ -220,7 +220,7 @@ def test_a_parquet_column_of_another_kind_is_refused_with_its_row(tmp_path: Path
         (["-o", "nowhere/m.csv"], "there is no directory"),
         (["-o", "events.csv"], "is one of the inputs"),
         (["--quarantine", "s.txt"], "is one of the inputs"),
-        (["--type", "x"], "--type takes NAME=VALUE"),
+        (["--attribute", "x"], "--attribute takes NAME=VALUE"),
     ],
 )
 def test_bad_options_are_refused_before_any_work(

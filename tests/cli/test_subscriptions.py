@@ -84,7 +84,7 @@ def test_compile_builds_an_index_of_files_and_replaces_what_was_there(
 ) -> None:
     rules = tmp_path / "rules.csv"
     rules.write_text("id,where\n1,x = 1\n2,x > 0\n")
-    assert facts("compile", store, str(rules), "--type", "x=integer")["subscriptions"] == 2
+    assert facts("compile", store, str(rules), "--attribute", "x=integer")["subscriptions"] == 2
     rules.write_text("id,where\n7,x = 1\n")
     assert facts("compile", store, str(rules))["version"] == 2
     assert match(store, {"x": 1}) == [7]
@@ -101,5 +101,57 @@ def test_what_makes_no_sense_is_refused(store: str, tmp_path: Path) -> None:
     assert "nobody" in run("remove", store, "nobody", code=2)
     assert "give ids" in run("remove", store, code=2)
     assert "no 64-bit integer" in run("remove", store, "x", "--integers", code=2)
-    assert "needs where, params or both" in run("update", store, "a", code=2)
+    assert "needs where, params or valid_until" in run("update", store, "a", code=2)
     assert facts("stats", store)["version"] == 2
+
+
+def test_subscriptions_are_listed_and_shown(store: str) -> None:
+    run("add", store, "--id", "a", "--where", "x = :v", "--param", "v=1")
+    run("add", store, "--id", "b", "--where", "x = 2", "--valid-until", "2099-01-01T00:00Z")
+    assert run("list", store).splitlines() == [
+        'a\tx = :v\t{"v": 1}',
+        "b\tx = 2\tuntil 2099-01-01T00:00:00+00:00",
+    ]
+    assert json.loads(run("list", store, "--json", "--limit", "1").splitlines()[0]) == {
+        "id": "a",
+        "where": "x = :v",
+        "params": {"v": 1},
+    }
+    assert facts("show", store, "a") == {
+        "id": "a",
+        "where": "x = :v",
+        "params": {"v": 1},
+        "valid_until": None,
+    }
+    run("update", store, "b", "--valid-until", "none")
+    assert facts("show", store, "b")["valid_until"] is None
+    assert "there is no subscription with id 'c'" in run("show", store, "c", code=2)
+
+
+def test_an_id_that_looks_like_an_integer_is_found_either_way(store: str) -> None:
+    run("add", store, "--id", "7", "--where", "x = 1", "--integers")
+    run("add", store, "--id", "8", "--where", "x = 1")
+    assert facts("show", store, "7")["id"] == 7
+    assert facts("show", store, "8")["id"] == "8"
+    run("add", store, "--id", "7", "--where", "x = 1")
+    assert "--integers means the integer" in run("remove", store, "7", code=2)
+    run("remove", store, "7", "--integers")
+    assert match(store, {"x": 1}) == ["7", "8"]
+
+
+def test_conditions_and_subscriptions_are_explained(store: str, tmp_path: Path) -> None:
+    run("add", store, "--id", "a", "--where", "x > 1")
+    explain = ["explain", store, "a", "--event", '{"x": 0}']
+    result = CliRunner().invoke(app, explain)
+    assert (result.exit_code, result.output.startswith("no match")) == (0, True)
+    options = ["--where", "x > :v", "--param", "v=1", "-e", '{"x": 2}']
+    result = CliRunner().invoke(app, ["explain", *options])
+    assert (result.exit_code, result.output.startswith("match")) == (0, True)
+    assert CliRunner().invoke(app, ["explain", store]).exit_code == 0
+    assert CliRunner().invoke(app, ["explain"]).exit_code == 2
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"x": 5}\n{"x": 0}\n')
+    result = CliRunner().invoke(app, ["match", "--store", store, "--events", str(events)])
+    assert result.exit_code == 0, result.output
+    assert "2 events against 1 subscriptions: 1 matches" in result.output
+    assert CliRunner().invoke(app, ["match", "--events", str(events)]).exit_code == 2

@@ -79,17 +79,21 @@ def check(
 @app.command(epilog=EXIT_CODES)
 @guarded
 def match(
+    events: Annotated[
+        Path, typer.Option("--events", "-e", help=".jsonl, .csv (also .gz) or .parquet.")
+    ],
     subscriptions: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--subscriptions",
             "-s",
             help=".txt (a condition a line), .jsonl, .csv or .parquet (id, where).",
         ),
-    ],
-    events: Annotated[
-        Path, typer.Option("--events", "-e", help=".jsonl, .csv (also .gz) or .parquet.")
-    ],
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", help="A subscription store in place of a file: a folder or a URL."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help=".jsonl, .csv or .parquet; without it, standard output."),
@@ -105,14 +109,53 @@ def match(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Match a file of events against a file of subscriptions."""
+    """Match a file of events against a file or a store of subscriptions."""
     from tocsin.cli.match import MatchOptions, run
 
     return run(
         MatchOptions(
-            subscriptions, events, out, engine, tuple(types), on_error.value, quarantine, as_json
+            subscriptions,
+            store,
+            events,
+            out,
+            engine,
+            tuple(types),
+            on_error.value,
+            quarantine,
+            as_json,
         )
     )
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def explain(
+    store: Annotated[
+        str | None, typer.Argument(metavar="[STORE]", help="A store: a folder, or a URL.")
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="A subscription; without it, the index is described."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="A condition, in place of a store.")
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option("--event", "-e", help="An event, as a JSON object.")
+    ] = None,
+    params: Annotated[
+        list[str], typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME.")
+    ] = [],  # noqa: B006
+    types: Types = [],  # noqa: B006
+    integers: Annotated[
+        bool, typer.Option("--integers", help="The id is an integer, not a string.")
+    ] = False,
+) -> int:
+    """Say how a subscription is indexed, or why an event does or does not match it."""
+    from tocsin.cli import subscriptions
+
+    options = subscriptions.ExplainOptions(params, types, integers)
+    return subscriptions.explain(store, where, id, event, options)
 
 
 def _add_plugged_in() -> None:

@@ -31,7 +31,7 @@ from tocsin.cli.options import to_event_type
 from tocsin.cli.quarantine import Quarantine, load_file
 from tocsin.cli.subscription_files import SubscriptionFile
 from tocsin.encode.readers import Chunk, EventFile, read_events
-from tocsin.errors import EventError, FileFormatError
+from tocsin.errors import ArgumentError, EventError, FileFormatError
 from tocsin.matcher import Matcher
 
 FIRST_SLICE = 1024
@@ -44,7 +44,8 @@ SLICE_MATCHES = 1 << 22
 class MatchOptions:
     """The options of `tocsin match`."""
 
-    subscriptions: Path
+    subscriptions: Path | None
+    store: str | None
     events: Path
     out: Path | None
     engine: str
@@ -88,23 +89,27 @@ class Summary:
 
 def run(options: MatchOptions) -> int:
     """Match, and return the exit code."""
-    inputs = (options.subscriptions, options.events)
+    if (options.subscriptions is None) == (options.store is None):
+        raise ArgumentError("give --subscriptions or --store")
+    inputs = tuple(filter(None, [options.subscriptions, options.events]))
     if options.out is not None:
         check_output(options.out, *inputs)
     if options.quarantine is not None:
         check_target(options.quarantine, *inputs, *filter(None, [options.out]))
-    event_type = to_event_type(options.types)
-    matcher = Matcher(event_type, engine=options.engine)
-    subscriptions = SubscriptionFile(options.subscriptions)
-    events = read_events(options.events, event_type, on_error=options.on_error)
+    matcher = _open(options)
+    subscriptions = (
+        None if options.subscriptions is None else SubscriptionFile(options.subscriptions)
+    )
+    events = read_events(options.events, matcher.event_type, on_error=options.on_error)
     summary = Summary()
     with ExitStack() as stack:
         stream = stack.enter_context(replacing(options.quarantine)) if options.quarantine else None
         quarantine = Quarantine(stream)
         with Progress() as progress:
             start = time.perf_counter()
-            for _ in load_file(matcher, subscriptions, quarantine, progress):
-                pass
+            if subscriptions is not None:
+                for _ in load_file(matcher, subscriptions, quarantine, progress):
+                    pass
             summary.seconds_loading = time.perf_counter() - start
             summary.subscriptions = len(matcher)
             if quarantine.n_rows and options.on_error == "raise":
@@ -112,7 +117,9 @@ def run(options: MatchOptions) -> int:
                 raise FileFormatError(
                     str(options.subscriptions), f"{message}\n{quarantine.listing()}"
                 )
-            as_text = not subscriptions.has_integer_ids
+            as_text = matcher.catalog.names.has_strings
+            if subscriptions is not None:
+                as_text = not subscriptions.has_integer_ids
             with open_matches(options.out, options.as_json, ids_as_text=as_text) as writer:
                 _match(matcher, events, writer, quarantine, summary, progress)
     summary.bad_rows = quarantine.n_rows
@@ -121,6 +128,15 @@ def run(options: MatchOptions) -> int:
     text = json.dumps(summary.to_json()) if options.as_json else summary.to_text()
     typer.echo(text, err=options.out is None)
     return BAD_ROWS if quarantine.n_rows else OK
+
+
+def _open(options: MatchOptions) -> Matcher:
+    """Return the matcher of a store, or an empty one for a file."""
+    if options.store is None:
+        return Matcher(to_event_type(options.types), engine=options.engine)
+    if options.types or options.engine != "auto":
+        raise ArgumentError("a store has its own event type and engine: leave out both options")
+    return Matcher.open(options.store)
 
 
 def _match(

@@ -24,14 +24,16 @@ def to_event_type(declarations: Sequence[str]) -> EventType | None:
         return None
     attributes: dict[str, Kind] = {}
     for declaration in declarations:
-        name, kind = _split(declaration, "--type")
+        name, kind = _split(declaration, "--attribute")
         if kind.lower() not in _KINDS:
             known = ", ".join(each.value for each in Kind)
-            raise ArgumentError(f"--type {declaration}: {kind!r} is not a kind; choose {known}")
+            raise ArgumentError(
+                f"--attribute {declaration}: {kind!r} is not a kind; choose {known}"
+            )
         if name in attributes:
-            raise ArgumentError(f"--type {declaration}: {name!r} is declared twice")
+            raise ArgumentError(f"--attribute {declaration}: {name!r} is declared twice")
         attributes[name] = _KINDS[kind.lower()]
-    return EventType("--type", attributes)
+    return EventType("--attribute", attributes)
 
 
 def to_params(assignments: Sequence[str]) -> dict[str, Value]:

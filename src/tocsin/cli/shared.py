@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs."
 Types = Annotated[
     list[str],
     typer.Option(
-        "--type",
+        "--attribute",
         metavar="NAME=KIND",
         help="Declare an attribute: integer, float, string, boolean or timestamp. Repeatable.",
     ),

@@ -18,13 +18,16 @@ from typing import Any
 import pyarrow as pa
 import typer
 
-from tocsin.cli.console import BAD_ROWS, OK, Progress, say
+from tocsin.arguments import UNCHANGED
+from tocsin.catalog.records import write_json
+from tocsin.cli.console import BAD_ROWS, OK, Progress, printable, say
 from tocsin.cli.match_files import check_target, replacing
 from tocsin.cli.options import to_event_type, to_params
 from tocsin.cli.quarantine import Quarantine, load_file
 from tocsin.cli.subscription_files import SubscriptionFile
 from tocsin.encode.files import open_text
 from tocsin.errors import ArgumentError, FileFormatError
+from tocsin.language.parser import parse_timestamp
 from tocsin.matcher import Matcher
 from tocsin.model import INT64_MAX, INT64_MIN, SubscriptionId
 from tocsin.storage.changes import AddTable, ChangeBatch
@@ -42,8 +45,17 @@ class FileOptions:
     as_json: bool
 
 
+@dataclass(frozen=True)
+class ExplainOptions:
+    """How `tocsin explain` reads an id, or a condition without a store."""
+
+    params: Sequence[str]
+    types: Sequence[str]
+    is_integer: bool
+
+
 def to_id(text: str, is_integer: bool) -> SubscriptionId:
-    """Return an id as it was written: a string, or where integers are asked for, an integer."""
+    """Return a new id: the text itself, or the integer that it writes."""
     if not is_integer:
         return text
     try:
@@ -55,17 +67,127 @@ def to_id(text: str, is_integer: bool) -> SubscriptionId:
     return number
 
 
+def find_id(store: SubscriptionStore, text: str, is_integer: bool) -> SubscriptionId:
+    """Return the id of a subscription that a text names: a string, or the integer written so."""
+    if is_integer:
+        return to_id(text, True)
+    try:
+        number = to_id(text, True)
+    except ArgumentError:
+        return text
+    if text in store and number in store:
+        raise ArgumentError(
+            f"there are subscriptions {text!r} (a string) and {number} (an integer); "
+            "--integers means the integer"
+        )
+    return text if text in store or number not in store else number
+
+
+def list_all(path: str, limit: int | None, as_json: bool) -> int:
+    """List the subscriptions of a store."""
+    with SubscriptionStore(path) as store:
+        table = store.to_table()
+    shown = table if limit is None else table.slice(0, limit)
+    for batch in shown.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            typer.echo(_row_to_text(row, as_json))
+    if len(shown) < len(table):
+        say(f"{len(shown):,} of {len(table):,} subscriptions")
+    return OK
+
+
+def _row_to_text(row: dict[str, Any], as_json: bool) -> str:
+    until = row["valid_until"]
+    facts = {"id": row["id"], "where": row["where"]}
+    if row["params"] is not None:
+        facts["params"] = json.loads(row["params"])
+    if until is not None:
+        facts["valid_until"] = until.isoformat()
+    if as_json:
+        return json.dumps(facts, ensure_ascii=False)
+    more = [row["params"]] if row["params"] else []
+    more += [f"until {facts['valid_until']}"] if until is not None else []
+    return printable("\t".join([str(row["id"]), row["where"], *more]).replace("\n", " "))
+
+
+def show(path: str, id: str, is_integer: bool, as_json: bool) -> int:
+    """Show one subscription of a store."""
+    with SubscriptionStore(path) as store:
+        one = store.get(find_id(store, id, is_integer))
+    until = one.valid_until
+    facts: dict[str, Any] = {
+        "id": one.id,
+        "where": one.where,
+        "params": json.loads(write_json(one.params)),
+        "valid_until": until.isoformat() if isinstance(until, dt.datetime) else until,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, ensure_ascii=False))
+        return OK
+    for name, value in facts.items():
+        if value not in (None, {}):
+            written = json.dumps(value, ensure_ascii=False) if name == "params" else str(value)
+            typer.echo(f"{name.replace('_', ' '):<12} {printable(written)}")
+    return OK
+
+
+def explain(
+    path: str | None,
+    where: str | None,
+    id: str | None,
+    event: str | None,
+    options: ExplainOptions,
+) -> int:
+    """Say how a condition is read or indexed, or why an event does or does not match it."""
+    values = None if event is None else _to_event(event)
+    if path is None:
+        if where is None or id is not None:
+            raise ArgumentError("give a store, or --where with a condition")
+        matcher = Matcher(to_event_type(options.types))
+        matcher.subscribe("--where", where, to_params(options.params) or None)
+        typer.echo(printable(matcher.explain("--where", values)))
+        return OK
+    if where is not None or options.params or options.types:
+        raise ArgumentError("--where, --param and --attribute go without a store")
+    with SubscriptionStore(path) as store:
+        name = None if id is None else find_id(store, id, options.is_integer)
+        with store.matcher(merges=False) as matcher:
+            typer.echo(printable(matcher.explain(name, values)))
+    return OK
+
+
+def _to_event(text: str) -> dict[str, Any]:
+    try:
+        event = json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"--event is not JSON: {error}") from None
+    if not isinstance(event, dict):
+        raise ArgumentError("--event takes a JSON object")
+    return event
+
+
+def _to_moment(text: str | None) -> dt.datetime | None:
+    """Return the end that an option names; `none` means no end."""
+    if text is None or text.lower() == "none":
+        return None
+    moment = parse_timestamp(text)
+    if moment is None:
+        raise ArgumentError(f"--valid-until takes a timestamp or none, not {text!r}")
+    return moment
+
+
 def add_one(
     path: str,
     id: SubscriptionId,
     where: str,
     params: Sequence[str],
     types: Sequence[str],
+    valid_until: str | None,
     as_json: bool,
 ) -> int:
     """Add one subscription."""
     store = open_or_create(path, to_event_type(types))
-    version = store.subscribe(id, where, to_params(params))
+    version = store.subscribe(id, where, to_params(params), valid_until=_to_moment(valid_until))
     return _done({"version": version, "added": 1}, as_json)
 
 
@@ -126,25 +248,35 @@ def remove(
     path: str, ids: Sequence[str], file: Path | None, are_integers: bool, as_json: bool
 ) -> int:
     """Remove subscriptions, given by their ids or by a file with one id a line."""
-    asked = [to_id(text, are_integers) for text in ids]
+    texts = list(ids)
     if file is not None:
         with open_text(file) as source:
             while raw := source.read_line():
                 text = raw.decode(errors="replace").strip()
                 if text:
-                    asked.append(to_id(text, are_integers))
-    if not asked:
+                    texts.append(text)
+    if not texts:
         raise ArgumentError("give ids, or a file of ids")
-    version = SubscriptionStore(path).unsubscribe_many(asked)
-    return _done({"version": version, "removed": len(asked)}, as_json)
+    with SubscriptionStore(path) as store:
+        version = store.unsubscribe_many([find_id(store, text, are_integers) for text in texts])
+    return _done({"version": version, "removed": len(texts)}, as_json)
 
 
 def update(
-    path: str, id: SubscriptionId, where: str | None, params: Sequence[str], as_json: bool
+    path: str,
+    id: str,
+    where: str | None,
+    params: Sequence[str],
+    valid_until: str | None,
+    is_integer: bool,
+    as_json: bool,
 ) -> int:
-    """Change the condition or some parameters of a subscription."""
-    given = to_params(params) if params else None
-    version = SubscriptionStore(path).update(id, where=where, params=given)
+    """Change the condition, some parameters or the end of a subscription."""
+    values = to_params(params) if params else None
+    end = UNCHANGED if valid_until is None else _to_moment(valid_until)
+    with SubscriptionStore(path) as store:
+        name = find_id(store, id, is_integer)
+        version = store.update(name, where, values, valid_until=end)
     return _done({"version": version, "updated": 1}, as_json)
 
 

@@ -23,6 +23,12 @@ app = typer.Typer(
 
 Store = Annotated[str, typer.Argument(metavar="STORE", help="The store: a folder, or a URL.")]
 Integers = Annotated[bool, typer.Option("--integers", help="Ids are integers, not strings.")]
+ValidUntil = Annotated[
+    str | None,
+    typer.Option(
+        "--valid-until", metavar="MOMENT", help="When it ends, such as 2030-01-01T12:00Z."
+    ),
+]
 Params = Annotated[
     list[str],
     typer.Option(
@@ -39,7 +45,7 @@ QuarantineFile = Annotated[
     Path | None, typer.Option(help="Write the rows set aside to this file, as JSON lines.")
 ]
 OnBadRows = Annotated[
-    OnError, typer.Option(help="Stop at bad rows, or set them aside and take the others.")
+    OnError, typer.Option(help="Stop at bad rows, or set them aside and add the others.")
 ]
 
 
@@ -51,13 +57,14 @@ def add(
     id: Annotated[str | None, typer.Option("--id", help="Add one subscription: its id.")] = None,
     where: Annotated[str | None, typer.Option("--where", help="… and its condition.")] = None,
     params: Params = [],  # noqa: B006 - Typer copies it
+    valid_until: ValidUntil = None,
     integers: Integers = False,
     types: Types = [],  # noqa: B006
     on_error: OnBadRows = OnError.RAISE,
     quarantine: QuarantineFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Add subscriptions: those of files, or one. The store is made where there is none."""
+    """Add the subscriptions of files, or one. A store that does not exist is created."""
     from tocsin.cli import subscriptions
     from tocsin.errors import ArgumentError
 
@@ -67,7 +74,7 @@ def add(
     if files or id is None or where is None:
         raise ArgumentError("give files, or one subscription with --id and --where")
     name = subscriptions.to_id(id, integers)
-    return subscriptions.add_one(store, name, where, params, types, as_json)
+    return subscriptions.add_one(store, name, where, params, types, valid_until, as_json)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -81,7 +88,7 @@ def remove(
     integers: Integers = False,
     as_json: AsJson = False,
 ) -> int:
-    """Remove subscriptions; when one is unknown, none is removed."""
+    """Remove subscriptions; where one is unknown, none is removed."""
     from tocsin.cli import subscriptions
 
     return subscriptions.remove(store, ids or [], file, integers, as_json)
@@ -94,14 +101,44 @@ def update(
     id: Annotated[str, typer.Argument(metavar="ID", help="The id.")],
     where: Annotated[str | None, typer.Option("--where", help="The new condition.")] = None,
     params: Params = [],  # noqa: B006
+    valid_until: Annotated[
+        str | None,
+        typer.Option("--valid-until", metavar="MOMENT", help="The new end; none for no end."),
+    ] = None,
     integers: Integers = False,
     as_json: AsJson = False,
 ) -> int:
-    """Change the condition of a subscription, or some of its parameters."""
+    """Change the condition of a subscription, some of its parameters, or its end."""
     from tocsin.cli import subscriptions
 
-    name = subscriptions.to_id(id, integers)
-    return subscriptions.update(store, name, where, params, as_json)
+    return subscriptions.update(store, id, where, params, valid_until, integers, as_json)
+
+
+@app.command("list", epilog=EXIT_CODES)
+@guarded
+def list_(
+    store: Store,
+    limit: Annotated[int | None, typer.Option(min=0, help="List at most this many.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the subscriptions of a store: id, condition, parameters and end."""
+    from tocsin.cli import subscriptions
+
+    return subscriptions.list_all(store, limit, as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def show(
+    store: Store,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id.")],
+    integers: Integers = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show one subscription of a store."""
+    from tocsin.cli import subscriptions
+
+    return subscriptions.show(store, id, integers, as_json)
 
 
 @app.command("compile", epilog=EXIT_CODES)
@@ -115,7 +152,7 @@ def compile_(
     quarantine: QuarantineFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Build an index of the subscriptions of files; it replaces what the store holds."""
+    """Build an index of the subscriptions of files; it replaces the contents of the store."""
     from tocsin.cli import subscriptions
 
     options = subscriptions.FileOptions(files or [], types, on_error.value, quarantine, as_json)
@@ -131,7 +168,7 @@ def stats(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say what a store holds."""
+    """Describe a version of a store."""
     from tocsin.cli import subscriptions
 
     return subscriptions.stats(store, version, as_json)
@@ -142,11 +179,12 @@ def stats(
 def compact(
     store: Store,
     grace: Annotated[
-        float, typer.Option(min=0, help="Keep versions for so many seconds after their time.")
+        float,
+        typer.Option(min=0, help="Keep a version for this many seconds after it was replaced."),
     ] = 600.0,
     as_json: AsJson = False,
 ) -> int:
-    """Make one index of all changes, and remove versions that nobody needs."""
+    """Join all changes into one index, and remove old versions."""
     from tocsin.cli import subscriptions
 
     return subscriptions.compact(store, grace, as_json)
