@@ -1,4 +1,4 @@
-"""What peers interest, in words: for the console and `tocsin top`."""
+"""Interests of peers as text, for the console and `tocsin top`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONG = 300
 def describe_interest(
     topic: str | None, interest: Interest | None, is_pending: bool
 ) -> dict[str, Any]:
-    """Return what a peer wants of a topic."""
+    """Return the interest of a peer in a topic."""
     slots = {} if interest is None else interest.slots
     shown = [
         describe_conjunction(conjunction)[:_LONG] for conjunction in list(slots.values())[:_MOST]

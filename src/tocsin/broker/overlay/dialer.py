@@ -1,4 +1,4 @@
-"""Links that this broker opens: connects, and connects again.
+"""Opens links and reconnects them.
 
 Enters: URLs of peers. Leaves: connections, kept up. After a failure the next attempt waits a
 little, longer each time (at most `_LONGEST` seconds), with some chance in it, so that peers of

@@ -1,9 +1,9 @@
-"""Which events a broker has had, by origin and number.
+"""Recognizes events that arrive twice, by origin and sequence number.
 
-Enters: the broker where an event was published and the number it got there. Leaves: whether it
-comes for the first time. In a tree nothing comes twice but what is sent again after a failure, and
-the link itself sees that. While a tree is being changed into another, an event may come two ways;
-that is what this is for. Only the last so many are known.
+Enters: the broker where an event was published, and its sequence number there. Leaves: whether it
+is new. In a tree only redelivery after a failure repeats an event, and the link recognizes that.
+While the tree changes, an event may arrive over two links: this filter drops the second. It
+remembers a bounded number of events.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 
 class DuplicateFilter:
-    """The last events of each origin."""
+    """The most recent events."""
 
     def __init__(self, most: int = 100_000) -> None:
         self.most = most
@@ -22,11 +22,11 @@ class DuplicateFilter:
         return len(self._known)
 
     def forget(self, origin: str, number: int) -> None:
-        """Forget an event that was not taken in after all."""
+        """Forget an event that was not accepted."""
         self._known.pop((origin, number), None)
 
     def is_new(self, origin: str, number: int) -> bool:
-        """Say whether an event comes for the first time, and take note of it."""
+        """Return whether an event is new, and remember it."""
         key = (origin, number)
         if key in self._known:
             return False

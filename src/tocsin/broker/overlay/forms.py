@@ -1,4 +1,4 @@
-"""What a link wants, as numbered conjunctions: differences, and what JSON can hold.
+"""Interests as numbered conjunctions: differences, and their JSON.
 
 Enters: conjunctions in *slots*: small numbers under which both ends of a link know them. Leaves:
 the change from one set of slots to another, as little of it as tells it all, and its effect at the
@@ -26,7 +26,7 @@ from tocsin.summary.plain import condition_of_plain, condition_to_plain
 Slots: TypeAlias = Mapping[int, Conjunction]
 
 ALWAYS = NormalForm(({},))
-"""What a peer wants of whom nothing is known yet."""
+"""The interest of a peer whose interest is not known: all events."""
 _LONGEST = 300
 """Characters of an error that repeats what a peer sent."""
 
@@ -85,7 +85,7 @@ class Change:
 
 
 def difference(before: Slots, after: Slots) -> Change:
-    """Return what leads from some slots to others."""
+    """Return the difference between two sets of slots."""
     return Change(
         tuple(slot for slot in before if slot not in after),
         {slot: conjunction for slot, conjunction in after.items() if slot not in before},
@@ -98,7 +98,7 @@ def difference(before: Slots, after: Slots) -> Change:
 
 
 def slot_difference(before: Conjunction, after: Conjunction) -> SlotChange:
-    """Return what leads from one conjunction to another."""
+    """Return the difference between two conjunctions."""
     put: dict[str, Condition] = {}
     strings: dict[str, tuple[Intervals, Intervals]] = {}
     for name, new in after.items():

@@ -11,9 +11,9 @@ Versions of a broker's state only grow. One that has lost its own finds it with 
 a broker said is kept when it can no longer be reached: news of links come in any order, and it may
 be joined again by what comes next.
 
-A peer may be wrong, or lie. What it says of itself counts; what others say of a peer does
-not, so nobody can talk a link of two others away. A version that leaps is not believed, since its
-owner could not outbid it, and the graph has a limit, so that invented brokers do not fill memory.
+A peer may be wrong, or lie. What it says of itself counts. What others say of a peer does not, so
+no broker can remove a link between two others. A version that leaps is ignored, since its owner
+could not outbid it, and the graph is bounded, so that invented brokers do not fill memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Graph:
         self._n_ends = 0
 
     def own(self) -> State:
-        """Return what this broker says of itself."""
+        """Return the state of this broker."""
         return State(self.name, self.version, tuple(sorted(self.up)))
 
     def states(self) -> list[State]:
@@ -51,17 +51,17 @@ class Graph:
         return [self.own(), *self._states.values()]
 
     def link_up(self, peer: str) -> None:
-        """Take note of a link."""
+        """Add a link."""
         self.up.add(peer)
         self.version += 1
 
     def link_down(self, peer: str) -> None:
-        """Take note that a link is gone."""
+        """Remove a link."""
         self.up.discard(peer)
         self.version += 1
 
     def receive(self, state: State, source: str) -> list[State]:
-        """Take in what a broker says of itself or of others; return what is news to others."""
+        """Apply a state; return the states to forward."""
         if state.name == self.name:
             return self._receive_own(state)
         known = self._states.get(state.name)
@@ -81,7 +81,7 @@ class Graph:
         return [state]
 
     def _receive_own(self, state: State) -> list[State]:
-        """Outbid what was said of this broker before its last life ended."""
+        """Take a higher version than a state of this broker from before its restart."""
         if state.version < self.version or state == self.own():
             return []
         if state.version - self.version > MAX_JUMP:
@@ -124,7 +124,7 @@ class Graph:
         return reached
 
     def _ends(self, name: str) -> Set[str]:
-        """Return whom a broker says it is linked to."""
+        """Return the peers that a broker names."""
         if name == self.name:
             return self.up
         return self._states[name].ends if name in self._states else frozenset()

@@ -67,16 +67,16 @@ class Connection(Session, Protocol):
 
 @dataclass
 class Peer:
-    """A broker that this one is linked to, now or at times."""
+    """A broker that this one is linked to, or was."""
 
     name: str
     durable: Subscription
     transient: Subscription
     instance: str
     last_received: int = 0
-    """The last number of its that is on disk here."""
+    """Highest sequence number received from this peer and stored."""
     busy: asyncio.Future[Any] | None = None
-    """Events of its that are being stored."""
+    """Events of this peer that are being stored."""
     connection: Connection | None = None
     opened_by: str = ""
     """Which end opened the connection."""
@@ -145,7 +145,7 @@ class Hub:
         self._save_now()  # from now on what is stored may be behind
 
     async def stop(self) -> None:
-        """Store what peers said: the links are closed, and nothing comes after it."""
+        """Store the final state of the router, after the links are closed."""
         self._loop = None
         self._save_now()
         with contextlib.suppress(TocsinError):
@@ -193,10 +193,10 @@ class Hub:
         self.broker.subscriptions.by_no[transient.no] = transient
         return peer
 
-    # What the core says.
+    # Calls of the core.
 
     def subscribed(self, subscription: Subscription) -> None:
-        """Take note of a subscription that is new or changed."""
+        """Add or change a local subscription."""
         spec = subscription.spec
         if subscription.transition_mask:  # transitions need every publication
             form = ALWAYS
@@ -216,7 +216,7 @@ class Hub:
             return ALWAYS
 
     def unsubscribed(self, subscription: Subscription) -> None:
-        """Take note of a subscription that is gone."""
+        """Remove a local subscription."""
         self.router.unsubscribe(subscription.no)
         self._schedule()
         type = subscription.spec.type
@@ -269,7 +269,7 @@ class Hub:
     async def connect(
         self, name: str, instance: str, connection: Connection, opened_by: str, levels: int = 0
     ) -> Peer:
-        """Take up a connection to a peer, in the place of an older one.
+        """Register a connection to a peer; it replaces an older one.
 
         Where both ends open one, that of the end whose name comes first stays. `levels` are those
         that the peer matches with.
@@ -314,7 +314,7 @@ class Hub:
         await self.broker.storage.submit(rows.set_peer, row)
 
     def disconnect(self, peer: Peer, connection: Connection) -> None:
-        """Let a connection go; what the peer has not acknowledged waits."""
+        """Unregister a connection; unacknowledged events stay in the backlog."""
         if peer.connection is not connection:
             return
         peer.connection = None
@@ -348,7 +348,7 @@ class Hub:
     # Messages.
 
     def receive(self, peer: Peer, message: Message) -> None:
-        """Take in what a peer says about routing."""
+        """Apply a routing message of a peer."""
         before = watched(self.router, peer.name)
         self.router.receive(peer.name, message)
         now = watched(self.router, peer.name)
@@ -362,9 +362,9 @@ class Hub:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_publications(self, peer: Peer, topics: set[str | None]) -> None:
-        """Send the publications that are there to a peer that begins to watch them.
+        """Send existing publications to a peer that begins to watch them.
 
-        They are marked: its other subscriptions had them when they were published.
+        They are marked as past: its other subscriptions got them when they were published.
         """
 
         async def work() -> None:
@@ -382,9 +382,9 @@ class Hub:
             log.warning("%s did not get the existing publications: %s", peer.name, error)
 
     async def _forget_publications(self, topic: str | None) -> None:
-        """Forget far publications that nobody here or behind this broker watches any more.
+        """Drop remote publications that no subscription here or at a peer watches.
 
-        From now on they change without this broker's knowledge.
+        Later changes of them are not sent to this broker.
         """
 
         async def work() -> None:
@@ -413,7 +413,7 @@ class Hub:
         return here or any(self.watches(peer, type) for peer in self.peers)
 
     def flush(self) -> None:
-        """Send what the router has to say."""
+        """Send the messages that the router has queued."""
         for name, message in self.router.take():
             peer = self.peers.get(name)
             if peer is not None and peer.connection is not None:
@@ -423,7 +423,7 @@ class Hub:
                 connection.flush()
 
     def _schedule(self) -> None:
-        """Send soon, so that many changes are told as one."""
+        """Send soon, so that many changes go as one message."""
         if self._loop is not None and not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._flush_soon)
@@ -433,7 +433,7 @@ class Hub:
         self.flush()
 
     def _save(self) -> None:
-        """Store what the router knows, soon."""
+        """Store the state of the router soon."""
         if self._loop is not None and not self._is_saving:
             self._is_saving = True
             self._loop.call_later(_SAVE, self._save_now)
@@ -445,10 +445,10 @@ class Hub:
             self._saved = state
             self.broker.storage.forget(rows.save_state, state)
 
-    # For people.
+    # For operators.
 
     def describe(self) -> dict[str, Any]:
-        """Return what an operator may interest to know."""
+        """Return the network as JSON, for `GET /overlay`."""
         return {
             "name": self.name,
             "instance": self.instance,
@@ -494,7 +494,7 @@ def _coded(levels: int, connection: Connection | None) -> dict[str, int]:
 
 
 def watched(router: Router, peer: str) -> set[str | None]:
-    """Return the topics of which a peer wants everything."""
+    """Return the topics of which a peer gets all events."""
     link = router.links.get(peer)
     if link is None:
         return set()

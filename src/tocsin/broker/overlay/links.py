@@ -1,9 +1,8 @@
-"""What a broker knows of one peer.
+"""The state of one link.
 
-Enters: what the router finds out. Leaves: the record that it keeps for each link. What the
-peer said (`types`, `wants`) and what was said to it (`told`, `sent`) are kept apart, so that
-each end can be started anew. A link that is down keeps what its peer wants and must not lose,
-so that events wait for it.
+Enters: what the router learns. Leaves: the record that it keeps for each link. What was received
+(`types`, `interests`) and what was sent (`advertised`, `sent`) are kept apart, so that either end
+can restart. A link that is down keeps the durable interests of its peer, so that events wait.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tocsin.broker.overlay.rounding import Rounding
 
 @dataclass(frozen=True)
 class Interest:
-    """What is wanted of a topic behind a peer."""
+    """The interest of a peer in a topic: numbered conjunctions."""
 
     slots: Slots
     keep: bool
@@ -33,7 +32,7 @@ class Interest:
 
 @dataclass
 class OutgoingInterest:
-    """What a peer is told of a topic: gathered, and as it was sent last."""
+    """The interest in a topic that goes to a peer: aggregated, and as last sent."""
 
     aggregate: Aggregate
     rounding: Rounding | None = None
@@ -44,7 +43,7 @@ class OutgoingInterest:
     sent_keep: bool = False
 
     def slots(self) -> Slots:
-        """Return what the peer should know now."""
+        """Return the conjunctions that the peer should have."""
         gathered = self.aggregate.slots()
         return gathered if self.rounding is None else self.rounding.slots(gathered)
 
@@ -60,20 +59,20 @@ class Link:
     is_active: bool = False
     """Whether it is part of the tree, as this broker sees it."""
     is_new: bool = False
-    """Whether it has only begun to be used."""
+    """Whether nothing was sent since it became active."""
     types: set[Topic] = field(default_factory=set)
-    """What is published behind the peer."""
+    """Types published behind the peer."""
     interests: dict[Topic, Interest] = field(default_factory=dict)
-    """What is wanted behind the peer."""
+    """Interests of the peer, by topic."""
     pending: set[Topic] = field(default_factory=set)
-    """Topics of which is not known yet what the peer wants: it gets everything."""
+    """Topics whose interest is not known yet: the peer gets all events."""
     known: set[Topic] = field(default_factory=set)
-    """Topics of which the peer has said what it wants, in this life of the link or another."""
+    """Topics the peer has sent interests for, including before the last reconnect."""
     advertised: set[Topic] = field(default_factory=set)
-    """Types that it was told are published behind this broker."""
+    """Types that were advertised to the peer."""
     outgoing: dict[Topic, OutgoingInterest] = field(default_factory=dict)
     probes: dict[Topic, list[Probe]] = field(default_factory=dict)
-    """The wants, ready for events; made when they are needed."""
+    """Predicates of the interests, compiled when first used."""
 
     @property
     def counts(self) -> bool:
@@ -82,16 +81,16 @@ class Link:
 
     @property
     def topics(self) -> set[Topic]:
-        """The topics that it has to be told about."""
+        """The topics whose interests have to be sent to the peer."""
         return topics_of(self.types) if self.is_active else set()
 
     def forget_interests(self) -> None:
-        """Begin anew with what the peer is told of types and wants in return."""
+        """Forget advertisements and interests in both directions."""
         for said in (self.advertised, self.interests, self.pending, self.known):
             said.clear()
 
     def to_state(self) -> dict[str, Any]:
-        """Return what outlives a restart, as JSON can hold it."""
+        """Return the state to store, as JSON."""
         return {
             "types": in_order(self.types),
             "pending": in_order(self.pending),

@@ -1,4 +1,4 @@
-"""What brokers tell each other about routing.
+"""The routing messages between peers.
 
 Enters and leaves: messages, and lists that JSON can hold. After Jayaram et al. (Beretta, section 5,
 algorithms 1-3): `Adv` and `Unadv` name the event types that are published behind the sender; `Sub`,
@@ -122,7 +122,7 @@ Message: TypeAlias = Adv | Unadv | Types | Sub | Unsub | Upd | Cells | State | S
 
 
 class Codebook:
-    """What one end of a connection says: cells that it has named count for all that follows."""
+    """The codes of one direction of a connection: a grid applies to all messages after it."""
 
     def __init__(self) -> None:
         self._codes: dict[Topic, Codes] = {}

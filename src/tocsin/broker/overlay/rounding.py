@@ -1,4 +1,4 @@
-"""What a link is told, rounded outward to cells: chosen anew only when bounds outgrow them.
+"""Interests rounded outward to cells, whose grids change only when bounds outgrow them.
 
 Enters: slots as they were gathered, again and again. Leaves: the same slots with ranges of whole
 cells, and the grids that the other end does not know yet (`cells.py`). Rounded slots are what is

@@ -1,14 +1,14 @@
-"""The router: which peer is told what, and which gets an event. No clock, no sockets.
+"""The router: which interests a peer gets, and which events. No clock, no sockets.
 
 Enters: local subscriptions and publishers, links that come up and go down, messages of peers.
 Leaves: messages to peers (`take`), and for each event the peers that get it (`route`).
-After Jayaram et al. (Beretta), algorithms 1-3: types are advertised, what is wanted travels against
-the advertisements, as one summary a topic and link; a change goes on only where the summary that
-was sent does not say it already. Events are replicated downstream and filtered upstream.
+After Jayaram et al. (Beretta), algorithms 1-3: types are advertised; interests travel against the
+advertisements, one summary for each topic and link; a change is forwarded only if the summary that
+was sent does not cover it. Events are replicated downstream and filtered upstream.
 
-Nothing that must not be lost is lost for interest of knowledge: until a peer has answered an
-advertisement, it gets every event of the type. What a peer wants and must not lose counts
-while its link is down too (`Link.counts`), so that events come as far as here and wait.
+Missing knowledge loses nothing: until a peer has answered an advertisement, it gets every event of
+the type. Durable interests of a peer count while its link is down (`Link.counts`), so that events
+reach this broker and wait here.
 
 Calls are deterministic: the same calls in the same order give the same messages. `to_state` and
 `of_state` take a router over a restart; local subscriptions are the caller's to register again.
@@ -47,7 +47,7 @@ from tocsin.normalize.normal import NormalForm
 
 @dataclass
 class Counts:
-    """What a router has done."""
+    """Counters of a router."""
 
     sent: int = 0
     updates: int = 0
@@ -85,10 +85,10 @@ class Router:
         self._dirty: dict[tuple[str, Topic], None] = {}
         self._waiting: list[tuple[str, Message]] = []
 
-    # What is local.
+    # Local subscriptions.
 
     def advertise(self, type: Topic) -> bool:
-        """Say that events of a type are published here; whether that is news."""
+        """Advertise a type that is published here; return whether it is new."""
         if type in self._types:
             return False
         self._types.add(type)
@@ -96,7 +96,7 @@ class Router:
         return True
 
     def unadvertise(self, type: Topic) -> None:
-        """Say that events of a type are no longer published here."""
+        """Withdraw the advertisement of a type."""
         self._types.discard(type)
         self._advertise_types()
 
@@ -106,7 +106,7 @@ class Router:
         return frozenset(self._types)
 
     def subscribe(self, id: Member, topic: Topic, form: NormalForm, *, keep: bool = False) -> None:
-        """Take in a local subscription, or change it; `keep`: it must not lose events."""
+        """Add or change a local subscription; with `keep` it must not lose events."""
         if self._topic_of.get(id, topic) != topic:
             raise ArgumentError("a subscription does not change its event type")
         self._topic_of[id] = topic
@@ -116,7 +116,7 @@ class Router:
         self._propagate(None, topic, ("", id), form, keep)
 
     def unsubscribe(self, id: Member) -> None:
-        """Let go of a local subscription."""
+        """Remove a local subscription."""
         topic = self._topic_of.pop(id)
         del self._local[topic][id]
         if not self._local[topic]:
@@ -126,13 +126,13 @@ class Router:
     # Links.
 
     def expect(self, peer: str) -> None:
-        """Take note of a peer of an earlier life; of one that is not known, nothing is."""
+        """Add a peer that was linked before a restart, unless its state was restored."""
         if peer not in self.links:
             self.links[peer] = Link(peer)
             self._advertise_types()
 
     def link_up(self, peer: str, levels: int = 0) -> None:
-        """Begin to talk to a peer; what was said before is said again.
+        """Begin to use a link; everything is sent again.
 
         `levels` are those that the peer matches with. Where both ends match approximately,
         ranges travel coded, as finely as the one asks that has more levels.
@@ -156,7 +156,7 @@ class Router:
             self._waiting.append((peer, Standby()))
 
     def link_down(self, peer: str) -> None:
-        """Stop talking to a peer; what it must not lose stays wanted."""
+        """Stop using a link; durable interests of the peer stay."""
         link = self.links[peer]
         if not link.is_up:
             return
@@ -198,12 +198,12 @@ class Router:
         self._advertise_types()
 
     def _clear_sent(self, link: Link) -> None:
-        """Forget what a peer was told about topics."""
+        """Forget the interests that were sent to a peer."""
         link.outgoing.clear()
         for key in [key for key in self._dirty if key[0] == link.peer]:
             del self._dirty[key]
 
-    # What peers say.
+    # Messages of peers.
 
     def receive(self, peer: str, message: Message) -> None:
         """Take in a message of a peer whose link is up."""
@@ -286,7 +286,7 @@ class Router:
         self._advertise_types()
 
     def _set_interest(self, link: Link, topic: Topic, interest: Interest | None) -> None:
-        """Replace what a peer wants of a topic; the others are told what changes for them."""
+        """Replace the interest of a peer in a topic, and propagate the difference."""
         before = link.interests.get(topic)
         if interest is None:
             link.interests.pop(topic, None)
@@ -318,10 +318,10 @@ class Router:
             if link.counts:
                 self._propagate(link, topic, (link.peer, -1), ALWAYS, True)
 
-    # Who is told.
+    # Propagation.
 
     def _members(self, topic: Topic, but: Link) -> Iterator[tuple[Member, NormalForm, bool]]:
-        """Yield what is wanted of a topic here and behind all links but one."""
+        """Yield the interests in a topic, local and of all links but one."""
         for id, (form, keep) in self._local.get(topic, {}).items():
             yield ("", id), form, keep
         for link in self.links.values():
@@ -337,14 +337,14 @@ class Router:
                 yield (link.peer, slot), NormalForm((conjunction,)), interest.keep
 
     def _include(self, link: Link) -> None:
-        """Let what a peer wants count; the link counts from now on."""
+        """Add the interests of a peer to the aggregates of the other links."""
         for topic in in_order({*link.interests, *link.pending}):
             self.table.changed(link.peer, topic)
             for member, form, keep in self._interests_of(link, topic):
                 self._propagate(link, topic, member, form, keep)
 
     def _exclude(self, link: Link) -> None:
-        """Let what a peer wants no longer count."""
+        """Remove the interests of a peer from the aggregates of the other links."""
         for topic in in_order({*link.interests, *link.pending}):
             self.table.changed(link.peer, topic)
             for member, _, _ in self._interests_of(link, topic):
@@ -353,7 +353,7 @@ class Router:
     def _propagate(
         self, source: Link | None, topic: Topic, member: Member, form: NormalForm | None, keep: bool
     ) -> None:
-        """Put a member into what the links but its own are told, or take it out."""
+        """Add a member to the aggregates of all links but its own, or remove it."""
         for link in self.links.values():
             outgoing = link.outgoing.get(topic)
             if outgoing is None or link is source:
@@ -367,7 +367,7 @@ class Router:
             self._dirty[link.peer, topic] = None
 
     def _advertise_types(self) -> None:
-        """Advertise to each peer what is published here and behind the others."""
+        """Advertise to each peer the types published here and behind the other peers."""
         for link in self.links.values():
             if link.is_up and not link.is_active:
                 continue
@@ -397,7 +397,7 @@ class Router:
         link.known &= now
 
     def _send_interests(self, link: Link) -> None:
-        """Begin to tell a peer what is wanted of the topics that it has events of."""
+        """Begin to send a peer the interests in the topics that it advertises."""
         topics = link.topics
         for topic in [topic for topic in link.outgoing if topic not in topics]:
             del link.outgoing[topic]
@@ -418,7 +418,7 @@ class Router:
                 self._waiting.append((peer, state))
 
     def take(self) -> list[tuple[str, Message]]:
-        """Return what is to be sent now, in order."""
+        """Return the queued messages, in order."""
         dirty, self._dirty = self._dirty, {}
         for peer, topic in dirty:
             link = self.links[peer]
@@ -453,10 +453,10 @@ class Router:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up what `to_state` returned in an earlier life.
+        """Restore the state that `to_state` returned.
 
-        After a crash, what peers said last may not have been stored: until they say it again
-        they get everything. So do those whose part cannot be read.
+        After a crash the last messages of peers may not have been stored: until peers send their
+        interests again, they get all events. So does a peer whose state cannot be read.
         """
         version = state["version"]
         self.graph.version = version + 1 if 0 <= version < MAX_VERSION >> 1 else 0
@@ -473,7 +473,7 @@ class Router:
 
 
 def _updates(topic: Topic, outgoing: OutgoingInterest) -> list[Message]:
-    """Return what a peer must be told of a topic; nothing where it knows."""
+    """Return the messages that bring a peer up to date on a topic."""
     slots = outgoing.slots()
     keep = bool(outgoing.kept)
     before, before_keep = outgoing.sent, outgoing.sent_keep

@@ -1,4 +1,4 @@
-"""What a broker stores about its network: who it is, its peers, what its router knows.
+"""The tables of a network: the instance of this broker, its peers, the state of its router.
 
 Enters: a connection and values. Leaves: changes within the caller's transaction. Events that wait
 for a peer are notifications, as those of subscriptions are, under negative numbers.
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS neighbours (
 
 
 class PeerRow(NamedTuple):
-    """A peer: its number, which life of its database is meant, the last event taken of it."""
+    """A peer: its number, the instance of its database, the last sequence number received."""
 
     name: str
     no: int
@@ -39,7 +39,7 @@ def prepare(connection: sqlite3.Connection) -> tuple[str, str | None]:
 
 
 def save_state(connection: sqlite3.Connection, state: str) -> None:
-    """Store what the router knows."""
+    """Store the state of the router."""
     connection.execute("UPDATE network SET state=?", (state,))
 
 
@@ -60,7 +60,7 @@ def remove_peer(connection: sqlite3.Connection, name: str) -> None:
 
 
 def mark(connection: sqlite3.Connection, name: str, seq: int) -> None:
-    """Take note of the last event that a peer sent."""
+    """Store the last sequence number received from a peer."""
     connection.execute("UPDATE neighbours SET taken=max(taken, ?) WHERE name=?", (seq, name))
 
 

@@ -1,10 +1,9 @@
 """Events → the peers that get them.
 
-Enters: what peers interest, as the links know it. Leaves: for an event the peers that may
-have a use for it, each once. A few slots are tried one after the other. Where a topic has many
-(`MANY`), they are put into an engine of their own: an exact one, or, with `levels`, `tama` with so
-many levels, as the core of Zhao and Wu's network has it (section III): it lets a few events pass
-that nobody wants, which the edge finds out.
+Enters: the interests of peers. Leaves: for an event the peers that may have a match, each once. A
+few slots are tested one by one. Where a topic has many (`MANY`), they go into an engine: an exact
+one, or, with `levels`, the laboratory's `tama`, as in the core of Zhao and Wu's network (section
+III): it lets through a few events without a match, which the edge broker drops.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Index:
 
     @property
     def peers(self) -> Iterable[str]:
-        """Whoever has slots."""
+        """The peers that have slots."""
         return self._dense
 
     def fill(self, peer: str, slots: Mapping[int, Conjunction]) -> None:
@@ -83,7 +82,7 @@ class Index:
 
 
 class RouteTable:
-    """What peers interest, ready for events."""
+    """The interests of peers, indexed for events."""
 
     def __init__(self, links: Mapping[str, Link], levels: int, engine: str) -> None:
         self._links = links
@@ -93,7 +92,7 @@ class RouteTable:
         self._stale: set[tuple[str, Topic]] = set()
 
     def changed(self, peer: str, topic: Topic) -> None:
-        """Take note that a peer wants something else."""
+        """Mark the interest of a peer in a topic as changed."""
         self._links[peer].probes.pop(topic, None)
         self._stale.add((peer, topic))
 
@@ -150,7 +149,7 @@ class RouteTable:
         return any(probe.may_hold(values) for probe in probes)
 
     def refresh(self, topic: Topic) -> None:
-        """Take up what has changed of a topic."""
+        """Bring the index of a topic up to date."""
         for peer, stale in [each for each in self._stale if each[1] == topic]:
             self._stale.discard((peer, stale))
             interest = self._links[peer].interests.get(topic) if peer in self._links else None

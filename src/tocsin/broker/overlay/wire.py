@@ -105,7 +105,7 @@ class Wire(StreamSession):
         self.sent_codes, self.received_codes = Codebook(), Codebook()
         self._send = send
         self.expected_name = ""
-        """Who the peer has to be; empty: whoever it says, where its token allows that."""
+        """The name that the peer must have; empty: any that its token allows."""
         self._gathered = Lines(_LONGEST_GREETING)
         self._lines: deque[bytes] = deque()
         self._n_waiting = 0
@@ -130,7 +130,7 @@ class Wire(StreamSession):
         return to_line(event, number, self.hub.instance, with_key, is_past=kind != 0)
 
     def close_slow(self) -> None:
-        """A peer that does not keep up loses what is transient, but stays."""
+        """Keep the link: a slow peer loses transient events only."""
 
     def hello(self) -> bytes:
         """Return the first line."""
@@ -265,7 +265,7 @@ class Wire(StreamSession):
                 await asyncio.sleep(0)
 
     async def _receive(self, line: bytes) -> None:
-        """Take in an acknowledgement, or what the peer says about routing."""
+        """Apply an acknowledgement or a routing message."""
         peer = self.peer
         assert peer is not None
         if len(line) < _LONG:
@@ -290,7 +290,7 @@ class Wire(StreamSession):
         return of_plain(json_text.read(line), self.received_codes)
 
     async def _grow(self, message: Sub | Upd, slots: list[tuple[int, Any]]) -> None:
-        """Take in the slots of a message in parts, and let others work between them."""
+        """Apply the slots of a long message in parts, yielding to other tasks between them."""
         peer = self.peer
         assert peer is not None
         for at in range(0, len(slots), _PART):
@@ -302,7 +302,7 @@ class Wire(StreamSession):
                 raise ProtocolError("the link was replaced")
 
     def _receive_event(self, plain: list[Any], events: list[tuple[int, Event | None]]) -> None:
-        """Take in an event, unless it was here before."""
+        """Accept an event, unless it is a repetition."""
         assert self.peer is not None
         self.peer.counts["events_in"] += 1
         number = to_number(plain[1] if len(plain) > 1 else None, "number of an event")
