@@ -1,7 +1,7 @@
-"""What the book of subscriptions is made of.
+"""The catalog of subscriptions: their ids, conditions and ends.
 
-`ids` holds columns of ids, `sources` where conditions came from; `blocks` keeps both in the order
-of dense ids, and `shelf` what is live of them. `directory` leads from ids to dense ids, `ends` says
-which subscriptions are due, and `parts` takes a book apart to be written, and puts it together
-again. `tocsin.catalog.subscriptions` is the book itself.
+`ids` holds columns of ids and `sources` conditions; `blocks` keeps both in the order of dense ids,
+and `live_blocks` marks those that are live. `id_index` leads from ids to dense ids, `expiry` says
+which subscriptions are due. `records` and `listing` are for reading back, and `serialization`
+writes a catalog in parts and opens it again. `subscriptions` is the catalog itself.
 """

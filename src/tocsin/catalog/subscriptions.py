@@ -1,15 +1,14 @@
-"""The book of subscriptions: who is registered, and where each condition came from.
+"""The catalog: which subscriptions are registered, with their conditions and ends.
 
 Enters: ids, one at a time or by the column, with their sources and ends. Leaves: dense ids,
-numbered in order of arrival, and back from them the users' ids and bound expressions. A dense id is
-never used twice; before they run out, or when few of those given are live, `renumbered` makes a
-book in which they start again.
+numbered in order of arrival, and back from them ids and bound expressions. A dense id is never used
+twice; before they run out, or when few of them are live, `renumbered` makes a catalog in which they
+start again.
 
-What comes by the column stays in its column (`book.blocks`). Single subscriptions gather in a
-growing list, with a dictionary beside it; when it is full it becomes a block like the others, and
-its ids go into the directory. What is removed is struck out on the shelf; the directory and the
-ends notice later, when much is gone. A book is for one thread at a time; what `names` gives may be
-read beside it.
+Columns stay columns (`catalog.blocks`). Single subscriptions gather in a growing list with a
+dictionary; a full list becomes a block, and its ids go into the id index. A removed subscription is
+marked in its block; id index and expiry queue are cleaned up later, in bulk. A catalog is for one
+thread at a time; other threads may read what `names` and `listing` return.
 """
 
 from __future__ import annotations
