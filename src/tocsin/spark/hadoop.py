@@ -12,17 +12,23 @@ by the test at the first commit: have one writer there, or a URL that fsspec rea
 
 from __future__ import annotations
 
+import atexit
 import errno
+import functools
 import os
 import re
+import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tocsin.errors import StoreError
-from tocsin.storage.local import draft_of
+from tocsin.storage.folder import VersionChain
+from tocsin.storage.local import LocalPlace, draft_of
+from tocsin.storage.manifests import name_of as manifest_name
 from tocsin.storage.place import Place, to_place
 from tocsin.storage.remote import RemotePlace
 
@@ -56,6 +62,7 @@ class HadoopPlace(RemotePlace):
 
     def __init__(self, url: str, context: Any) -> None:
         super().__init__(url)
+        self._spark = context
         self._jvm = context._jvm
         self._conf = context._jsc.hadoopConfiguration()
         hadoop = self._jvm.org.apache.hadoop.fs
@@ -66,6 +73,23 @@ class HadoopPlace(RemotePlace):
             self._context = hadoop.FileContext.getFileContext(uri, self._conf)
         except Exception as error:
             raise StoreError(url, f"Hadoop cannot use the URL: {_reason(error)}") from error
+
+    def send(self, name: str) -> None:
+        """Have Spark send a file to all executors, unless it did before.
+
+        Spark reads the file again for each new executor, so it gets a copy that a vacuum of the
+        store does not remove.
+        """
+        path = _sent_folder(self._spark.applicationId) / name
+        if not path.exists():
+            copy = self.local(name)
+            draft = draft_of(path)
+            try:
+                os.link(copy, draft)
+            except OSError:  # another file system
+                shutil.copyfile(copy, draft)
+            draft.rename(path)
+            self._spark.addFile(str(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In a task there is no JVM to call: there the URL is reached through fsspec."""
@@ -196,6 +220,56 @@ class HadoopPlace(RemotePlace):
             self._files.copyToLocalFile(False, self._path(name), target, True)
 
 
+class SentPlace(LocalPlace):
+    """One version of a store in tasks: its manifests, and files that Spark sent to the executor."""
+
+    def __init__(self, url: str, manifests: Mapping[str, bytes]) -> None:
+        super().__init__(Path(url))
+        self.url = url
+        self.manifests = dict(manifests)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def path_of(self, name: str) -> str:
+        """Return the URL of a file."""
+        return f"{self.url}/{name}"
+
+    def exists(self) -> bool:
+        """Return True: a version was sent."""
+        return True
+
+    def names(self, under: str = "") -> list[str]:
+        """Return the names of the manifests."""
+        return [] if under else sorted(self.manifests)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a manifest; raise FileNotFoundError for any other file."""
+        if name not in self.manifests:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(name))
+        return self.manifests[name]
+
+    def local(self, name: str) -> Path:
+        """Return the path of a file among those that Spark sent."""
+        from pyspark import SparkFiles
+
+        return Path(SparkFiles.get(name))
+
+
+def task_place(chain: VersionChain, place: Place) -> Place:
+    """Return the place where tasks open a version; the files on one of Hadoop's are sent to them.
+
+    Files have names that are used once, so each is sent once, whatever versions and queries use it.
+    """
+    if not isinstance(place, HadoopPlace):
+        return place
+    manifests = (chain.base, *chain.changes)
+    names = [manifest_name(manifest.number) for manifest in manifests]
+    for name in sorted({name for manifest in manifests for name in manifest.names()}):
+        place.send(name)
+    return SentPlace(str(place), {name: place.read(name) for name in names})
+
+
 _ERRORS = {
     "FileNotFoundException": errno.ENOENT,
     "FileAlreadyExistsException": errno.EEXIST,
@@ -203,6 +277,14 @@ _ERRORS = {
     "ParentNotDirectoryException": errno.ENOTDIR,
 }
 """Exceptions of Java and the errors of the system that they mean; all others mean EIO."""
+
+
+@functools.cache
+def _sent_folder(application: str) -> Path:
+    """Return the folder of the files that this process has Spark send, which it removes at exit."""
+    folder = tempfile.mkdtemp(prefix="tocsin-sent-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @contextmanager

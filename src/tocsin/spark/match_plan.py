@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.spark import columns, drift, placements, shipment, subscription_source, worker
+from tocsin.spark import columns, drift, hadoop, placements, shipment, subscription_source, worker
 from tocsin.spark.match_task import MatchSpec, MatchTask, Output
 from tocsin.spark.placements import PlacementKind
 from tocsin.spark.routes import EVENT, PART, PIECES, TARGET, MergeTask, PartTask, RouteTask
@@ -88,7 +88,7 @@ def match(
     snapshot = StoreSnapshot.open(place, version)
     moment = Moment.of(snapshot, time.time() if now is None else now)
     if by_path:
-        source = Source(place, moment, verify=False) if is_fixed else Source(place)
+        source = _fixed_source(snapshot, moment) if is_fixed else Source(place)
         chosen = placements.choose(snapshot, placement, events.sparkSession)
         n_parts = chosen.n_parts if chosen.kind == "partitioned" else 0
     else:
@@ -114,8 +114,14 @@ def match_pinned(
     chosen = placements.choose(snapshot, placement, events.sparkSession)
     n_parts = chosen.n_parts if chosen.kind == "partitioned" else 0
     matcher = worker.open_matcher(moment, snapshot=snapshot).matcher
-    source = Source(snapshot.place, moment, verify=False)
+    source = _fixed_source(snapshot, moment)
     return plan(events, snapshot, matcher, source, keep, output, ids, n_parts)
+
+
+def _fixed_source(snapshot: StoreSnapshot, moment: Moment) -> Source:
+    """Return the source of tasks that use one version, whose files the driver has verified."""
+    place = hadoop.task_place(snapshot.chain, snapshot.place)
+    return Source(place, moment._replace(place=place), verify=False)
 
 
 def _save(matcher: Matcher) -> str:
