@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_serve(path: Path | None, flags: Mapping[str, object]) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal stops the broker."""
     from tocsin import web
     from tocsin.broker.config import load_config
     from tocsin.broker.server import serve, set_up_logs
@@ -72,7 +72,7 @@ def run_publish(
 
 
 def run_retract(key: str, type: str | None, url: str, token: str | None) -> int:
-    """Take a publication back."""
+    """Retract a publication."""
     from tocsin.broker.client import connect
 
     with connect(url, token) as client:
@@ -90,12 +90,12 @@ def _groups(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 
 def _to_event(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        event = json.loads(text)
     except ValueError as error:
         raise ArgumentError(f"not JSON: {error}: {text[:60]!r}") from None
-    if not isinstance(found, dict):
+    if not isinstance(event, dict):
         raise ArgumentError(f"an event is a JSON object, not {text[:60]!r}")
-    return found
+    return event
 
 
 def run_subscribe(
@@ -112,7 +112,7 @@ def run_subscribe(
 
     durable = bool(options.get("durable"))
     if where is None and id is None:
-        raise ArgumentError("give a condition, or --id of a subscription that is there")
+        raise ArgumentError("give a condition, or --id of an existing subscription")
     with connect(url, token) as client:
         made = None
         if where is not None:

@@ -11,7 +11,7 @@ from tocsin.cli.console import guarded
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 Url = Annotated[str, typer.Option(envvar="TOCSIN_URL", help="The broker.")]
-Token = Annotated[str | None, typer.Option(envvar="TOCSIN_TOKEN", help="What the broker asks for.")]
+Token = Annotated[str | None, typer.Option(envvar="TOCSIN_TOKEN", help="A token of the broker.")]
 Type = Annotated[str | None, typer.Option(help="The event type.")]
 Data = Annotated[Path, typer.Option(help="The folder of the broker's database.")]
 _HERE = "http://127.0.0.1:8080"
@@ -38,9 +38,7 @@ def serve(
     ] = False,
     warm: Annotated[bool | None, typer.Option(help="Compile kernels before listening.")] = None,
     name: Annotated[str | None, typer.Option(help="The broker's name in a network.")] = None,
-    link: Annotated[
-        list[str], typer.Option(help="A neighbour in the network: its URL. Repeatable.")
-    ] = [],  # noqa: B006
+    link: Annotated[list[str], typer.Option(help="A peer: its URL, or NAME=URL. Repeatable.")] = [],  # noqa: B006
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
 ) -> int:
     """Run a broker: HTTP, WebSocket, STOMP, and a console at /."""
@@ -64,18 +62,18 @@ def publish(
         str | None, typer.Option(help="Publish it under a key: it stays until it is retracted.")
     ] = None,
     key_of: Annotated[
-        str | None, typer.Option(help="The attribute that has the key of each event.")
+        str | None, typer.Option(help="The attribute with the key of each event.")
     ] = None,
     merge: Annotated[
         bool,
-        typer.Option("--merge", help="What stands under the key stays, but for what is named."),
+        typer.Option("--merge", help="Keep attributes of the publication that are not given."),
     ] = False,
     retract: Annotated[
-        bool, typer.Option("--retract", help="Take back what stands under the key.")
+        bool, typer.Option("--retract", help="Retract the publication under the key.")
     ] = False,
-    ttl: Annotated[float | None, typer.Option(help="Valid for so many seconds.")] = None,
+    ttl: Annotated[float | None, typer.Option(help="Seconds until it expires.")] = None,
     retain: Annotated[
-        float | None, typer.Option(help="Kept so many seconds for subscriptions to come.")
+        float | None, typer.Option(help="Seconds in which new subscriptions still get it.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Lines in a request.")] = 500,
     url: Url = _HERE,
@@ -101,18 +99,18 @@ def publish(
 @guarded
 def subscribe(
     where: Annotated[
-        str | None, typer.Argument(help="A condition; none: a subscription that is there.")
+        str | None, typer.Argument(help="A condition; none: an existing subscription.")
     ] = None,
     id: Annotated[str | None, typer.Option(help="The subscription's id.")] = None,
     type: Type = None,
     durable: Annotated[
-        bool, typer.Option("--durable", help="Keep it, and what it is to get, while away.")
+        bool, typer.Option("--durable", help="Keep it and its backlog while disconnected.")
     ] = False,
     notify: Annotated[
         str | None,
         typer.Option(help="Only when publications begin or cease to match: enter, leave or both."),
     ] = None,
-    count: Annotated[int, typer.Option(min=0, help="End after so many; 0: never.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="Notifications to print; 0: no limit.")] = 0,
     url: Url = _HERE,
     token: Token = None,
 ) -> int:
@@ -127,8 +125,8 @@ def subscribe(
 def top(
     url: Url = _HERE,
     token: Token = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How often to look.")] = 1.0,
-    count: Annotated[int, typer.Option(min=0, help="End after so many looks; 0: never.")] = 0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds between two reports.")] = 1.0,
+    count: Annotated[int, typer.Option(min=0, help="Reports to print; 0: no limit.")] = 0,
     as_json: AsJson = False,
 ) -> int:
     """Show a broker's rates, latencies and queues, live."""
@@ -214,7 +212,7 @@ def dead_purge(
 @token_app.command("create")
 @guarded
 def token_create(
-    name: Annotated[str, typer.Argument(help="Whose it is.")],
+    name: Annotated[str, typer.Argument(help="A name for its owner.")],
     data: Data = Path("tocsin-data"),
     publish: Annotated[list[str], typer.Option(help="An event type, or *. Repeatable.")] = [],  # noqa: B006
     subscribe: Annotated[list[str], typer.Option(help="An event type, or *. Repeatable.")] = [],  # noqa: B006
@@ -222,7 +220,7 @@ def token_create(
     link: Annotated[
         str, typer.Option(metavar="BROKER", help="The broker that may open a link with it.")
     ] = "",
-    days: Annotated[int, typer.Option(min=0, help="Valid so long; 0: for ever.")] = 0,
+    days: Annotated[int, typer.Option(min=0, help="Days until it expires; 0: never.")] = 0,
 ) -> int:
     """Make a token and print it; it can never be shown again."""
     from tocsin.cli.broker_tokens import run_token_create
@@ -245,7 +243,7 @@ def token_revoke(
     id: Annotated[str, typer.Argument(help="As `tocsin token list` shows it.")],
     data: Data = Path("tocsin-data"),
     with_subscriptions: Annotated[
-        bool, typer.Option("--with-subscriptions", help="Remove what was subscribed with it too.")
+        bool, typer.Option("--with-subscriptions", help="Also remove its subscriptions.")
     ] = False,
 ) -> int:
     """Revoke a token; within two seconds a running broker suspends its subscriptions."""
@@ -260,7 +258,7 @@ def token_rotate(
     id: Annotated[str, typer.Argument(help="As `tocsin token list` shows it.")],
     data: Data = Path("tocsin-data"),
     days: Annotated[
-        int | None, typer.Option(min=0, help="Valid so long from now; 0: for ever.")
+        int | None, typer.Option(min=0, help="Days until it expires; 0: never.")
     ] = None,
 ) -> int:
     """Give a token another secret; its rights and subscriptions stay, the old secret ends."""

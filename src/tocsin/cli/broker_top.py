@@ -24,12 +24,12 @@ _LEVELS = (
 
 def percentile(bounds: list[float], counts: list[int], share: float) -> float | None:
     """Return the bound below which a share of all lies; None where there is nothing."""
-    wanted, seen = share * sum(counts), 0
+    rank, seen = share * sum(counts), 0
     if not sum(counts):
         return None
     for bound, count in zip([*bounds, float("inf")], counts, strict=True):
         seen += count
-        if seen >= wanted:
+        if seen >= rank:
             return bound
     return None
 
@@ -37,7 +37,7 @@ def percentile(bounds: list[float], counts: list[int], share: float) -> float | 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return rates, latencies in milliseconds, and levels."""
     seconds = max(now["at"] - before["at"], 1e-6)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         f"{name}_per_second": round((now[name] - before[name]) / seconds, 1) for name in _RATES
     }
     for name in ("to_notify", "to_acknowledge"):
@@ -45,15 +45,15 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, A
         for share in (0.5, 0.99):
             bound = percentile(now["bounds"], counts, share)
             label = f"{name}_p{round(share * 100)}_ms"
-            found[label] = None if bound is None else bound * 1000
-    found |= {name: now[name] for name in _LEVELS}
+            figures[label] = None if bound is None else bound * 1000
+    figures |= {name: now[name] for name in _LEVELS}
     if "overlay" in now:
-        found["overlay"] = _links(before.get("overlay", {}), now["overlay"], seconds)
-    return found
+        figures["overlay"] = _links(before.get("overlay", {}), now["overlay"], seconds)
+    return figures
 
 
 def _links(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the network: what each link carries a second, and what is wanted over it."""
+    """Return the network: the rates and interests of each link."""
     known = {link["name"]: link for link in before.get("links", [])}
     links = []
     for link in now["links"]:
@@ -67,7 +67,7 @@ def _links(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float) ->
 
 
 def run_top(url: str, token: str | None, seconds: float, count: int, as_json: bool) -> int:
-    """Show figures until interrupted, or so many times."""
+    """Show figures until interrupted, or `count` times."""
     from tocsin.broker.client import connect
 
     live = sys.stdout.isatty() and not as_json
@@ -77,26 +77,26 @@ def run_top(url: str, token: str | None, seconds: float, count: int, as_json: bo
         while not count or looks < count:
             time.sleep(seconds)
             now = client.stats()
-            found = difference(before, now)
+            figures = difference(before, now)
             before, looks = now, looks + 1
             if as_json:
-                typer.echo(json.dumps(found))
+                typer.echo(json.dumps(figures))
             else:
-                typer.echo(("\x1b[2J\x1b[H" if live else "") + _render(url, found))
+                typer.echo(("\x1b[2J\x1b[H" if live else "") + _render(url, figures))
     return OK
 
 
-def _render(url: str, found: Mapping[str, Any]) -> str:
+def _render(url: str, figures: Mapping[str, Any]) -> str:
     lines = [f"tocsin broker at {url}", ""]
-    for name, value in found.items():
+    for name, value in figures.items():
         if name == "overlay":
             continue
         shown = (
             "-" if value is None else f"{value:,}" if not name.endswith("_ms") else f"≤ {value:g}"
         )
         lines.append(f"{name.replace('_', ' '):<28}{shown:>14}")
-    if "overlay" in found:
-        lines += ["", *_render_links(found["overlay"])]
+    if "overlay" in figures:
+        lines += ["", *_render_links(figures["overlay"])]
     return "\n".join(lines)
 
 
