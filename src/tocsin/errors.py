@@ -86,9 +86,9 @@ class ConditionSyntaxError(SubscriptionError, ValueError):
         return f"{lead}{shown}{tail}\n{' ' * (self.column - 1 - start + len(lead))}^"
 
     def __str__(self) -> str:
-        wanted = f"; expected {self.expected}" if self.expected else ""
+        expected = f"; expected {self.expected}" if self.expected else ""
         place = f"line {self.line}, column {self.column}"
-        return f"{self.message}{wanted} ({place})\n{self.highlight()}"
+        return f"{self.message}{expected} ({place})\n{self.highlight()}"
 
 
 class UnsupportedSyntaxError(ConditionSyntaxError):
@@ -109,19 +109,19 @@ class KindClashError(SubscriptionError, ValueError):
 
     code = "kind-clash"
 
-    def __init__(self, attribute: str, declared: str, found: str) -> None:
+    def __init__(self, attribute: str, declared: str, kind: str) -> None:
         self.attribute = attribute
         self.declared = declared
-        self.found = found
-        super().__init__(attribute, declared, found)
+        self.kind = kind
+        super().__init__(attribute, declared, kind)
 
     def __str__(self) -> str:
         hint = (
             " (write TIMESTAMP '…')"
-            if (self.declared, self.found) == ("timestamp", "string")
+            if (self.declared, self.kind) == ("timestamp", "string")
             else ""
         )
-        return f"attribute {self.attribute!r} is declared {self.declared}, not {self.found}{hint}"
+        return f"attribute {self.attribute!r} is declared {self.declared}, not {self.kind}{hint}"
 
 
 class TooManyConjunctionsError(SubscriptionError):

@@ -44,8 +44,8 @@ def explain_event(
     for conjunction in form:
         failed = _failures(conjunction, event, event_type)
         if not failed:
-            held = [_told(name, c, event, event_type) for name, c in conjunction.items()]
-            return "match: " + ("; ".join(held) or "the condition is always true")
+            phrases = [_phrase(name, c, event, event_type) for name, c in conjunction.items()]
+            return "match: " + ("; ".join(phrases) or "the condition is always true")
         failures.append("; ".join(failed))
     return "no match: " + " — and ".join(failures)
 
@@ -54,13 +54,13 @@ def _failures(
     conjunction: Conjunction, event: Mapping[str, object], event_type: EventType | None
 ) -> list[str]:
     return [
-        "not " + _told(name, condition, event, event_type)
+        "not " + _phrase(name, condition, event, event_type)
         for name, condition in conjunction.items()
         if not condition.holds(read_value(event, name))
     ]
 
 
-def _told(
+def _phrase(
     name: str, condition: object, event: Mapping[str, object], event_type: EventType | None
 ) -> str:
     declared = event_type.kind_of(name) if event_type else None

@@ -2,9 +2,9 @@
 
 Enters: a kernel. Leaves: the cache that Numba loads it from and saves it to. Numba's own cache sees
 an edit in the file of a kernel, but not in a helper that it imports from elsewhere, and would go on
-using the old helper. Here every edit of a kernel's source leads to a new folder beside the others,
-wherever Numba keeps its cache (`NUMBA_CACHE_DIR`, beside the package, or of the user); the oldest
-folders are deleted then.
+using the old helper. Here every edit of a kernel's source creates a new folder in Numba's cache
+folder (`NUMBA_CACHE_DIR`, that of the package, or that of the user); the oldest folders are then
+deleted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _InFolder:
 
 
 def _delete_old(path: Path) -> None:
-    """Delete the oldest folders of earlier sources beside a new one."""
+    """Delete the oldest folders of earlier sources, but not the new one."""
     others = [other for other in path.parent.glob(f"{_PREFIX}*") if other != path]
     others.sort(key=lambda other: other.stat().st_mtime, reverse=True)
     for other in others[_MAX_FOLDERS - 1 :]:

@@ -1,7 +1,7 @@
 """Tables of subscriptions → ids, conjunctions and the rows that are refused.
 
 Enters: anything Arrow, in one of three forms: texts (`id`, `where` and perhaps `params`), a
-template (`id` and one column per parameter of a text given beside it) or rules (`id`, `attribute`,
+template (`id` and one column per parameter of a separate text) or rules (`id`, `attribute`,
 `op`, `value`: one predicate a row). All may have `valid_until`. Leaves: a `Load`, computed without
 touching a matcher, so that it can be refused whole. `load_catalog` loads an opened catalog again.
 """
@@ -311,7 +311,7 @@ def load_conditions(
             text = texts[members[0]].as_py()
             values_of = [params[at] or {} for at in members]
             form = _normalize_group(text, values_of, event_type, is_bounded)
-        errors.update((members[found.row], found.error) for found in form.bad)
+        errors.update((members[bad.row], bad.error) for bad in form.bad)
         tables.append(replace(form.table, subscription=rows[form.table.subscription]))
     table = stack(tables or [from_forms([])], [0] * max(1, len(tables)), len(texts))
     table = take(table, np.argsort(table.subscription, kind="stable"))

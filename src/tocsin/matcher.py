@@ -348,7 +348,7 @@ class Matcher:
             self._profiled = batch.sample(_SAMPLE)
 
     def merge(self) -> None:
-        """Lay out the whole index anew, for the events last profiled; returns when done."""
+        """Rebuild the whole index, for the events last profiled; returns when done."""
         with self._match_guard:
             with self._lock:
                 self._expire()

@@ -1,7 +1,7 @@
-"""The words of the system: kinds of value, event types, ids.
+"""Kinds of value, event types and ids.
 
 Enters: what a user declares in Python. Leaves: small immutable objects that every later module
-uses. After DESIGN's "strong event typing" of Jayaram et al. (Beretta, section 2): an event type
+uses. After the strong event typing of Jayaram et al. (Beretta, section 2): an event type
 names its attributes and their kinds; here it is optional and open, so attributes that it does not
 declare may still be used.
 """

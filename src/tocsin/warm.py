@@ -25,8 +25,8 @@ def warm_up() -> None:
     matcher = _match(group, events)
     alone = [i % 7 if i < 7 else 100 for i in range(n)]  # hardly any event has a prefix
     matcher.match_batch(events.set_column(0, "a", pa.array(alone)))
-    for i in range(2):  # beside what is there
-        matcher.subscribe(f"beside {i}", group[i])
+    for i in range(2):
+        matcher.subscribe(f"delta {i}", group[i])
         matcher.match_batch(events)
     wide = [
         f"w{i % 70} = {i} AND w{(i + 1) % 70} > 3" + " AND w7 > 1 AND w8 > 1" * (i % 50 == 5)

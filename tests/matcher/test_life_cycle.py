@@ -429,7 +429,7 @@ def test_declared_attributes_are_checked(engine: str) -> None:
     with pytest.raises(KindClashError) as caught:
         m.subscribe(1, "firm = 3")
     assert (caught.value.attribute, caught.value.declared) == ("firm", "string")
-    assert caught.value.found == "integer"
+    assert caught.value.kind == "integer"
     m.subscribe(1, "undeclared = 3 AND volume > 2.5")
     assert found(m, {"undeclared": 3, "volume": 3}) == {1}
     assert m.event_type is QUOTE

@@ -312,7 +312,7 @@ def test_a_kind_that_does_not_fit_the_declared_one_is_refused(
     with pytest.raises(KindClashError) as caught:
         normal(text, EventType("T", x=declared))
     assert caught.value.attribute == "x"
-    assert caught.value.found == found
+    assert caught.value.kind == found
     normal(text.replace("x", "undeclared", 1) if text != "x" else "y", EventType("T", x=declared))
 
 

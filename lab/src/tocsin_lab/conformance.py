@@ -144,7 +144,7 @@ class EngineConformance:
     options: ClassVar[Mapping[str, Any]] = {}
 
     def pair(self) -> Pair:
-        """Return a new engine beside the oracle."""
+        """Return a new engine paired with the oracle."""
         return Pair(self.engine, self.options)
 
     def matcher(self) -> Matcher:

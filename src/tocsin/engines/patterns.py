@@ -1,7 +1,9 @@
-"""LIKE patterns that are no intervals: checked on what an engine has found.
+"""LIKE patterns in engines: verify the candidates of a batch against the patterns of a segment.
 
-Enters: conjunctions with patterns, and candidates: pairs of an event and a conjunction. Leaves:
-those that fit. A condition with a pattern holds for strings only, so a candidate always has one.
+`normalize.patterns` parses patterns, turns some into intervals and matches one string; here are the
+patterns that are no intervals. Enters: conjunctions with patterns, and candidate pairs of an event
+and a conjunction. Leaves: the pairs that match. A condition with a pattern holds for strings only,
+so a candidate always has one.
 """
 
 from __future__ import annotations

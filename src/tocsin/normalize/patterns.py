@@ -1,16 +1,17 @@
-"""LIKE patterns: their canonical form, what of them is an interval, and matching.
+"""LIKE patterns of the normal form: parsing, conversion to intervals, and matching one string.
 
 Enters: a pattern's text and its escape character. Leaves: a `Pattern`, a tuple of parts in which
 a string stands for itself, ONE for `_` and MANY for `%`. In a canonical pattern neighbouring
 strings are joined, a run of wildcards is its `_`s followed by at most one `%`. A pattern without
 wildcards is a string, one with a single final `%` is a prefix; both are intervals of strings and
-never reach this module's matcher.
+never reach this module's matcher. `engines.patterns` verifies the other patterns for the candidates
+of a batch, with the matcher here.
 
-A text is matched piece by piece: the first and the last piece have their places, and each piece
-between two `%` is best put where it first fits. A piece that is a string is found by Python. One
-with `_` among its characters is tried where its longest string stands, and where that does not
-help soon, looked for by a kernel, in time text × piece / 64 at worst. So a pattern costs no more
-than the text times its widest piece with `_`, which is bounded.
+A text is matched piece by piece: the first and the last piece are anchored, and each piece between
+two `%` matches at its first occurrence. Python searches a piece that is a string. A piece with `_`
+is tried at the occurrences of its longest string, and after a few failures searched by a kernel, in
+time text × piece / 64 at worst. So a pattern costs at most the text times its widest piece with
+`_`, which is bounded.
 """
 
 from __future__ import annotations

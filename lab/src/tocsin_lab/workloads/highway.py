@@ -122,8 +122,8 @@ class Highway(Workload):
     def ahead(self, ids: Ids, tick: int, seed: int = 0) -> tuple[list[int], list[int]]:
         """Return the first and the last segment that drivers watch after some ticks.
 
-        A driver passes one segment or two a tick, the same number always, and begins anew where
-        the road ends. At tick 0 they are where `subscription_params` has them.
+        A driver passes one segment or two a tick, always the same number, and starts again at the
+        end of the road. At tick 0 they are where `subscription_params` has them.
         """
         found_low, found_high = [], []
         for id in ids.tolist():
