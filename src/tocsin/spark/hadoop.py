@@ -250,7 +250,7 @@ class SentPlace(LocalPlace):
         return self.manifests[name]
 
     def local(self, name: str) -> Path:
-        """Return the path of a file among those that Spark sent."""
+        """Return the path of a file that Spark sent."""
         from pyspark import SparkFiles
 
         return Path(SparkFiles.get(name))
