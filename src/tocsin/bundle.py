@@ -1,7 +1,7 @@
-"""Parts: what something is taken apart into to be written, and put together from again.
+"""Parts: the serialized form of a component: facts, arrays and columns by name.
 
-Nothing but names. The book and the engines give and take parts; `store` writes and reads them, and
-knows nothing of what they mean.
+The catalog and the engines make parts and are restored from them; `storage` writes and reads them
+without knowing what they mean.
 """
 
 from __future__ import annotations

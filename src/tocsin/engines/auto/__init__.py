@@ -3,9 +3,9 @@
 Enters and leaves: see `engines.protocol`. Added subscriptions are indexed at the next match, or at
 once if they are few: in the delta of the largest segment where they fit, else as a segment of their
 own. Segments are merged by size, so that a subscription is laid out again a logarithmic number of
-times, and each merge plans anew. Large merges run in a thread of their own while events are matched
-with the segments as they were. A deleted subscription gets a tombstone with its deletion time, and
-is dropped at the next merge.
+times, and each merge plans again. Large merges run in a thread of their own while events are
+matched with the segments as they were. A deleted subscription gets a tombstone with its deletion
+time, and is dropped at the next merge.
 
 A match takes a `Snapshot`: the segments and the time. Readers need a lock only to take it, and see
 either all of a change or nothing.

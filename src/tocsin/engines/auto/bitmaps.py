@@ -28,7 +28,7 @@ from tocsin.engines.auto.arrays import (
     Numbers,
 )
 from tocsin.engines.auto.batch import PreparedBatch, Rows
-from tocsin.engines.auto.output import Buffer
+from tocsin.engines.auto.output import Buffer, join
 from tocsin.engines.auto.part import Part, Shared, TableReport
 from tocsin.engines.ragged import RaggedIds
 from tocsin.jit import RANGES
@@ -76,9 +76,9 @@ class Bitmaps(Part):
         self._shared, self._arrays = shared, arrays
         self._need_checks = bool(np.any(arrays.number > NUMBER))
 
-    def match(self, batch: PreparedBatch, base: int, is_done: Flags) -> RaggedIds:
+    def match(self, batch: PreparedBatch, base: int, is_done: Flags, rows: RaggedIds) -> RaggedIds:
         """Match all words."""
-        return self._match(batch.cells, base)
+        return join(rows, self._match(batch.cells, base), self._shared.pool)
 
     def match_event(self, rows: Rows, cells: list[int]) -> Numbers:
         """Match one event."""

@@ -200,20 +200,27 @@ def match_columns(
     codes: Codes,
     cells: Cells,
     base: int,
+    earlier_offsets: Integers,
+    earlier: Numbers,
     first_event: int,
     out: Numbers,
     offsets: Integers,
 ) -> Any:
     """Write the conjunctions that events satisfy, each number plus a base, see `output.by_event`.
 
-    `cells` is empty where codes are cells.
+    `cells` is empty where codes are cells. `earlier` are conjunctions of other parts, by event,
+    which are copied: there are few, and to join them with many later takes longer.
     """
     windows = make_clusters(len(keys.member_attribute))
     start, n = np.uint32(base), offsets[first_event]
     for event in range(first_event, len(codes)):
         n_windows, length = _find_windows(coding, keys, columns, codes, cells, event, windows)
+        length += earlier_offsets[event + 1] - earlier_offsets[event]
         if n + length + LANES > len(out):
             return event
+        for i in range(earlier_offsets[event], earlier_offsets[event + 1]):
+            out[n] = earlier[i]
+            n += 1
         n = _scan_windows(columns, windows, n_windows, codes, cells, event, start, out, n)
         offsets[event + 1] = n
     return len(codes)

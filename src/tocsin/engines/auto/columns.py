@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tocsin.engines.auto import column_kernels
 from tocsin.engines.auto.arrays import Codes, ColumnArrays, Conditions, Flags, Keys, Numbers
 from tocsin.engines.auto.batch import PreparedBatch, Rows
-from tocsin.engines.auto.output import Buffer, by_event
+from tocsin.engines.auto.output import Buffer, by_event, no_rows
 from tocsin.engines.auto.part import Part, Shared, TableReport
 from tocsin.engines.auto.plan import Plan
 from tocsin.engines.auto.tables import Tables, no_keys, place
@@ -31,6 +31,7 @@ _MIN_CLUSTER = 8
 _MIN_SHARE = 0.9
 """The share of a table's conjunctions that must fit into columns."""
 _MIN_CAPACITY = 1024
+_NO_ROWS = no_rows(1)
 
 
 @dataclass(frozen=True)
@@ -159,23 +160,21 @@ class Columns(Part):
         self._tables = Tables(keys, shared.prefixes, shared.coding)
         self._capacity = _MIN_CAPACITY
 
-    def match(self, batch: PreparedBatch, base: int, is_done: Flags) -> RaggedIds:
+    def match(self, batch: PreparedBatch, base: int, is_done: Flags, rows: RaggedIds) -> RaggedIds:
         """Match all tables with columns."""
         shared, n = self._shared, len(batch.events)
-        rows = batch.rows(shared.coding, shared.needs_cells)
+        arguments = (*self._arrays, *batch.rows(shared.coding, shared.needs_cells), base, *rows)
         buffer = Buffer(shared.pool, max(self._capacity, shared.rate.expected(n)), np.uint32)
         n_rows = len(self._columns.number)
-        ids = by_event(
-            column_kernels.match_columns, (*self._arrays, *rows, base), n, buffer, n_rows
-        )
+        added = by_event(column_kernels.match_columns, arguments, n, buffer, n_rows)
         self._capacity = max(self._capacity, min(len(buffer), 2 * n_rows))
-        return ids
+        return added
 
     def match_event(self, rows: Rows, cells: list[int]) -> Numbers:
         """Match one event."""
         out, offsets = np.empty(self._capacity, np.uint32), np.zeros(2, np.int64)
-        n_rows = len(self._columns.number)
-        while not column_kernels.match_columns(*self._arrays, *rows, 0, 0, out, offsets):
+        n_rows, arguments = len(self._columns.number), (*self._arrays, *rows, 0, *_NO_ROWS)
+        while not column_kernels.match_columns(*arguments, 0, out, offsets):
             out = np.empty(2 * len(out) + n_rows, np.uint32)
             self._capacity = max(self._capacity, min(len(out), 2 * n_rows))
         return out[: offsets[1]]

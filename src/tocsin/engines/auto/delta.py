@@ -136,7 +136,7 @@ class DeltaSnapshot:
 
 
 class Delta:
-    """Subscriptions beside a base segment, to which more are appended."""
+    """Subscriptions in the cells of a base segment, to which more are appended."""
 
     is_patterned = False
 

@@ -18,7 +18,7 @@ import numpy as np
 from tocsin.engines.auto import entry_kernels
 from tocsin.engines.auto.arrays import Codes, Conditions, Flags, Keys, Numbers, Words
 from tocsin.engines.auto.batch import PreparedBatch, Rows
-from tocsin.engines.auto.output import Buffer, by_event, no_rows
+from tocsin.engines.auto.output import Buffer, by_event, join
 from tocsin.engines.auto.part import Part, Shared, TableReport
 from tocsin.engines.auto.plan import Plan
 from tocsin.engines.auto.tables import Tables, place
@@ -54,17 +54,16 @@ class Entries(Part):
         self._capacity = _MIN_CAPACITY
         self._n_rows = len(shared.stream.start)
 
-    def match(self, batch: PreparedBatch, base: int, is_done: Flags) -> RaggedIds:
+    def match(self, batch: PreparedBatch, base: int, is_done: Flags, rows: RaggedIds) -> RaggedIds:
         """Match the families that are not done."""
         shared, n = self._shared, len(batch.events)
         if is_done.all():
-            return no_rows(n)
-        rows = batch.rows(shared.coding, shared.needs_cells)
+            return rows
         buffer = Buffer(shared.pool, max(self._capacity, shared.rate.expected(n)), np.uint32)
-        arguments = (*self._arrays, is_done, *rows, base)
-        ids = by_event(entry_kernels.match_entries, arguments, n, buffer, self._n_rows)
+        arguments = (*self._arrays, is_done, *batch.rows(shared.coding, shared.needs_cells), base)
+        own = by_event(entry_kernels.match_entries, arguments, n, buffer, self._n_rows)
         self._capacity = max(self._capacity, min(len(buffer), 2 * self._n_rows))
-        return ids
+        return join(rows, own, shared.pool)
 
     def match_event(self, rows: Rows, cells: list[int]) -> Numbers:
         """Match one event in all families."""

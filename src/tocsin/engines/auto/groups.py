@@ -18,7 +18,7 @@ import numpy as np
 from tocsin.engines.auto import entry_kernels, group_kernels
 from tocsin.engines.auto.arrays import Coding, Flags, GroupCosts, Keys, Slots, Words
 from tocsin.engines.auto.batch import PreparedBatch
-from tocsin.engines.auto.output import Pairs
+from tocsin.engines.auto.output import Pairs, join
 from tocsin.engines.auto.part import Part, Shared
 from tocsin.engines.ragged import RaggedIds
 
@@ -87,7 +87,7 @@ class Groups(Part):
         """Whether sorting the next batch, of this size, pays."""
         return n_events >= _MIN_EVENTS and self._shared.rate.is_at_most(self._max_matches)
 
-    def match(self, batch: PreparedBatch, base: int, is_done: Flags) -> RaggedIds:
+    def match(self, batch: PreparedBatch, base: int, is_done: Flags, rows: RaggedIds) -> RaggedIds:
         """Match the family: by masks where they pay, and event by event elsewhere."""
         shared, n, f = self._shared, len(batch.events), self._family
         is_done[f] = True
@@ -114,7 +114,7 @@ class Groups(Part):
             events = codes, order, prefix_of, is_matched
             arrays = shared.coding, self._keys, self._entries, f
             pairs.collect(entry_kernels.match_rows, *arrays, *events)
-        return pairs.rows(n, base)
+        return join(rows, pairs.rows(n, base), shared.pool)
 
     @cached_property
     def _own_entries(self) -> Words:

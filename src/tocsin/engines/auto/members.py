@@ -16,7 +16,7 @@ import numpy as np
 from tocsin.engines.auto import member_kernels, verify_kernels
 from tocsin.engines.auto.arrays import NEEDS_CHECK, Cells, Flags, Keys, Numbers, Words
 from tocsin.engines.auto.batch import PreparedBatch
-from tocsin.engines.auto.output import Buffer, to_ragged
+from tocsin.engines.auto.output import Buffer, join, to_ragged
 from tocsin.engines.auto.part import Part, Shared
 from tocsin.engines.ragged import RaggedIds
 from tocsin.jit import LANES
@@ -57,7 +57,7 @@ class Members(Part):
         member_kernels.find_required(self._entries, n_attributes, required)
         return required
 
-    def match(self, batch: PreparedBatch, base: int, is_done: Flags) -> RaggedIds:
+    def match(self, batch: PreparedBatch, base: int, is_done: Flags, rows: RaggedIds) -> RaggedIds:
         """Match the family."""
         shared, n = self._shared, len(batch.events)
         is_done[self._family] = True
@@ -68,7 +68,8 @@ class Members(Part):
         n_pairs = pairs.fill(member_kernels.match_members, *arrays, *batch.present, n, size)
         event, number = (array[:n_pairs] for array in pairs.arrays)
         verified = self._verified(batch, event, number)
-        return to_ragged(verified, len(verified[0]), n, base, shared.pool)
+        own = to_ragged(verified, len(verified[0]), n, base, shared.pool)
+        return join(rows, own, shared.pool)
 
     def _verified(
         self, batch: PreparedBatch, event: Cells, number: Numbers

@@ -58,8 +58,8 @@ class Part(ABC):
         return True
 
     @abstractmethod
-    def match(self, batch: PreparedBatch, base: int, is_done: Flags) -> RaggedIds:
-        """Return the conjunctions of this part by event, each number plus a base.
+    def match(self, batch: PreparedBatch, base: int, is_done: Flags, rows: RaggedIds) -> RaggedIds:
+        """Add the conjunctions of this part to `rows`, by event, each number plus a base.
 
         `is_done` marks the families of entries that an earlier part has matched; a part that
         matches one marks it.

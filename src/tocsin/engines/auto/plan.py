@@ -113,7 +113,7 @@ def make_plan(
 def plan_under(conditions: Conditions, coding: Coding, prefix: tuple[int, ...]) -> Plan | None:
     """Plan one table with a given key for all conjunctions, if they all have it.
 
-    It takes no search and no statistics: for few conjunctions, beside many that were planned.
+    It takes no search and no statistics: for few conjunctions, in the cells of a planned segment.
     """
     counts = np.empty(len(conditions.attribute), np.int64)
     kernels.count_codes(coding, conditions, counts)
@@ -280,7 +280,7 @@ class _Search:
     def _candidates(self, families: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         use = self.has.sum(axis=0)
         frequent = np.argsort(-use, kind="stable")[:_CANDIDATES]
-        found: dict[tuple[int, ...], None] = {}
+        candidates: dict[tuple[int, ...], None] = {}
         for family in families:
             if len(family) == MAX_PREFIX:
                 continue
@@ -290,8 +290,8 @@ class _Search:
                 candidate = tuple(sorted((*family, a)))
                 n_keys = int(np.prod(self.n_digits[list(candidate)]))
                 if candidate not in families and n_keys * 4 <= self.max_keys:
-                    found[candidate] = None
-        return list(found)
+                    candidates[candidate] = None
+        return list(candidates)
 
     def _family(self, prefix: tuple[int, ...]) -> _Checks:
         """Return for each sampled conjunction its checks under a family, and its member."""
@@ -311,7 +311,7 @@ class _Search:
         """Return which members the family without a prefix keeps, where all do not pay.
 
         With fewer tables an event looks into fewer of them, and checks hardly more as long as most
-        conjunctions have a condition in one that is kept. Those that most have are kept.
+        conjunctions have a condition in one that is kept. The most frequent ones are kept.
         """
         n_attributes = self.share.shape[1]
         is_kept = np.ones(n_attributes, np.bool_)
@@ -341,8 +341,8 @@ class _Search:
         member[has_none] = own[has_none].argmin(axis=1)
         share = own[every, member]
         expected = np.bincount(member, share, len(present)) * self.weight
-        found = present * -np.expm1(-expected / np.maximum(present, 1e-9))
-        return float(expected.sum()) * self.costs.check + float(found.sum()) * self.costs.look
+        lookups = present * -np.expm1(-expected / np.maximum(present, 1e-9))
+        return float(expected.sum()) * self.costs.check + float(lookups.sum()) * self.costs.look
 
     def _total(self, families: list[_Checks]) -> float:
         """Return the cost of an event with some families."""

@@ -30,7 +30,7 @@ from tocsin.engines.auto.entries import Entries
 from tocsin.engines.auto.groups import Groups
 from tocsin.engines.auto.layout import Layout, lay_out, read_stream
 from tocsin.engines.auto.members import Members
-from tocsin.engines.auto.output import MatchRate, join, no_rows
+from tocsin.engines.auto.output import MatchRate, no_rows
 from tocsin.engines.auto.part import Part, Shared, TableReport
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.patterns import PatternChecks
@@ -165,7 +165,7 @@ class Segment:
         rows = no_rows(n)
         for part in self.parts:
             if part.takes(n):
-                rows = join(rows, part.match(batch, base, is_done), self.pool)
+                rows = part.match(batch, base, is_done, rows)
         self._rate.update(len(rows.values), n)
         return self._pattern_checks.keep(batch.events, rows) if self.is_patterned else rows
 
@@ -179,8 +179,8 @@ class Segment:
         if len(self._event_parts) == 1:
             numbers = self._event_parts[0].match_event(rows, cells)
         else:
-            found = [part.match_event(rows, cells) for part in self._event_parts]
-            numbers = np.concatenate([np.empty(0, np.uint32), *found])
+            of_parts = [part.match_event(rows, cells) for part in self._event_parts]
+            numbers = np.concatenate([np.empty(0, np.uint32), *of_parts])
         if self.is_patterned:
             numbers = self._pattern_checks.keep_one(event, numbers)
         ids: NDArray[np.int32] = self.ids[numbers]

@@ -45,7 +45,7 @@ def take_apart(segment: Segment) -> Parts:
         "cuts.keys": np.concatenate([np.empty(0, np.int64), *(of.keys for _, _, of in cells)]),
         "cuts.tails": np.concatenate([np.empty(0, np.int16), *(of.offsets for _, _, of in cells)]),
     }
-    for name, held in (
+    for name, tuple_of_arrays in (
         ("coding", segment.coding),
         ("stream", layout.stream),
         ("keys", layout.keys),
@@ -54,7 +54,7 @@ def take_apart(segment: Segment) -> Parts:
         ("columns", layout.columns),
         ("bitmaps", layout.bitmaps),
     ):
-        arrays.update({f"{name}.{field}": a for field, a in held._asdict().items()})
+        arrays.update({f"{name}.{field}": a for field, a in tuple_of_arrays._asdict().items()})
     patterns = segment.patterns._asdict()
     arrays.update({f"patterns.{f}": a for f, a in patterns.items() if f != "patterns"})
     return Parts(facts, arrays, {"vocabulary": space.vocabulary})
@@ -83,7 +83,7 @@ def put_together(parts: Parts, pool: BufferPool) -> Segment:
         _read(arrays, "columns", ColumnArrays),
         _read(arrays, "bitmaps", BitmapArrays),
     )
-    texts = tuple(Pattern(tuple(found)) for found in facts["patterns"])
+    texts = tuple(Pattern(tuple(texts)) for texts in facts["patterns"])
     numbers = [arrays[f"patterns.{field}"] for field in PatternTable._fields[1:]]
     return Segment(
         space,
