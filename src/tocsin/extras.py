@@ -30,6 +30,8 @@ def load(module: str, name: str, what: str) -> Any:
     """Return `name` of `module`; raise MissingExtraError where a package of an extra is absent."""
     try:
         return getattr(import_module(module), name)
+    except MissingExtraError as error:  # of the module itself: say what the user asked for
+        raise MissingExtraError(what, error.package, error.extra) from None
     except ModuleNotFoundError as error:
         raise explain_missing(error, what) from None
 
