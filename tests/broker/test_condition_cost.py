@@ -16,6 +16,9 @@ from tocsin.broker.config import Limits
 from tocsin.language.expression import And
 from tocsin.normalize import normal
 
+WAIT = 1.0
+"""Seconds that a publish may wait here; `python -m tests.broker.cost` measures against 50 ms."""
+
 
 def product(n: int) -> str:
     """Return a condition whose disjunctions have nothing in common, on few attributes."""
@@ -126,10 +129,8 @@ def test_conditions_are_tried_out_one_after_the_other(tmp_path: Path) -> None:
     ],
     ids=["absorbed", "doubled", "listed"],
 )
-def test_a_publish_beside_a_costly_condition_waits_less_than_50_ms(
-    tmp_path: Path, where: str
-) -> None:
-    """The least of several tries: a busy machine delays some of them, the condition would all."""
+def test_a_publish_does_not_wait_for_a_costly_condition(tmp_path: Path, where: str) -> None:
+    """A condition without a budget takes many seconds, so that the bound fits busy machines."""
     with running(tmp_path, warm=True) as broker, broker.client() as http, broker.client() as other:
         http.post("/subscriptions", json={"where": "q = 1"})
         latencies: list[float] = []
@@ -153,12 +154,10 @@ def test_a_publish_beside_a_costly_condition_waits_less_than_50_ms(
         finally:
             is_over.set()
             thread.join()
-    assert min(worst) < 0.05, worst
+    assert min(worst) < WAIT, worst
 
 
-def test_a_publish_beside_an_event_with_a_hostile_text_waits_less_than_50_ms(
-    tmp_path: Path,
-) -> None:
+def test_a_publish_does_not_wait_for_an_event_with_a_hostile_text(tmp_path: Path) -> None:
     pattern = "%" + "_a" * 150 + "b%"
     with running(tmp_path, warm=True) as broker, broker.client() as http, broker.client() as other:
         for where in ("q = 1", f"t LIKE '{pattern}'"):
@@ -175,4 +174,4 @@ def test_a_publish_beside_an_event_with_a_hostile_text_waits_less_than_50_ms(
             http.post("/events", json={"q": 1})
             worst.append(time.perf_counter() - began)
             thread.join()
-    assert min(worst) < 0.05, worst
+    assert min(worst) < WAIT, worst

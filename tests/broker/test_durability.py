@@ -48,6 +48,12 @@ def count(folder: Path, table: str) -> int:
         return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
+def router_state(folder: Path) -> str:
+    """Return what a broker has stored about its links, some milliseconds after it changed."""
+    with contextlib.closing(sqlite3.connect(folder / storage.FILE)) as connection:
+        return str(connection.execute("SELECT state FROM network").fetchone()[0])
+
+
 # Restoring a backup.
 
 
@@ -63,6 +69,8 @@ def test_a_restored_broker_loses_nothing_that_comes_afterwards(tmp_path: Path) -
             http.post("/subscriptions", json={"id": "s", "where": "n >= 0", "durable": True})
             http.post("/events", json=[{"n": 0}, {"n": 1}])
             wait_for(lambda: pending() == 2)
+            wait_for(lambda: '"b"' in router_state(here))
+            wait_for(lambda: count(here, "notifications") == 2)  # those for b are acknowledged
             back_up(here, backup)
             last = http.post("/events", json=[{"n": n} for n in range(2, 30)]).json()["last"]
             wait_for(lambda: pending() == 30)
