@@ -12,12 +12,16 @@ import pyarrow as pa
 import pytest
 
 import tocsin
+from tocsin import EventType, Kind
 from tocsin.encode.events import to_batch
+from tocsin.errors import ArgumentError, SubscriptionError, UnknownSubscriptionError
 from tocsin.language import parse
+from tocsin.language.expression import parameter_names
 from tocsin.normalize import normalize
 from tocsin.normalize.condition import PRESENT
 from tocsin.normalize.table import ConjunctionTable, from_forms
 from tocsin_lab.engines.fastint import FastintEngine
+from tocsin_lab.engines.fastint.parametric import ParametricUpdates
 
 pytestmark = pytest.mark.slow
 
@@ -220,6 +224,74 @@ def test_an_update_to_what_can_never_match_and_back() -> None:
     matcher.update("a", params={"high": 9})
     assert matcher.match({"x": 9}) == ["a"]
     matcher.check()
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_parametric_updates_equal_those_of_the_matcher(seed: int, declared: bool) -> None:
+    draw = random.Random(seed)
+    kinds = {"x": Kind.INTEGER, "y": Kind.FLOAT, "s": Kind.STRING}
+    event_type = EventType("E", kinds) if declared else None
+    moved = tocsin.Matcher(event_type, engine="fastint")
+    plain = tocsin.Matcher(event_type, engine="oracle")
+    templates = [*TEMPLATES, "x > :low AND y < 7.5 AND s LIKE '%b_a%'", "x <= :low AND y = :high"]
+    names_of = {text: parameter_names(parse(text)) for text in templates}
+    texts = [draw.choice(templates) for _ in range(60)]
+
+    def value_of(name: str) -> object:
+        return draw.choice("abc") if name == "name" else draw.choice([None, *range(12)])
+
+    for i, text in enumerate(texts):
+        params = {name: value_of(name) for name in names_of[text]}
+        moved.subscribe(i, text, params)
+        plain.subscribe(i, text, params)
+    updates = ParametricUpdates(moved)
+    for step in range(600):
+        i = draw.randrange(len(texts))
+        names = draw.sample(names_of[texts[i]], draw.randint(1, len(names_of[texts[i]])))
+        params = {name: value_of(name) for name in names}
+        updates.update(i, params)
+        plain.update(i, params=params)
+        event = {"x": draw.randrange(13), "y": draw.random() * 13, "s": draw.choice(["a", "bca"])}
+        assert sorted(moved.match(event)) == sorted(plain.match(event))
+        if step % 100 == 0:
+            moved.check()
+    assert [moved.get(i).params for i in range(60)] == [plain.get(i).params for i in range(60)]
+
+
+def test_a_parametric_update_reads_no_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = tocsin.Matcher(engine="fastint")
+    for i in range(200):
+        matcher.subscribe(i, "x BETWEEN :low AND :high AND s = :s", {"low": i, "high": i, "s": "a"})
+    updates = ParametricUpdates(matcher)
+    engine = matcher.index
+    assert isinstance(engine, FastintEngine)
+    slots = engine._slots_of(7)
+    with monkeypatch.context() as patch:
+        patch.setattr(matcher, "update", None)
+        updates.update(7, {"low": 500, "high": 600})
+        updates.update(7, {"high": 700.5})
+    assert engine._slots_of(matcher.catalog.next_dense - 1) == slots
+    assert matcher.match({"x": 700, "s": "a"}) == [7]
+    assert 7 not in matcher.match({"x": 7, "s": "a"})
+    assert matcher.get(7).params == {"low": 500, "high": 700.5, "s": "a"}
+    matcher.check()
+
+
+def test_parametric_updates_refuse_what_a_matcher_refuses() -> None:
+    with pytest.raises(ArgumentError, match="fastint"):
+        ParametricUpdates(tocsin.Matcher())
+    matcher = tocsin.Matcher(EventType("E", {"x": Kind.INTEGER}), engine="fastint", clock=lambda: 0)
+    matcher.subscribe(1, "x < :high", {"high": 5}, valid_until=10_000_000)
+    updates = ParametricUpdates(matcher)
+    for bad in ({"high": "a"}, {"low": 1}, {"high": object()}):
+        with pytest.raises(SubscriptionError):
+            updates.update(1, bad)
+    with pytest.raises(UnknownSubscriptionError):
+        updates.update(2, {"high": 5})
+    updates.update(1, {"high": 3})
+    assert matcher.match({"x": 4}) == []
+    assert matcher.get(1).valid_until is not None
 
 
 def test_a_search_for_unknown_strings_disturbs_nothing() -> None:

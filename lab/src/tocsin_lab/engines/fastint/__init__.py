@@ -21,10 +21,14 @@ is checked once. An absent value is a value like others. LIKE patterns are check
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.normalize.condition import Condition
+from tocsin.normalize.domains import Domain
 from tocsin.normalize.table import ConjunctionTable, take
 from tocsin_lab.engines.fastint import audit, kernels
 from tocsin_lab.engines.fastint.arrays import N_ENTRIES
@@ -36,6 +40,8 @@ from tocsin_lab.engines.intervals.arrays import (
     PRESENT,
     RUN,
     SIZE_BITS,
+    SIZE_MASK,
+    WHAT,
     Events,
     Rows,
     take_rows,
@@ -45,6 +51,15 @@ from tocsin_lab.engines.tree.growing import grown
 
 _MOST_WAYS = 70
 """More nodes than lie on the way from a leaf to the root."""
+
+
+class Move(NamedTuple):
+    """New bounds of a condition on an attribute, as flat cuts (`normalize.keys`)."""
+
+    attribute: str
+    domain: Domain
+    low: tuple[int, int]
+    high: tuple[int, int]
 
 
 class FastintEngine(IntervalEngine):
@@ -77,6 +92,33 @@ class FastintEngine(IntervalEngine):
         if not is_moved.all():
             kept = np.repeat(~is_moved, np.diff(conjunction_start))
             super().replace(old[~is_moved], ids[~is_moved], take(table, np.flatnonzero(kept)))
+
+    def move(self, old: int, new: int, moves: Sequence[Move]) -> bool:
+        """Move bounds of a subscription, which gets a new dense id: the paper's update.
+
+        Returns False, and changes nothing, unless the subscription is one conjunction with one
+        interval, of numbers or timestamps, on each of the attributes.
+        """
+        slots = self._slots_of(old)
+        if len(slots) != 1:
+            return False
+        (slot,) = slots
+        run = int(self._held.slots[slot, RUN])
+        first = run >> SIZE_BITS
+        kinds = self._held.rows[first : first + (run & SIZE_MASK), WHAT].tolist()
+        attributes = [what >> 8 for what in kinds]
+        rows = []
+        for move in moves:
+            number = self._attributes.places.number_of.get(move.attribute, -1)
+            if attributes.count(number) != 1 or number << 8 | move.domain not in kinds:
+                return False
+            rows.append(first + attributes.index(number))
+        for row, (_, _, low, high) in zip(rows, moves, strict=True):
+            self._index.move(self._held, slot, row, (low[0], high[0], low[1] << 16 | high[1]))
+        self._note(np.array([new]))
+        self._rename(slots, old, new)
+        self._settle()
+        return True
 
     def rebuild(self) -> None:
         """Rebuild the trees."""
@@ -206,9 +248,13 @@ class FastintEngine(IntervalEngine):
                 self._move_row(slot, row, rows, at)
                 at += 1
         self._patterns.discard(slots)
+        self._rename(slots, old, new)
+        return True
+
+    def _rename(self, slots: list[int], old: int, new: int) -> None:
+        """Give the subscription that some slots belong to a new dense id."""
         self._owner[slots] = new
         self._first_of[new], self._first_of[old] = self._first_of[old], -1
-        return True
 
     def _fits(self, slots: list[int], rows: Rows, sizes: NDArray[np.int64]) -> bool:
         """Whether conjunctions have rows like those of some slots, but for their bounds."""
