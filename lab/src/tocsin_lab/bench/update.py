@@ -8,7 +8,8 @@ same new parameters. After each change an event is matched, so that work which a
 until then is seen: *delay* is the change and that match, less what such a match takes when nothing
 has changed. Most of an update is the new condition's way into normal form; `index_update_us` is
 what the engine takes by itself to replace a subscription, beside deleting it and inserting the
-new one.
+new one. The engine `fastint` has an interface of its own for parametric updates, which is timed as
+`parametric`.
 
 Times are processor time of this process, so that other programs do not count. After the updates a
 sample of events is matched by the matcher and by the oracle on the subscriptions that changed.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from time import process_time_ns
 from typing import Any
 
@@ -37,6 +39,8 @@ from tocsin.workloads import Workload, workload
 from tocsin_lab.bench.machine import machine, one_core, versions
 from tocsin_lab.bench.settings import UpdateSetting
 from tocsin_lab.bench.steps import Progress, Steps
+from tocsin_lab.engines.fastint import FastintEngine
+from tocsin_lab.engines.fastint.parametric import ParametricUpdates
 
 Event = dict[str, object]
 Params = dict[str, object]
@@ -56,7 +60,7 @@ def run(setting: UpdateSetting, progress: Progress | None = None) -> dict[str, A
         raise ArgumentError(
             f"the subscriptions of {setting.workload} have no parameters; choose M or H"
         )
-    steps = Steps(progress, 5)
+    steps = Steps(progress, 6 if setting.engine == "fastint" else 5)
     with one_core():
         events = chosen.events(setting.updates + _WARM_UP, setting.seed).to_pylist()
         steps.start("index")
@@ -68,7 +72,11 @@ def run(setting: UpdateSetting, progress: Progress | None = None) -> dict[str, A
             matcher.subscribe_many(table, where=where)
         rounds = _Rounds(matcher, _changeable(chosen, setting, by_row=False), events, setting.seed)
         steps.finish()
-        for how, change in (("update", rounds.update), ("resubscribe", rounds.resubscribe)):
+        changes = {"update": rounds.update}
+        if isinstance(matcher.index, FastintEngine):
+            changes["parametric"] = rounds.parametric
+        changes["resubscribe"] = rounds.resubscribe
+        for how, change in changes.items():
             steps.start(how)
             figures |= rounds.time(how, change, setting.updates)
             steps.finish()
@@ -80,6 +88,9 @@ def run(setting: UpdateSetting, progress: Progress | None = None) -> dict[str, A
         for of in ("", "index_")
         if f"{of}update_us" in figures
     }
+    if "parametric_us" in figures:
+        ratio = figures["resubscribe_us"] / figures["parametric_us"]
+        ratios["parametric_ratio"] = round(ratio, 2)
     delays = figures["resubscribe_delay_us"] / figures["update_delay_us"]
     return {
         **asdict(setting),
@@ -171,6 +182,13 @@ class _Rounds:
     def update(self, id: int, params: Params) -> None:
         self.matcher.update(id, params={"low": params["low"], "high": params["high"]})
 
+    def parametric(self, id: int, params: Params) -> None:
+        self._updates.update(id, {"low": params["low"], "high": params["high"]})
+
+    @cached_property
+    def _updates(self) -> ParametricUpdates:
+        return ParametricUpdates(self.matcher)
+
     def resubscribe(self, id: int, params: Params) -> None:
         self.matcher.unsubscribe(id)
         self.matcher.subscribe(id, self.conditions[id][0], params)
@@ -234,10 +252,19 @@ def render(result: Mapping[str, Any]) -> str:
             f"{result['resubscribe_us']:,.1f} µs; delay {result['resubscribe_delay_us']:,.1f} µs",
         ),
         ("ratio", f"{result['ratio']:,.1f}; of delays {result['delay_ratio']:,.1f}"),
+        *_parametric_lines(result),
         *_index_lines(result),
         ("versions", ", ".join(f"{k} {v}" for k, v in result["versions"].items())),
     ]
     return "\n".join(f"{name:<15}{text}" for name, text in lines)
+
+
+def _parametric_lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "parametric_us" not in result:
+        return []
+    update, delay = result["parametric_us"], result["parametric_delay_us"]
+    ratio = result["parametric_ratio"]
+    return [("parametric", f"{update:,.1f} µs; delay {delay:,.1f} µs; ratio {ratio:,.1f}")]
 
 
 def _index_lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:

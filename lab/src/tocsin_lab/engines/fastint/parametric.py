@@ -129,6 +129,7 @@ def _move_of(
     declared = None if event_type is None else event_type.kind_of(name)
     try:
         bound = bind(predicate, params)
+        assert isinstance(bound, Comparison | Between)
         if declared is not None:
             check_kind(bound, declared)
     except SubscriptionError:
