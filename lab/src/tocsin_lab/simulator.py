@@ -108,7 +108,7 @@ class Broker:
         self.free_at = 0.0
 
     def restart(self) -> None:
-        """Begin a new life with what was stored."""
+        """Restart from the stored state."""
         state = json.loads(json.dumps(self.router.to_state()))
         self.router = self.make(self.name)
         self.router.restore(state)
@@ -129,8 +129,8 @@ class Wire:
     is_cut: bool = False
     life: int = 0
     last: dict[str, float] = field(default_factory=dict)
-    told: dict[str, Codebook] = field(default_factory=dict)
-    """What was said to each end."""
+    sent: dict[str, Codebook] = field(default_factory=dict)
+    """The codebook of messages sent to each end."""
     heard: dict[str, Codebook] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -138,7 +138,7 @@ class Wire:
         self.is_up = True
         self.life += 1
         self.last.clear()
-        self.told = {end: Codebook() for end in self.ends}
+        self.sent = {end: Codebook() for end in self.ends}
         self.heard = {end: Codebook() for end in self.ends}
 
 
@@ -191,7 +191,7 @@ class Simulator:
         self.mend(a, b)
 
     def cut(self, a: str, b: str) -> None:
-        """Let a link fail; what is on its way is lost."""
+        """Let a link fail; messages on their way are lost."""
         wire = self.wires[frozenset((a, b))]
         wire.is_cut = True
         self._take_down(wire)
@@ -336,7 +336,7 @@ class Simulator:
     def _tell(self, sender: Broker, to: str, message: Message) -> None:
         wire = self.wires[frozenset((sender.name, to))]
         if wire.is_up:
-            self._post(sender, to, to_plain(message, wire.told[to]))
+            self._post(sender, to, to_plain(message, wire.sent[to]))
 
     def _post(self, sender: Broker, to: str, plain: list[Any]) -> None:
         wire = self.wires[frozenset((sender.name, to))]
@@ -382,12 +382,12 @@ class Simulator:
             self._pass_on(broker, happening, source)
 
     def _pass_on(self, broker: Broker, happening: Happening, source: str | None) -> None:
-        found = broker.local.match(happening.type, happening.event)
-        for id in found:
+        ids = broker.local.match(happening.type, happening.event)
+        for id in ids:
             self.delivered[id, happening.key] += 1
             self.on_delivery(id, happening)
         ahead = broker.router.route(happening.type, happening.event, source)
-        if source is not None and not found and not ahead:
+        if source is not None and not ids and not ahead:
             broker.spurious += 1
         for peer, keep in ahead:
             number = 0
@@ -400,7 +400,7 @@ class Simulator:
 
     @property
     def spurious(self) -> int:
-        """Events that a link brought and nobody there wanted."""
+        """Events that a link brought and that matched no subscription there."""
         return sum(broker.spurious for broker in self.brokers.values())
 
     def matching(self, happening: Happening) -> set[str]:

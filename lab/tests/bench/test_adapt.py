@@ -135,7 +135,7 @@ class Unchanging(Matcher):
 @pytest.mark.parametrize("broken", [Emptied, Unchanging])
 def test_a_matcher_that_is_wrong_after_the_change_is_caught(broken, monkeypatch):
     monkeypatch.setattr(adapt, "Matcher", broken)
-    with pytest.raises(AssertionError, match="a matcher built anew"):
+    with pytest.raises(AssertionError, match="a fresh matcher"):
         adapt.run(small("interests"))
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.broker.servers import running
 
 from tocsin.errors import UnavailableError
-from tocsin_lab.bench import beside, broker
-from tocsin_lab.bench.settings import BesideSetting, BrokerSetting
+from tocsin_lab.bench import activemq, broker
+from tocsin_lab.bench.settings import ActiveMQSetting, BrokerSetting
 
 
 @pytest.mark.slow
@@ -29,17 +29,17 @@ def test_every_notification_that_is_expected_is_counted(protocol: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_is_measured_beside_another_by_the_same_client(tmp_path: Path) -> None:
-    load = BesideSetting(60, 5, 2, 10, 0.4)
+def test_a_broker_is_compared_with_another_by_the_same_client(tmp_path: Path) -> None:
+    load = ActiveMQSetting(60, 5, 2, 10, 0.4)
     with running(tmp_path, http="") as found:
-        measured = asyncio.run(beside._measure(load, found.stomp_port))
+        measured = asyncio.run(activemq._measure(load, found.stomp_port))
     assert measured["delivered_share"] == 1.0
     assert measured["notifications_per_second"] > measured["events_per_second"]
     result = {"load": asdict(load), "activemq": measured, "tocsin": measured, "times": 1.0}
-    assert "60 selectors over 5" in beside.render(result)
+    assert "60 selectors over 5" in activemq.render(result)
 
 
 def test_what_is_not_installed_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "_JARS", ("/nowhere/activemq.jar",))
+    monkeypatch.setattr(activemq, "_JARS", ("/nowhere/activemq.jar",))
     with pytest.raises(UnavailableError, match="not installed"):
-        beside.run(BesideSetting())
+        activemq.run(ActiveMQSetting())

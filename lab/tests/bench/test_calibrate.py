@@ -1,4 +1,4 @@
-"""`bench calibrate`: every constant of the planner is measured, beside the one in use."""
+"""`bench calibrate`: every constant of the planner is measured and printed with its default."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_small_run_gives_every_figure() -> None:
 
 
 @on_spark
-def test_a_small_run_of_updates_is_told_beside_one_key_a_group() -> None:
+def test_a_small_run_of_updates_is_compared_with_one_key_a_group() -> None:
     found = run_benchmark(
         "transitions",
         "--publications 301 --subscriptions 100 --batch 500 --batches 1 --warm-up 0 --baseline 20",

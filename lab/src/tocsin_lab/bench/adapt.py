@@ -1,4 +1,4 @@
-"""How an index keeps up when what people ask for, or what happens, changes.
+"""How an index adapts when subscriptions or events change.
 
 Enters: a scenario, how many subscriptions and events, in how many parts subscriptions are replaced.
 Leaves: a dictionary ready for JSON: events a second over time. After Fabret et al., section 6.2.3
@@ -15,12 +15,12 @@ The phases: `before`; `changing`, where the oldest part of the subscriptions is 
 and all events are of the new kind; `after`, with all of them replaced; `adapted`, after
 `Matcher.profile` with new events and `Matcher.merge`; and `fresh`, a new matcher that has known
 such events from the start, matched in turn with the adapted one. Where `after` is as fast as
-`adapted`, the index followed by itself: segments are merged beside matching, and planned anew.
+`adapted`, the index followed by itself: segments are merged in the background, and replanned.
 `checks` are the conjunctions that an event is expected to find under its keys, before the change
 and at the end, from which one sees what no layout can win back.
 
 Deviations: the paper replaces 50 subscriptions a second for 16 hours and compares two strategies.
-We replace a part at once, match, and go on; time for changes stands beside the rates, not in them.
+We replace a part at once, match, and go on; time for changes is reported apart from the rates.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _FEW = 1000
 
 @dataclass(frozen=True)
 class Side:
-    """What comes before or after the change: a workload, perhaps with one attribute skewed."""
+    """One side of the change: a workload, perhaps with one attribute skewed."""
 
     workload: Equalities
     skewed: str | None = None
@@ -105,7 +105,7 @@ class _Curve:
     points: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, phase: str, replaced: float, matcher: Matcher, events: pa.Table) -> None:
-        """Build what has to be built by matching one event, then time the whole batch."""
+        """Build the index by matching one event, then time the whole batch."""
         started = perf_counter()
         matcher.match_batch(events.slice(0, 1))
         build_s = perf_counter() - started
@@ -180,7 +180,7 @@ def _follow(
 ) -> tuple[Matcher, Matcher, _Curve, dict[str, Any]]:
     """Go through the phases; return both matchers, the curve, and what was spent and expected.
 
-    Events that are profiled are others than those that are matched.
+    The profiled events differ from the matched ones.
     """
     n, curve = adapt.subscriptions, _Curve(adapt.repeats, steps)
     steps.start("before")
@@ -223,7 +223,7 @@ def _checks(matcher: Matcher) -> float | None:
 
 
 def _adapt(matcher: Matcher, after: Side, adapt: AdaptSetting) -> dict[str, float]:
-    """Tell a matcher of the new events and have it build everything anew."""
+    """Profile the new events and merge."""
     known = after.events(adapt.events, adapt.seed)
     started = perf_counter()
     matcher.profile(known)
@@ -250,11 +250,11 @@ def _check(matcher: Matcher, fresh: Matcher, after: Side, adapt: AdaptSetting) -
         events.append(made_for(rows, event_type, events[number % _CHECKED]))
         satisfied.append(number)
     table = pa.Table.from_pylist(events, schema=plain.schema)
-    found = list(matcher.match_batch(table))
-    check_same(found, list(fresh.match_batch(table)), events)
+    answers = list(matcher.match_batch(table))
+    check_same(answers, list(fresh.match_batch(table)), events)
     predicates = Predicates.of(after.rows(n, adapt.seed, first=n))
     for at in range(0, len(events), _CHECKED_BY_NUMPY):
-        check_event(events[at], found[at], satisfied[at], predicates)
+        check_event(events[at], answers[at], satisfied[at], predicates)
     return len(events)
 
 

@@ -24,7 +24,7 @@ from tocsin_lab.bench.joins import Formulation, Ints, Kind, formulations, subscr
 from tocsin_lab.bench.timing import Timing, measure
 
 _ENOUGH_SECONDS = 3.0
-"""A query builds its hash tables anew each time; on few events that would be all it does."""
+"""Each query rebuilds its hash tables; on few events that would be all it does."""
 _MOST_SECONDS = 30.0
 """The repeats of one formulation take no longer, or there is one only."""
 _GROWTH = 16
@@ -54,7 +54,7 @@ class Measured:
 
 
 class DuckDB:
-    """A database in memory that holds the subscriptions of a workload, on so many threads."""
+    """A database in memory that holds the subscriptions of a workload, on a number of threads."""
 
     def __init__(self, chosen: Workload, n: int, seed: int, threads: int = 1) -> None:
         try:
@@ -120,13 +120,13 @@ def _grow(
     while True:
         some = events.slice(0, n)
         started = perf_counter()
-        found = database.count(formulation, some)
+        count = database.count(formulation, some)
         seconds = perf_counter() - started
-        _check_count(formulation, found, counts[:n])
+        _check_count(formulation, count, counts[:n])
         if seconds >= _ENOUGH_SECONDS or n == len(events):
             return n, seconds
-        wanted = int(1.2 * n * _ENOUGH_SECONDS / seconds)
-        n = min(max(wanted, 2 * n), _GROWTH * n, len(events))
+        enough = int(1.2 * n * _ENOUGH_SECONDS / seconds)
+        n = min(max(enough, 2 * n), _GROWTH * n, len(events))
 
 
 def check_counts(database: DuckDB, events: pa.Table, counts: Ints) -> None:
@@ -135,8 +135,8 @@ def check_counts(database: DuckDB, events: pa.Table, counts: Ints) -> None:
         _check_count(formulation, database.count(formulation, events), counts)
 
 
-def _check_count(formulation: Formulation, found: int, counts: Ints) -> None:
-    if found != counts.sum():
+def _check_count(formulation: Formulation, count: int, counts: Ints) -> None:
+    if count != counts.sum():
         raise AssertionError(
-            f"DuckDB ({formulation.name}) counts {found} matches, the matcher {counts.sum()}"
+            f"DuckDB ({formulation.name}) counts {count} matches, the matcher {counts.sum()}"
         )

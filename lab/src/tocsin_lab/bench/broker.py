@@ -29,7 +29,7 @@ import numpy as np
 
 from tocsin.errors import ArgumentError, UnavailableError
 from tocsin_lab.bench.machine import machine, versions
-from tocsin_lab.bench.settings import BesideSetting, BrokerSetting
+from tocsin_lab.bench.settings import ActiveMQSetting, BrokerSetting
 
 FAN_OUT = 2.5
 _PER_KEY = 5
@@ -72,8 +72,8 @@ class _Reader(asyncio.Protocol):
 
 def run(load: BrokerSetting, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Start a broker, load it, and return the figures."""
-    if load.beside is not None:
-        return _run_beside(load, progress)
+    if load.against is not None:
+        return _run_against(load, progress)
     import uvloop  # as the broker does
 
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as folder:
@@ -100,16 +100,16 @@ def run(load: BrokerSetting, progress: Show = lambda *_: None) -> dict[str, Any]
     }
 
 
-def _run_beside(load: BrokerSetting, progress: Show) -> dict[str, Any]:
+def _run_against(load: BrokerSetting, progress: Show) -> dict[str, Any]:
     """Load this broker and another one in the same way."""
-    from tocsin_lab.bench import beside
+    from tocsin_lab.bench import activemq
 
-    if load.beside != "activemq":
-        raise ArgumentError(f"beside is activemq, not {load.beside!r}")
-    setting = BesideSetting(
+    if load.against != "activemq":
+        raise ArgumentError(f"--against takes activemq, not {load.against!r}")
+    setting = ActiveMQSetting(
         publishers=load.publishers, batch=load.batch, seconds=load.seconds, seed=load.seed
     )
-    return beside.run(setting, progress)
+    return activemq.run(setting, progress)
 
 
 async def _soak(
@@ -126,10 +126,10 @@ async def _soak(
             memory.append(_rss_mb(pid) or 0.0)
 
     loaded = replace(load, seconds=load.soak)
-    found, _ = await asyncio.gather(_measure(loaded, load.rate // 2, ports, pid), look())
+    figures, _ = await asyncio.gather(_measure(loaded, load.rate // 2, ports, pid), look())
     quarter = looks // 4
     grown = (sum(memory[-quarter:]) - sum(memory[quarter : 2 * quarter])) / quarter
-    return {**found, "rss_mb": memory, "grown_mb": round(grown, 1)}
+    return {**figures, "rss_mb": memory, "grown_mb": round(grown, 1)}
 
 
 def stop_broker(process: subprocess.Popen[str]) -> None:
@@ -333,27 +333,27 @@ def _rss_mb(pid: int) -> float | None:
 def render(result: Mapping[str, Any]) -> str:
     """Return the figures as text."""
     if "activemq" in result:
-        from tocsin_lab.bench import beside
+        from tocsin_lab.bench import activemq
 
-        return beside.render(result)
+        return activemq.render(result)
     load = result["load"]
     lines = [
         f"{load['subscriptions']:,} subscriptions, {load['subscribers']} subscribers, "
         f"{load['publishers']} publishers over {load['protocol']}, batches of {load['batch']}"
     ]
     for name in ("full", "half", "soak"):
-        found = result[name]
-        if found is None:
+        figures = result[name]
+        if figures is None:
             continue
-        late = found["latency_ms"] or {}
+        late = figures["latency_ms"] or {}
         shown = ", ".join(f"{key} {value} ms" for key, value in late.items())
         lines.append(
-            f"{name}: asked {found['asked_per_second']:,}/s, "
-            f"{found['events_per_second']:,} events/s, "
-            f"{found['notifications_per_second']:,} notifications/s, "
-            f"{found['delivered_share']:.2%} delivered in {found['seconds']} s; {shown}; "
-            f"processor {found['broker_cpu_us_per_event']} µs an event in the broker, "
-            f"{found['load_cpu_us_per_event']} µs in the load"
+            f"{name}: asked {figures['asked_per_second']:,}/s, "
+            f"{figures['events_per_second']:,} events/s, "
+            f"{figures['notifications_per_second']:,} notifications/s, "
+            f"{figures['delivered_share']:.2%} delivered in {figures['seconds']} s; {shown}; "
+            f"processor {figures['broker_cpu_us_per_event']} µs an event in the broker, "
+            f"{figures['load_cpu_us_per_event']} µs in the load"
         )
     if result["soak"] is not None:
         memory, grown = result["soak"]["rss_mb"], result["soak"]["grown_mb"]

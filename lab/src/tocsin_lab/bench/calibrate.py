@@ -129,9 +129,9 @@ def _per_event(
     least = float("inf")
     for _ in range(repeats):
         started = time.perf_counter()
-        found = segment.match(batch)
+        matches = segment.match(batch)
         least = min(least, time.perf_counter() - started)
-        assert len(found.values) == 0, "nothing was to be found"
+        assert len(matches.values) == 0, "nothing was to be found"
     return least / _EVENTS * 1e9
 
 

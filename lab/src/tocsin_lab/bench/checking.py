@@ -45,8 +45,8 @@ def check(
     table = pa.Table.from_pylist(samples, schema=events.schema)
     predicates = Predicates.of(chosen.subscription_rows(n, seed))
     counts = [
-        check_event(event, found, number, predicates)
-        for event, found, number in zip(samples, answer(table), satisfied, strict=True)
+        check_event(event, ids, number, predicates)
+        for event, ids, number in zip(samples, answer(table), satisfied, strict=True)
     ]
     return table, np.array(counts, np.int64)
 
@@ -56,23 +56,23 @@ def made_for(rows: pa.Table, event_type: EventType, event: Event) -> Event:
     return event | next(probes(rows.to_pylist(), event_type))
 
 
-def check_same(found: Answers, expected: Answers, events: Sequence[Event]) -> None:
+def check_same(answers: Answers, expected: Answers, events: Sequence[Event]) -> None:
     """Compare the answers of two matchers, event by event."""
-    for event, some, others in zip(events, found, expected, strict=True):
+    for event, some, others in zip(events, answers, expected, strict=True):
         if len(set(some)) != len(some):
             raise AssertionError(f"a subscription is found twice: {event}")
         wrong = set(some).symmetric_difference(others)
         if wrong:
             some_wrong = sorted(wrong, key=str)[:5]
             raise AssertionError(
-                f"{len(some)} matches, and {len(others)} by a matcher built anew, which differ "
+                f"{len(some)} matches, and {len(others)} by a fresh matcher, which differ "
                 f"about {some_wrong}: {event}"
             )
 
 
 def check_event(
     event: Mapping[str, object],
-    found: list[SubscriptionId],
+    ids: list[SubscriptionId],
     satisfied: int | None,
     predicates: Predicates,
 ) -> int:
@@ -83,10 +83,10 @@ def check_event(
     expected = predicates.matches(event)
     if satisfied is not None and satisfied not in expected:
         raise AssertionError(f"an event made for subscription {satisfied} does not satisfy it")
-    if sorted(map(int, found)) != expected:
-        wrong = sorted(set(expected).symmetric_difference(map(int, found)))[:5]
+    if sorted(map(int, ids)) != expected:
+        wrong = sorted(set(expected).symmetric_difference(map(int, ids)))[:5]
         raise AssertionError(
-            f"{len(found)} matches instead of {len(expected)}, wrong about {wrong}: {event}"
+            f"{len(ids)} matches instead of {len(expected)}, wrong about {wrong}: {event}"
         )
     return len(expected)
 
@@ -155,10 +155,10 @@ class Predicates:
     ) -> NDArray[np.bool_]:
         """Say which predicates hold for the values of an event."""
         attribute, op = self.attribute[row], self.op[row]
-        given, literal = numbers[attribute], self.number[row]
+        value, literal = numbers[attribute], self.number[row]
         holds: NDArray[np.bool_] = texts[attribute] == self.text[row]
         for code, name in enumerate(self.ops):
-            holds |= (op == code) & _COMPARISONS[name](given, literal)
+            holds |= (op == code) & _COMPARISONS[name](value, literal)
         return holds
 
 

@@ -6,10 +6,9 @@ events a batch has. Leaves: a dictionary ready for JSON. The steps:
 1. load the subscriptions and build the index, as `tocsin_lab.bench.match` does, kernels compiled;
 2. match batches, one after the other, while nothing changes;
 3. match on while a second thread (`tocsin_lab.bench.writer`) subscribes and unsubscribes, half and
-   half, at the rate asked for or as near to it as it comes;
-4. check that what is found now is what a matcher built anew from the surviving subscriptions finds,
-   and that NumPy agrees;
-5. build the index anew (`merge`), and match batches while nothing changes: a machine whose speed
+   half, at the requested rate, or as near to it as possible;
+4. compare the matches with those of a fresh matcher of the surviving subscriptions, and with NumPy;
+5. rebuild the index (`merge`), and match batches while nothing changes: a machine whose speed
    drifts is then not taken for a matcher that does. The unchanged rate is that of both times
    together.
 
@@ -143,12 +142,12 @@ class _Batches:
         for number in count():
             table = self.tables[number % len(self.tables)]
             started = perf_counter_ns()
-            found = matcher.match_batch(table)
+            answers = matcher.match_batch(table)
             taken, after = perf_counter_ns() - started, stolen_seconds()
             done.add(taken, after - before)
             before = after
             for at, witness in enumerate(self.witnesses, len(table) - len(self.witnesses)):
-                if witness not in found[at]:
+                if witness not in answers[at]:
                     raise AssertionError(
                         f"subscription {witness} was not found by an event made for it, in batch "
                         f"{number} of a phase"
@@ -276,11 +275,11 @@ def _check(
     fresh = Matcher(chosen.event_type, engine=churn.engine)
     fresh.subscribe_many(rows)
     table = pa.Table.from_pylist(events, schema=chosen.events(1).schema)
-    found = list(matcher.match_batch(table))
-    check_same(found, list(fresh.match_batch(table)), events)
+    answers = list(matcher.match_batch(table))
+    check_same(answers, list(fresh.match_batch(table)), events)
     predicates = Predicates.of(rows)
     for at in range(0, len(events), _CHECKED_BY_NUMPY):
-        check_event(events[at], found[at], satisfied[at], predicates)
+        check_event(events[at], answers[at], satisfied[at], predicates)
     return len(events)
 
 
@@ -349,14 +348,14 @@ def _figures(
 def render(result: Mapping[str, Any]) -> str:
     """Return the figures as a plain table."""
     calm, busy, facts = result["unchanged"], result["changing"], result["machine"]
-    asked = "" if result["kept_up"] else f": did not keep up with {result['rate']:,}"
+    note = "" if result["kept_up"] else f": did not keep up with {result['rate']:,}"
     before, after = result["memory"]["before"], result["memory"]["after"]
     lines = [
         ("subscriptions", f"{result['subscriptions']:,} of {result['workload']}"),
         ("engine", result["engine"]),
         ("changes", f"{result['changes']:,} by {' and '.join(result['calls'])}"),
         ("in a call", f"{result['chunk']:,}"),
-        ("changes/s", f"{result['changes_per_s']:,}{asked}"),
+        ("changes/s", f"{result['changes_per_s']:,}{note}"),
         ("events/s", f"{busy['events_per_s']:,.0f}, unchanged {calm['events_per_s']:,.0f}"),
         (
             "  unchanged",
@@ -376,7 +375,7 @@ def render(result: Mapping[str, Any]) -> str:
         ),
         ("memory", f"{before['rss_mb']:,} MB before, {after['rss_mb']:,} MB after"),
         ("index", f"{before['index_bytes']:,} bytes before, {after['index_bytes']:,} after"),
-        ("checked", f"{result['checked']:,} events against a matcher built anew"),
+        ("checked", f"{result['checked']:,} events against a fresh matcher"),
         ("machine", f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB"),
         ("versions", ", ".join(f"{k} {v}" for k, v in result["versions"].items())),
     ]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def free_ports(n: int) -> list[int]:
-    """Return ports that nobody listens on just now."""
+    """Return ports that are free."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

@@ -11,7 +11,7 @@ plain what someone who knows SQL writes: subscriptions as typed columns, a hash 
       as conditions of the join; all pairs where subscriptions have nothing in common (TW)
 keyed an index built by hand: a key made of as many equalities as can be had, or of buckets of
       ranges; a subscription stands under all its keys, an event probes all it could have.
-      In "keyed, late" what is left to check is fetched by a second join with the events
+      In "keyed, late" the predicates left to check are fetched by a second join with the events
 ===== ===========================================================================================
 
 IEJoin, DuckDB's join on inequalities, was slower by an order of magnitude on M. Subscriptions as a
@@ -54,13 +54,13 @@ class Formulation:
 
 
 _MOST_ROWS = 50_000_000
-"""A table with more rows would not fit in memory beside a matcher, or take minutes to make."""
+"""A table with more rows would not fit in memory with a matcher, or take minutes to make."""
 
 
 def formulations(chosen: Workload, n: int) -> list[Formulation]:
     """Return the ways to write the join of n subscriptions of a workload, plain ones first.
 
-    Those that would need too large a table are left out.
+    Formulations that need too large a table are left out.
     """
     ways = _all_formulations(chosen)
     return [way for way in ways if way.kind == "plain" or way.copies * n <= _MOST_ROWS]
@@ -136,12 +136,12 @@ class _Words:
         for word, part in enumerate(self.parts):
             shift = np.full(attribute.max(initial=0) + 1, -1)
             shift[part] = np.arange(len(part)) * self.bits
-            mask, wanted = np.zeros((2, len(attribute)), np.int64)
-            for own, given in zip(attribute.T, value.T, strict=True):
-                here = (shift[own] >= 0) & (given > 0)
+            mask, expected = np.zeros((2, len(attribute)), np.int64)
+            for own, cells in zip(attribute.T, value.T, strict=True):
+                here = (shift[own] >= 0) & (cells > 0)
                 mask[here] |= (2**self.bits - 1) << shift[own[here]]
-                wanted[here] |= given[here] << shift[own[here]]
-            columns |= {f"m{word}": mask, f"w{word}": wanted}
+                expected[here] |= cells[here] << shift[own[here]]
+            columns |= {f"m{word}": mask, f"w{word}": expected}
         return columns
 
 

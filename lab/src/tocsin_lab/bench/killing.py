@@ -45,21 +45,21 @@ def descendants(pid: int) -> list[Process]:
         ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )
     fields = [line.split(None, 2) for line in listed.stdout.splitlines()]
-    found = [
+    processes = [
         Process(int(of[0]), int(of[1]), of[2])
         for of in fields
         if len(of) == 3 and not of[2].endswith("<defunct>")
     ]
     by_parent: dict[int, list[Process]] = {}
-    for each in found:
+    for each in processes:
         by_parent.setdefault(each.parent, []).append(each)
-    wanted = {each.pid: each for each in found if each.pid != pid and _session(each.pid) == pid}
-    waiting = [pid, *wanted]
+    below = {each.pid: each for each in processes if each.pid != pid and _session(each.pid) == pid}
+    waiting = [pid, *below]
     while waiting:
         children = by_parent.get(waiting.pop(), ())
-        waiting += [child.pid for child in children if child.pid not in wanted]
-        wanted |= {child.pid: child for child in children}
-    return list(wanted.values())
+        waiting += [child.pid for child in children if child.pid not in below]
+        below |= {child.pid: child for child in children}
+    return list(below.values())
 
 
 def _session(pid: int) -> int:
@@ -71,14 +71,14 @@ def _session(pid: int) -> int:
 
 
 def kill(pids: Iterable[int]) -> None:
-    """End processes as a power cut would; those that are gone already are passed over."""
+    """End processes as a power cut would; ignore processes that have ended already."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def wait_gone(pids: Iterable[int], seconds: float) -> list[int]:
-    """Wait until processes are gone; return those that are still there."""
+    """Wait until processes have ended; return the survivors."""
     left = list(pids)
     end = time.monotonic() + seconds
     while left and time.monotonic() < end:

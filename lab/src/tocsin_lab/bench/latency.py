@@ -98,7 +98,7 @@ def _percentiles(microseconds: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _mappings(table: pa.Table) -> list[Event]:
-    """Return events as a user has them: without what is absent."""
+    """Return events as a user has them: without absent attributes."""
     return [
         {name: value for name, value in event.items() if value is not None}
         for event in table.to_pylist()
@@ -116,9 +116,9 @@ def _time(matcher: Matcher, events: list[Event]) -> tuple[list[int], int]:
     matches = 0
     for event in events:
         started = perf_counter_ns()
-        found = matcher.match(event)
+        ids = matcher.match(event)
         nanoseconds.append(perf_counter_ns() - started)
-        matches += len(found)
+        matches += len(ids)
     return nanoseconds, matches
 
 
@@ -129,9 +129,9 @@ def _time_together(matcher: Matcher, events: list[Event]) -> tuple[float, int]:
     for first in range(0, len(events), _TOGETHER):
         batch = events[first : first + _TOGETHER]
         started = perf_counter_ns()
-        found = matcher.match_batch(batch)
+        answers = matcher.match_batch(batch)
         nanoseconds += perf_counter_ns() - started
-        matches += found.n_matches
+        matches += answers.n_matches
     return nanoseconds / 1000 / max(len(events), 1), matches
 
 

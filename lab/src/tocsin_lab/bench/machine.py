@@ -34,13 +34,13 @@ def machine() -> dict[str, object]:
 
 def versions(*more: str) -> dict[str, str]:
     """Return the versions of Python, of Tocsin and of the packages that do its work."""
-    found = {"python": platform.python_version(), "tocsin": tocsin.__version__}
+    facts = {"python": platform.python_version(), "tocsin": tocsin.__version__}
     for package in (*_PACKAGES, *more):
         try:
-            found[package] = version(package)
+            facts[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            facts[package] = "not installed"
+    return facts
 
 
 def stolen_seconds() -> float:

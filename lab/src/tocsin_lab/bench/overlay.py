@@ -10,7 +10,7 @@ Variants, after the paper's tables 1 and 2 (Jayaram et al., Beretta, section 6):
 
 ============= ==================================================================
 lub           approximate summaries, parametric updates: Beretta
-disjunction   summaries of at most so many conjunctions
+disjunction   summaries of a limited number of conjunctions
 exact         no approximation: every conjunction that no other covers
 resubscribe   approximate summaries; an update is an unsubscription and a new one
 flooding      no summaries: every event goes everywhere
@@ -18,12 +18,12 @@ coded         as lub, and ranges travel coded (Zhao and Wu, section III-E.2)
 coded-exact   as exact, coded
 ============= ==================================================================
 
-*Told* are the bytes that say at first what is wanted, *control* those that say it later.
+*Initial* are the bytes of the first subscriptions, *control* the bytes of later changes to them.
 *Throughput* is events over the time that the busiest broker is busy. *Latency* is from publish to
 delivery, *update delay* from an update until the last broker that has to know it does. *Spurious*
-is the part of the events on links that nobody at their end wanted. Times are noisy: variants take
-turns, and the best of each counts. Subscribers are with the edge
-of their firm or road (`placement` home), or anywhere (spread).
+is the share of events on links that match no subscription at the receiving end. Times are noisy:
+variants take turns, and the best of each counts. Subscribers are with the edge of their firm or
+road (`placement` home), or anywhere (spread).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Trial:
         self.network.on_work = self._worked
         self.latencies: list[float] = []
         self.delays: list[float] = []
-        self.told = 0
+        self.initial_bytes = 0
         self._published: dict[tuple[str, int], float] = {}
         self._asked: dict[str, tuple[str, float]] = {}
         self._begun: dict[str, list[float]] = defaultdict(list)
@@ -196,8 +196,8 @@ class Trial:
                 self.delays += [now - begun for begun in self._on_way.pop(source)]
         elif self._begun[name]:
             begun = self._begun.pop(name)
-            told = any(not isinstance(each, Adv | Types | State) for _, each in sent)
-            if told:
+            is_update = any(not isinstance(each, Adv | Types | State) for _, each in sent)
+            if is_update:
                 self._on_way[name] += begun
             else:
                 self.delays += [now - each for each in begun]
@@ -219,7 +219,7 @@ class Trial:
 
     def _measure(self) -> dict[str, Any]:
         network, load, setting = self.network, self.load, self.load.setting
-        self.told = sum(network.traffic.n_bytes[kind] for kind in ("CELLS", "SUB", "UPD"))
+        self.initial_bytes = sum(network.traffic.n_bytes[kind] for kind in ("CELLS", "SUB", "UPD"))
         network.traffic.messages.clear()
         network.traffic.n_bytes.clear()
         before = network.spurious
@@ -274,7 +274,7 @@ class Trial:
             "events_on_links": crossed,
             "spurious": spurious / max(crossed, 1),
             "bytes": network.traffic.total,
-            "told_bytes": self.told,
+            "initial_bytes": self.initial_bytes,
             "control_bytes": control,
             "control_messages": network.traffic.messages.total() - crossed,
         }
@@ -304,11 +304,11 @@ def run(setting: OverlaySetting, progress: Progress | None = None) -> dict[str, 
         figures: dict[str, dict[str, Any]] = {}
         for variant in [*variants] * repeats:
             steps.start(f"{each.workload} {variant}")
-            found = Trial(Load(each), variant).run()
-            best = figures.get(variant, found)
-            figures[variant] = max(best, found, key=lambda tried: float(tried["throughput"]))
+            trial = Trial(Load(each), variant).run()
+            best = figures.get(variant, trial)
+            figures[variant] = max(best, trial, key=lambda tried: float(tried["throughput"]))
             steps.finish()
-        deliveries = {found["deliveries"] for found in figures.values()}
+        deliveries = {trial["deliveries"] for trial in figures.values()}
         results.append({"setting": asdict(each), "variants": figures, "ratios": _ratios(figures)})
         spread = max(deliveries) - min(deliveries)
         assert spread <= 0.02 * max(deliveries) + 20, f"deliveries differ: {sorted(deliveries)}"
@@ -342,21 +342,21 @@ def render(result: Mapping[str, Any]) -> str:
             f"{s['workload']}: {s['subscribers']:,} subscribers over {s['edges']} edges "
             f"({s['placement']}), {s['events']:,} events, {s['updates']:g} updates an event",
             f"{'':<13}{'events/s':>10}{'latency':>10}{'upd. delay':>12}{'spurious':>10}"
-            f"{'bytes':>12}{'of these control':>18}{'messages':>10}{'told before':>13}",
+            f"{'bytes':>12}{'of these control':>18}{'messages':>10}{'initial':>13}",
         ]
-        for name, found in each["variants"].items():
+        for name, figures in each["variants"].items():
             lines.append(
-                f"{name:<13}{found['throughput']:>10,.0f}{found['latency_ms']:>7.2f} ms"
-                f"{found['update_delay_ms']:>9.2f} ms{found['spurious']:>10.1%}"
-                f"{found['bytes']:>12,}{found['control_bytes']:>18,}"
-                f"{found['control_messages']:>10,}{found['told_bytes']:>13,}"
+                f"{name:<13}{figures['throughput']:>10,.0f}{figures['latency_ms']:>7.2f} ms"
+                f"{figures['update_delay_ms']:>9.2f} ms{figures['spurious']:>10.1%}"
+                f"{figures['bytes']:>12,}{figures['control_bytes']:>18,}"
+                f"{figures['control_messages']:>10,}{figures['initial_bytes']:>13,}"
             )
         for name, ratios in each["ratios"].items():
             shown = "  ".join(f"{what} {ratio:.2f}×" for what, ratio in ratios.items())
             lines.append(f"  lub against {name}: {shown}")
         flood = each["variants"].get("flooding")
-        for name, found in each["variants"].items() if flood else ():
+        for name, of in each["variants"].items() if flood else ():
             if name != "flooding":
-                lines.append(f"  bytes: flooding / {name} = {flood['bytes'] / found['bytes']:.1f}")
+                lines.append(f"  bytes: flooding / {name} = {flood['bytes'] / of['bytes']:.1f}")
         lines.append("")
     return "\n".join(lines).rstrip()

@@ -106,27 +106,28 @@ def _measure(
     steps.start("compile")
     started = time.perf_counter()
     profiled = ts.generate_events(session, _WORKLOAD, _PROFILED, seed + 1)
-    wanted = ts.generate_subscriptions(session, _WORKLOAD, n, seed, partitions=4 * setting.workers)
-    report = ts.compile(wanted, store, parts=setting.parts, profile=ts.profile(profiled))
+    partitions = 4 * setting.workers
+    subscriptions = ts.generate_subscriptions(session, _WORKLOAD, n, seed, partitions=partitions)
+    report = ts.compile(subscriptions, store, parts=setting.parts, profile=ts.profile(profiled))
     compiled_s = time.perf_counter() - started
     steps.finish()
     events = ts.generate_events(
         session, _WORKLOAD, setting.events, seed + 2, number="event", partitions=setting.workers
     )
-    found: dict[str, Matched] = {}
-    held: dict[str, list[dict[str, Any]]] = {}
+    matches: dict[str, Matched] = {}
+    memory: dict[str, list[dict[str, Any]]] = {}
     modes: tuple[Literal["partitioned", "replicated"], ...] = ("partitioned", "replicated")
     for mode in modes:
         steps.start(mode)
         _forget(session, setting)
-        found[mode] = _matched(ts.match(events, store, keep=["event"], placement=mode))
-        held[mode] = _held(session, setting)
+        matches[mode] = _matched(ts.match(events, store, keep=["event"], placement=mode))
+        memory[mode] = _memory(session, setting)
         steps.finish()
     steps.start("routes")
     more = ts.generate_events(session, _WORKLOAD, _ROUTED, seed + 3)
     sent = _routed(more, store)
     steps.finish()
-    partitioned, replicated = found["partitioned"], found["replicated"]
+    partitioned, replicated = matches["partitioned"], matches["replicated"]
     is_same = partitioned.matches == replicated.matches
     return {
         "compiled_s": round(compiled_s, 1),
@@ -135,7 +136,7 @@ def _measure(
         "partitioned": asdict(partitioned),
         "replicated": asdict(replicated),
         "same": is_same and partitioned.checksum == replicated.checksum,
-        "held": held,
+        "memory": memory,
     }
 
 
@@ -172,17 +173,17 @@ def _forget(session: SparkSession, setting: PlacementSetting) -> None:
     _ask(session, setting, Forgetting())
 
 
-def _held(session: SparkSession, setting: PlacementSetting) -> list[dict[str, Any]]:
+def _memory(session: SparkSession, setting: PlacementSetting) -> list[dict[str, Any]]:
     """Return what each worker holds, in all of its Python processes."""
     said = map(json.loads, _ask(session, setting, Holding()))
     by_process = {each["process"]: each for each in said}
-    found: dict[int, dict[str, Any]] = {}
+    workers: dict[int, dict[str, Any]] = {}
     for each in by_process.values():
-        of = found.setdefault(each["worker"], {"processes": 0})
+        of = workers.setdefault(each["worker"], {"processes": 0})
         of["processes"] += 1
         for name in ("matchers", "subscriptions", "bytes", "private_mb"):
             of[name] = round(of.get(name, 0) + each[name], 1)
-    return [found[worker] for worker in sorted(found)]
+    return [workers[worker] for worker in sorted(workers)]
 
 
 def _ask(session: SparkSession, setting: PlacementSetting, task: Any) -> list[str]:
@@ -195,7 +196,7 @@ class Forgetting:
     """What `mapInArrow` runs: closes all matchers of a process."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Close what is open."""
+        """Close the matchers of this process."""
         from tocsin.spark import worker
 
         for _ in batches:
@@ -208,7 +209,7 @@ class Holding:
     """What `mapInArrow` runs: says which parts a process has open, and how large they are."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Look at what is open."""
+        """Describe the open matchers of this process."""
         from tocsin.spark import worker
 
         for _ in batches:
@@ -233,12 +234,12 @@ def render(result: Mapping[str, Any]) -> str:
         f"an event goes to {result['partitions_per_event']:.3f} partitions on average",
     ]
     for mode in ("partitioned", "replicated"):
-        found = result[mode]
+        figures = result[mode]
         lines.append(
-            f"{mode:<12} {found['matches']:,} matches of {result['events']:,} events, "
-            f"{found['wall_s']} s, {found['cpu_s']} CPU-s"
+            f"{mode:<12} {figures['matches']:,} matches of {result['events']:,} events, "
+            f"{figures['wall_s']} s, {figures['cpu_s']} CPU-s"
         )
-        for said in result["held"][mode]:
+        for said in result["memory"][mode]:
             share = said["subscriptions"] / result["subscriptions"]
             lines.append(
                 f"  a worker holds {said['subscriptions']:,} subscriptions ({share:.0%}) in "

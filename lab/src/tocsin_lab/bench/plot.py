@@ -2,7 +2,7 @@
 
 Enters: named series of (x, y). Leaves: an SVG that stands alone, readable on light and on dark
 ground: it takes its colours from the reader's preference. Series differ by colour, dash and marker,
-so that they can be told apart without colours; the names and the range of each are in its
+so that they differ without colours; the names and the range of each are in its
 description, for those who cannot see it. Values that an axis cannot show (zero or less on a
 logarithmic one, NaN) are left out.
 """
@@ -197,13 +197,13 @@ def _line(
     parts = [f'<g class="s{colour}">']
     parts.append(f'<polyline class="line" stroke-dasharray="{dash}" points="{path}"/>')
     for (x, y), (value_x, value_y) in zip(places, points, strict=True):
-        told = escape(f"{name}: {value_y:.4g} at {short(value_x)}")
-        parts.append(_mark(number, x, y, told))
+        label = escape(f"{name}: {value_y:.4g} at {short(value_x)}")
+        parts.append(_mark(number, x, y, label))
     return [*parts, "</g>"]
 
 
-def _mark(number: int, x: float, y: float, told: str = "") -> str:
-    title = f"<title>{told}</title>" if told else ""
+def _mark(number: int, x: float, y: float, label: str = "") -> str:
+    title = f"<title>{label}</title>" if label else ""
     kind = _MARKERS[number % len(_MARKERS)]
     if kind == "circle":
         return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="4">{title}</circle>'

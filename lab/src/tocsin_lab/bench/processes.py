@@ -1,8 +1,8 @@
 """Processor time and memory of this process and of all that it started.
 
 Enters: nothing but /proc. Leaves: seconds, and megabytes. Spark's JVM and its Python workers are
-processes below this one. Spark ends workers that are idle for a minute, and their time is then with
-nobody; so a `Meter` looks at all processes twice a second, and remembers what each has used.
+processes below this one. Spark ends workers that are idle for a minute, and their time is then
+lost; so a `Meter` reads the counters of all processes twice a second and remembers them.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def descendants(root: int | None = None) -> list[int]:
             fields = _stat(int(entry.name))
             if fields is not None:
                 children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
+    pids: list[int] = []
     waiting = [os.getpid() if root is None else root]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        pids += below
         waiting += below
-    return found
+    return pids
 
 
 class Meter:
-    """Adds up the processor time of this process and all below it, also of those that ended."""
+    """Adds up the processor time of this process and all below it, also of ended processes."""
 
     def __init__(self) -> None:
         self._ticks: dict[tuple[int, str], int] = {}

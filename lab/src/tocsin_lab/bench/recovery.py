@@ -1,15 +1,15 @@
 """Exactly once, put to the test: a pipeline is killed again and again, then checked row by row.
 
-Enters: how many processes to kill, and whether the pipeline tells of matches or of transitions.
-Leaves: what was killed and what was compared.
+Enters: how many processes to kill, and whether the pipeline notifies of matches or of transitions.
+Leaves: the killed processes and the results of the comparison.
 
 Files of events, some lines of them bad, keep coming into a folder. A pipeline in a process of its
-own matches them, one file a batch, while another thread adds, removes and updates subscriptions
-and compacts the store. At random moments a process is killed without warning: the driver (its
-Python process, its JVM, or both), a Python worker, or an executor of a small cluster. The driver
-is started again each time. In the end the output of each batch is held against a recomputation
+own matches them, one file a batch, while another thread adds, removes and updates subscriptions and
+compacts the store. At random moments a process is killed without warning: the driver (its Python
+process, its JVM, or both), a Python worker, or an executor of a small cluster. The driver is
+started again each time. In the end the output of each batch is compared with a recomputation
 outside Spark, with the version and the moment that were pinned for the batch. Of transitions, the
-events are publications that come, change, end and expire, and what was told must add up to what
+events are publications that come, change, end and expire, and the transitions must add up to what
 matches in the end.
 """
 
@@ -98,14 +98,14 @@ def run(setting: RecoverySetting, progress: Show = lambda *_: None) -> dict[str,
             raise state.failure
         progress("the rest", setting.kills, setting.kills)
         _finish(state)
-        found = recovery_check.check(folder, _TTL if setting.mode == "transitions" else None)
+        verdict = recovery_check.check(folder, _TTL if setting.mode == "transitions" else None)
         return {
             **asdict(setting),
             "killed": dict(state.killed),
             "sessions": state.sessions + 1,
             "changes": state.changes,
             "seconds": round(time.perf_counter() - started, 1),
-            **found,
+            **verdict,
         }
 
 
@@ -117,7 +117,7 @@ def _guard(state: Run, do: Callable[[Run], None]) -> None:
         state.stop.set()
 
 
-# What goes in.
+# Input.
 
 
 def _prepare(state: Run) -> None:
@@ -234,7 +234,7 @@ def _change(state: Run) -> None:
         state.changes += 1
 
 
-# What is killed.
+# Kills.
 
 
 def _session(state: Run, progress: Show) -> None:
@@ -342,7 +342,7 @@ def _kill_driver(state: Run, driver: subprocess.Popen[bytes]) -> str:
     else:
         kill([driver.pid, *(each.pid for each in everyone)])
     state.killed[what] += 1
-    # What is left ends by itself, or Spark would have two drivers on one checkpoint.
+    # The remaining processes end by themselves, or Spark would have two drivers on one checkpoint.
     kill(wait_gone([each.pid for each in everyone], 15))
     return what
 

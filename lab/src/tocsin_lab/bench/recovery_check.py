@@ -1,6 +1,6 @@
-"""The output of a pipeline held against a recomputation, batch by batch.
+"""The output of a pipeline compared with a recomputation, batch by batch.
 
-Enters: the folder of a recovery run. Leaves: what was compared and where it differs. Neither Spark
+Enters: the folder of a recovery run. Leaves: the totals and the differences. Neither Spark
 nor the pipeline's own steps are used: the files of a batch come from Spark's log, the version and
 the moment from the pin in the store, the matches from a matcher opened at that version. Transitions
 are found by sets, one publication and one update at a time.
@@ -24,9 +24,9 @@ Event = dict[str, Any]
 
 
 def check(folder: Path, ttl: float | None = None) -> dict[str, Any]:
-    """Recompute all batches; return what was found.
+    """Recompute all batches; return the differences and totals.
 
-    With a `ttl` the pipeline told of transitions, and publications ended after so many seconds.
+    With a `ttl` the pipeline wrote transitions, and publications expired after that many seconds.
     """
     output = folder / "output"
     query = json.loads((output / "checkpoint" / "metadata").read_text())["id"]
@@ -41,20 +41,20 @@ def check(folder: Path, ttl: float | None = None) -> dict[str, Any]:
         events, bad = _read(paths)
         pin = pins[batch]
         matcher = store.matcher(pin.version, clock=partial(float, pin.now), merges=False)
-        wanted = expected.of(matcher, pin.now, events)
+        outputs = expected.of(matcher, pin.now, events)
         got = {
             name: Counter(tuple(row[c] for c in columns) for row in tables[name].get(batch, []))
             for name, columns in expected.columns.items()
         }
-        for name, rows in wanted.items():
+        for name, rows in outputs.items():
             _compare(differences, batch, name, rows, got[name])
         aside = Counter(row["original"] for row in tables["quarantine"].get(batch, []))
         _compare(differences, batch, "quarantine", Counter(bad), aside)
-        expected.told(matcher, got["notifications"])
+        expected.add(matcher, got["notifications"])
         totals.update(
             events_in=len(events) + len(bad),
             quarantined=len(bad),
-            notifications=wanted["notifications"].total(),
+            notifications=outputs["notifications"].total(),
             found=got["notifications"].total(),
         )
     differences += expected.differences()
@@ -93,7 +93,7 @@ class Matches:
                 lonely[(event["event"],)] += 1
         return {"notifications": pairs, "unmatched": lonely}
 
-    def told(self, matcher: Matcher, found: Counter[Any]) -> None:
+    def add(self, matcher: Matcher, notifications: Counter[Any]) -> None:
         """Do nothing: matches do not add up to anything."""
 
     def differences(self) -> list[str]:
@@ -106,10 +106,10 @@ class Matches:
 
 
 class Transitions:
-    """What a pipeline of transitions should have told: the relation, kept by brute force.
+    """The transitions that a pipeline should have written, computed by brute force.
 
-    `relation` has what each publication should match, `net` the transitions that were found, ENTER
-    minus LEAVE; what is gone silently is taken out of it.
+    `relation` has what each publication should match, `net` the written transitions, ENTER minus
+    LEAVE, without pairs of removed subscriptions.
     """
 
     columns: Mapping[str, tuple[str, ...]] = {
@@ -126,9 +126,9 @@ class Transitions:
 
     def of(self, matcher: Matcher, now: float, events: list[Event]) -> dict[str, Counter[Any]]:
         """Return the transitions of a batch: ends, then subscriptions, then updates in order."""
-        found: Counter[Any] = Counter()
+        notifications: Counter[Any] = Counter()
         for key in [key for key, (_, at) in self._values.items() if at + self._ttl <= now]:
-            self._become(key, set(), found)
+            self._become(key, set(), notifications)
             self._expired += 1
             del self._values[key]
         keys = list(self._values)
@@ -136,46 +136,45 @@ class Transitions:
             keys, self._matched(matcher, [self._values[k][0] for k in keys]), strict=True
         ):
             self.relation[key] = {id for id in self.relation[key] if id in matcher}
-            self._become(key, ids, found)
+            self._become(key, ids, notifications)
         events = sorted(events, key=lambda event: int(event["event"]))
         for event, ids in zip(events, self._matched(matcher, events), strict=True):
             key = event["publication"]
             is_end = bool(event.get("gone"))
-            self._become(key, set() if is_end else ids, found)
+            self._become(key, set() if is_end else ids, notifications)
             self._values.pop(key, None)
             if not is_end:
                 self._values[key] = (event, now)
-        return {"notifications": found}
+        return {"notifications": notifications}
 
     def _matched(self, matcher: Matcher, events: list[Event]) -> list[set[Any]]:
         seen = [{k: v for k, v in event.items() if k != "gone"} for event in events]
         return [set(ids) for ids in matcher.match_batch(seen)] if seen else []
 
-    def _become(self, key: int, ids: set[Any], found: Counter[Any]) -> None:
+    def _become(self, key: int, ids: set[Any], notifications: Counter[Any]) -> None:
         """Let a publication match these from now on."""
         before = self.relation.get(key, set())
-        found.update((key, id, "LEAVE") for id in before - ids)
-        found.update((key, id, "ENTER") for id in ids - before)
+        notifications.update((key, id, "LEAVE") for id in before - ids)
+        notifications.update((key, id, "ENTER") for id in ids - before)
         self.relation[key] = ids
 
-    def told(self, matcher: Matcher, found: Counter[Any]) -> None:
-        """Add up what was found in the output of a batch."""
-        for (key, id, kind), n in found.items():
+    def add(self, matcher: Matcher, notifications: Counter[Any]) -> None:
+        """Add up the transitions in the output of a batch."""
+        for (key, id, kind), n in notifications.items():
             self.net[key, id] += n if kind == "ENTER" else -n
         for pair in [pair for pair in self.net if pair[1] not in matcher]:
             del self.net[pair]
         self._wrong += [
-            f"{pair} was told {n} times" for pair, n in self.net.items() if n not in (0, 1)
+            f"{pair} has ENTER minus LEAVE = {n}" for pair, n in self.net.items() if n not in (0, 1)
         ]
 
     def differences(self) -> list[str]:
         """Return where ENTER minus LEAVE is not what matches in the end."""
-        told = {pair for pair, n in self.net.items() if n}
+        notified = {pair for pair, n in self.net.items() if n}
         true = {(key, id) for key, ids in self.relation.items() for id in ids}
-        wrong = [f"{pair} matches in the end, and was not told" for pair in true - told]
-        return (
-            self._wrong + wrong + [f"{pair} was told, and does not match" for pair in told - true]
-        )
+        wrong = [f"{pair} matches in the end, and has no ENTER" for pair in true - notified]
+        wrong += [f"{pair} has an ENTER, and does not match" for pair in notified - true]
+        return self._wrong + wrong
 
     def facts(self) -> dict[str, Any]:
         """Return what matches in the end."""
@@ -194,15 +193,15 @@ def files_by_batch(checkpoint: Path) -> dict[int, list[Path]]:
         for line in place.read_text().splitlines()[1:]:
             entry = json.loads(line)
             entries.setdefault(entry["batchId"], set()).add(entry["path"])
-    found: dict[int, list[Path]] = {}
+    files: dict[int, list[Path]] = {}
     for place in sorted(_logged(checkpoint / "offsets"), key=lambda place: int(place.name)):
         end = json.loads(place.read_text().splitlines()[-1])["logOffset"]
         paths = [path for number in sorted(entries) if number <= end for path in entries[number]]
         entries = {number: paths for number, paths in entries.items() if number > end}
-        found[int(place.name)] = sorted(
+        files[int(place.name)] = sorted(
             Path("/" + path.removeprefix("file:").lstrip("/")) for path in paths
         )
-    return found
+    return files
 
 
 def _logged(folder: Path) -> list[Path]:
@@ -228,8 +227,8 @@ def _read(paths: list[Path]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _compare(
-    differences: list[str], batch: int, what: str, expected: Counter[Any], found: Counter[Any]
+    differences: list[str], batch: int, what: str, expected: Counter[Any], actual: Counter[Any]
 ) -> None:
-    if expected != found:
-        missing, more = (expected - found).total(), (found - expected).total()
+    if expected != actual:
+        missing, more = (expected - actual).total(), (actual - expected).total()
         differences.append(f"batch {batch}: {what}: {missing} missing, {more} too many")

@@ -30,7 +30,7 @@ from tocsin_lab.bench.steps import Progress, Steps
 
 _REFUSED = 2
 _SHARED = ("machine", "versions", "workload", "engine", "seed", "threads", "repeats")
-"""What is the same for all sizes."""
+"""Settings that are the same for all sizes."""
 
 
 def run(setting: ScaleSetting, progress: Progress | None = None) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _run_apart(setting: MatchSetting) -> dict[str, Any]:
     ) as process:
         try:
             printed, said = process.communicate()
-        except BaseException:  # an interruption, mostly: nobody is left to read the figures
+        except BaseException:  # an interruption, mostly: the figures have no reader
             process.kill()
             raise
     if process.returncode == _REFUSED:

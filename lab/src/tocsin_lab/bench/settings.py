@@ -166,7 +166,7 @@ class UpdateSetting:
 
 @dataclass(frozen=True)
 class CalibrateSetting:
-    """Measure the cost constants of the planner on this machine, beside those in use."""
+    """Measure the cost constants of the planner on this machine; compare them with the current."""
 
     repeats: int = _repeats(20)
 
@@ -265,7 +265,7 @@ class TransitionsSetting:
     """The width of a range."""
     cores: int = 2
     seed: int = _seed()
-    warm_up: int = _option(24, "Micro-batches before those that are measured.", least=0)
+    warm_up: int = _option(24, "Micro-batches before the measured ones.", least=0)
 
 
 @dataclass(frozen=True)
@@ -281,13 +281,13 @@ class BrokerSetting:
     protocol: str = _option("http", "http or stomp.")
     seed: int = _seed()
     soak: float = _option(0.0, "Seconds of half load that follow.", least=0)
-    beside: str | None = _option(
-        None, "activemq: STOMP with 5,000 selectors, beside an ActiveMQ that is installed."
+    against: str | None = _option(
+        None, "activemq: STOMP with 5,000 selectors, compared with an installed ActiveMQ."
     )
 
 
 @dataclass(frozen=True)
-class BesideSetting:
+class ActiveMQSetting:
     """Load a broker and another one with the same selectors."""
 
     subscriptions: int = 5_000

@@ -122,7 +122,7 @@ def start(cores: int, folder: Path) -> SparkSession:
 
 
 def _build(n: int, seed: int, path: Path) -> tuple[str, int]:
-    """Save an index of so many subscriptions; return its path and size."""
+    """Save an index of n subscriptions; return its path and size."""
     chosen = workload(_WORKLOAD)
     matcher = Matcher(chosen.event_type)
     for first in range(0, n, _MOST_LOADED):
@@ -221,28 +221,29 @@ def pair_join(session: SparkSession, events: DataFrame, subscriptions: Path) -> 
 def _figures(
     costs: Mapping[str, list[Cost]], few: Cost, joined: Cost, setting: SparkSetting
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, runs in costs.items():
         cpu = statistics.median(run.cpu_s for run in runs)
-        found[name] = {
+        figures[name] = {
             "cpu_s": round(cpu, 3),
             "cpu_us_per_event": round(cpu / setting.n_events * 1e6, 3),
             "wall_s": round(statistics.median(run.wall_s for run in runs), 3),
             "runs_cpu_s": [round(run.cpu_s, 3) for run in runs],
         }
-    found["matches"] = costs["match"][0].count
-    found["match_to_identity"] = round(found["match"]["cpu_s"] / found["identity"]["cpu_s"], 3)
-    found["join"] = {
+    figures["matches"] = costs["match"][0].count
+    ratio = figures["match"]["cpu_s"] / figures["identity"]["cpu_s"]
+    figures["match_to_identity"] = round(ratio, 3)
+    figures["join"] = {
         "events": setting.join_events,
         "cpu_s": round(joined.cpu_s, 3),
         "wall_s": round(joined.wall_s, 3),
         "match_cpu_s": round(few.cpu_s, 3),
         "matches": joined.count,
     }
-    per_event = found["match"]["cpu_s"] / setting.n_events
-    found["join_to_match"] = round(joined.cpu_s / setting.join_events / per_event, 1)
-    found["join_to_match_same_events"] = round(joined.cpu_s / max(few.cpu_s, 1e-9), 1)
-    return found
+    per_event = figures["match"]["cpu_s"] / setting.n_events
+    figures["join_to_match"] = round(joined.cpu_s / setting.join_events / per_event, 1)
+    figures["join_to_match_same_events"] = round(joined.cpu_s / max(few.cpu_s, 1e-9), 1)
+    return figures
 
 
 def _memory(
@@ -297,9 +298,9 @@ class MemoryTask:
             pass
         worker.close_all()
         snapshot = tocsin.SubscriptionStore(self.store).snapshot()
-        held = worker.open_matcher(worker.Moment.of(snapshot, 0.0), verify=False)
+        cached = worker.open_matcher(worker.Moment.of(snapshot, 0.0), verify=False)
         for first in range(0, 5 * 65_536, 65_536):
-            held.matcher.match_batch(workload(_WORKLOAD).events(65_536, self.seed, first=first))
+            cached.matcher.match_batch(workload(_WORKLOAD).events(65_536, self.seed, first=first))
         worker.freeze()
         yield pa.record_batch({"pid": [os.getpid()]})
 

@@ -1,15 +1,15 @@
-"""Progress of a benchmark: what is being done, and how far the work has come."""
+"""Progress of a benchmark: the current step, and how far the work has come."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, the steps done and the steps in all."""
+"""Called with the current step, the steps done and the steps in all."""
 
 
 class Steps:
-    """Tells a progress callback what is being done, and how far the work has come."""
+    """Reports the current step, and how far the work has come, to a callback."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress = progress

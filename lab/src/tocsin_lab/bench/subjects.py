@@ -6,7 +6,7 @@ plots. After Leung and Jacobsen, section 7 (figures 11 to 14): a space of 50 dim
 subscription two. An update changes all 25, to random values or each by one. The paper does not say
 what the constraints of its subscriptions are; ours are ranges between two random values.
 
-Beside what the paper has: updates of one attribute; batches; a compiled scan of all subscriptions,
+In addition to the paper: updates of one attribute; batches; a compiled scan of all subscriptions,
 in the same run; and numbers of subscriptions up to a million, with as many bounds crossed by an
 update as before. Times are CPU time of one thread, so that they mean the same on a busy machine; a
 single call is timed by itself, a batch as a whole. Before anything is timed, the relation of a
@@ -69,12 +69,12 @@ class Paper:
 
     def matrix(self, n: int, constraints: int) -> NDArray[np.int64]:
         """Return n publications as rows, -1 where they have nothing."""
-        found = np.full((n, DIMENSIONS), -1)
+        result = np.full((n, DIMENSIONS), -1)
         order = np.argsort(self.random.random((n, DIMENSIONS), np.float32), axis=1)
         rows = np.arange(n)[:, None]
         chosen = order[:, :constraints]
-        found[rows, chosen] = self.random.integers(0, self.values, chosen.shape)
-        return found
+        result[rows, chosen] = self.random.integers(0, self.values, chosen.shape)
+        return result
 
     def moved(self, matrix: NDArray[np.int64], is_random: bool) -> NDArray[np.int64]:
         """Return publications with all their values changed: to random ones, or by one."""
@@ -99,7 +99,7 @@ def mappings_of(matrix: NDArray[np.int64]) -> list[dict[str, int]]:
 
 
 def make_space(setting: SubjectsSetting, paper: Paper, subscriptions: int) -> SubjectSpace:
-    """Return a space with so many subscriptions."""
+    """Return a space with a number of subscriptions."""
     event_type = EventType("paper", dict.fromkeys(_NAMES, int))
     space = SubjectSpace(event_type, missing=setting.missing)
     space.subscribe_many(paper.texts(subscriptions), quiet=True)
@@ -150,12 +150,12 @@ def _check(setting: SubjectsSetting) -> None:
     for is_random in (True, False):
         before = {key: set(space.subscriptions_of(key)) for key in keys.tolist()}
         matrix = paper.moved(matrix, is_random)
-        told = space.update_publications(table_of(matrix, keys))
+        transitions = space.update_publications(table_of(matrix, keys))
         after: dict[int, set[Any]] = {key: set() for key in keys.tolist()}
         for id in range(300):
             for key in space.publications_of(id):
                 after[int(key)].add(id)
-        pairs = {(t.kind.value, t.key, t.subscription) for t in told}
+        pairs = {(t.kind.value, t.key, t.subscription) for t in transitions}
         expected = {("LEAVE", k, i) for k in before for i in before[k] - after[k]}
         assert pairs == expected | {("ENTER", k, i) for k in before for i in after[k] - before[k]}
 
@@ -178,8 +178,8 @@ def _grid(
             keys = len(matrix) + np.arange(first, first + len(part))
             space.publish_many(table_of(part, keys), quiet=True)
         matrix = np.concatenate([matrix, more])
-        found = measure(space, paper, matrix)
-        rows.append({"publications": n_pubs, "subscriptions": n_subs, **found})
+        figures = measure(space, paper, matrix)
+        rows.append({"publications": n_pubs, "subscriptions": n_subs, **figures})
     steps.finish()
     return rows
 
@@ -187,17 +187,17 @@ def _grid(
 def _each(calls: Sequence[Callable[[], Any]]) -> tuple[float, int]:
     """Return the median microseconds of a call, and how many transitions all had."""
     gc.collect()
-    times, told = [], 0
+    times, n_transitions = [], 0
     for call in calls:
         started = thread_time_ns()
-        found = call()
+        transitions = call()
         times.append(thread_time_ns() - started)
-        told += len(found)
-    return round(float(np.median(times)) / 1000, 2), told
+        n_transitions += len(transitions)
+    return round(float(np.median(times)) / 1000, 2), n_transitions
 
 
 def _insert_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) -> dict[str, Any]:
-    """Time single inserts, and a batch of them; what is inserted goes again."""
+    """Time single inserts, and a batch of them; insertions are undone."""
     fresh = paper.matrix(_SINGLE, INSERTED)
     mappings = mappings_of(fresh)
     calls = [
@@ -205,7 +205,7 @@ def _insert_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) 
         for i, values in enumerate(mappings)
     ]
     calls[0]()
-    single, told = _each(calls)
+    single, n_transitions = _each(calls)
     space.retract_many([f"new {i}" for i in range(_SINGLE)])
     table = table_of(fresh, np.arange(_SINGLE) + 10**9)
     batch, _ = _each([lambda: space.publish_many(table)])
@@ -216,7 +216,7 @@ def _insert_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) 
         "single_us": single,
         "batch_us": round(batch / _SINGLE, 2),
         "scan_us": scan,
-        "transitions": round(told / _SINGLE, 1),
+        "transitions": round(n_transitions / _SINGLE, 1),
     }
 
 
@@ -235,7 +235,7 @@ def _unlisted(state: State, call: Callable[[], Any]) -> Any:
 
 
 def _update_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) -> dict[str, Any]:
-    found: dict[str, Any] = {"figure": "update"}
+    figures: dict[str, Any] = {"figure": "update"}
     for name, is_random in (("random", True), ("incremental", False)):
         n = min(_SINGLE, len(matrix))
         chosen = paper.random.choice(len(matrix), n, replace=False)
@@ -245,16 +245,16 @@ def _update_times(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) 
             for key, values in zip(chosen, mappings_of(fresh), strict=True)
         ]
         matrix[chosen] = fresh
-        found[f"{name}_us"], told = _each(calls)
-        found[f"{name}_transitions"] = round(told / n, 1)
-        found[f"{name}_batch_us"] = _batch_time(space, paper, matrix, is_random)
-        found[f"{name}_scan_us"] = _scan_time(space, paper, matrix, is_random)
-    found["one_batch_us"], found["one_transitions"] = _one_time(space, paper, matrix)
-    found["one_us"] = _one_single(space, paper, matrix)
-    found["random_over_incremental"] = round(
-        found["random_batch_us"] / max(found["incremental_batch_us"], 1e-9), 2
+        figures[f"{name}_us"], n_transitions = _each(calls)
+        figures[f"{name}_transitions"] = round(n_transitions / n, 1)
+        figures[f"{name}_batch_us"] = _batch_time(space, paper, matrix, is_random)
+        figures[f"{name}_scan_us"] = _scan_time(space, paper, matrix, is_random)
+    figures["one_batch_us"], figures["one_transitions"] = _one_time(space, paper, matrix)
+    figures["one_us"] = _one_single(space, paper, matrix)
+    figures["random_over_incremental"] = round(
+        figures["random_batch_us"] / max(figures["incremental_batch_us"], 1e-9), 2
     )
-    return found
+    return figures
 
 
 def _batch_time(
@@ -289,8 +289,8 @@ def _one_time(space: SubjectSpace, paper: Paper, matrix: NDArray[np.int64]) -> t
     """Time updates of one attribute by one, in a batch of one column."""
     chosen, dim, values = _one_step(paper, matrix, _BATCH)
     table = pa.table({"key": chosen, _NAMES[dim]: values})
-    took, told = _each([lambda: space.update_publications(table)])
-    return round(took / len(chosen), 3), round(told / len(chosen), 2)
+    took, n_transitions = _each([lambda: space.update_publications(table)])
+    return round(took / len(chosen), 3), round(n_transitions / len(chosen), 2)
 
 
 def _one_step(

@@ -1,7 +1,7 @@
 """Repeated timing of one call.
 
 Enters: a call and how often to make it. Leaves: a `Timing` with every repeat. The median is what we
-report; processor time stands beside wall time, because only together do they show that a figure
+report; processor time is given with wall time, because only together do they show that a figure
 "on one core" is one.
 """
 

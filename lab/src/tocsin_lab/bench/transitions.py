@@ -1,11 +1,11 @@
 """What an update of a publication costs on Spark, in processor time of the JVM and the workers.
 
 Enters: how many publications, subscriptions and updates, and the size of a micro-batch. Leaves: a
-dictionary ready for JSON. Publications are points of eight whole numbers from 0 to 999 that
-wander; a subscription asks for ranges of two of them. A first micro-batch brings all
-publications, then some of updates, all unmeasured, until the JVM has compiled most of what it runs.
-Then come the updates that are measured, through `ts.transitions` to no sink, the JVM and the Python
-processes told apart, and what Spark says of its state store.
+dictionary ready for JSON. Publications are points of eight whole numbers from 0 to 999 that wander;
+a subscription has ranges of two of them. A first micro-batch brings all publications, then some of
+updates, all unmeasured, until the JVM has compiled most of what it runs. Then come the updates that
+are measured, through `ts.transitions` to no sink, the JVM and the Python processes counted apart,
+and what Spark says of its state store.
 
 The baseline is what Spark's own examples show: `transformWithState` with one group for each key,
 the last values in a `ValueState`, matched one by one with the same matcher. It gets fewer
@@ -54,7 +54,7 @@ SETTINGS = {
 }
 """How Spark is set for both sides: as docs/spark.md advises."""
 _FILES = 2
-"""Files in a micro-batch: so many tasks read it."""
+"""Files in a micro-batch, and so tasks that read it."""
 _SCHEMA = "key long, n long, " + ", ".join(f"a{i} int" for i in range(_ATTRIBUTES))
 
 
@@ -138,7 +138,7 @@ class _Wandering:
         return self._table(np.arange(len(self._values)), self._values)
 
     def updates(self, n: int) -> pa.Table:
-        """Return updates of so many publications; one may come several times."""
+        """Return n updates; a publication may come several times."""
         keys = self._source.integers(0, len(self._values), n)
         steps = self._source.integers(-1, 2, (n, _ATTRIBUTES))
         values = np.clip(self._values[keys] + steps, 0, _VALUES - 1)
@@ -196,7 +196,7 @@ def _measure(
 def _figures(
     setting: TransitionsSetting, runs: list[Cost], baseline: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what all runs came to together, beside the baseline that was measured between them."""
+    """Return the totals of all runs, and the baseline measured between them."""
     n = (setting.batch * (setting.batches - 1) or setting.batch) * len(runs)
     cpu, wall = sum(run.cpu_s for run in runs), sum(run.wall_s for run in runs)
     result: dict[str, Any] = {
@@ -292,8 +292,8 @@ def _one_key(store: str) -> Any:
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
             for row in sorted(rows, key=lambda row: row.n):
-                held = self._values.get()
-                before = set(self._match(held)) if held is not None else set()
+                values = self._values.get()
+                before = set(self._match(values)) if values is not None else set()
                 after = set(self._match(tuple(row)))
                 self._values.update(tuple(row))
                 for kind, ids in (("LEAVE", before - after), ("ENTER", after - before)):

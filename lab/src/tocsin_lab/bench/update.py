@@ -7,9 +7,9 @@ two. It is made by `Matcher.update(id, params=…)`, and by `unsubscribe` and `s
 same new parameters. After each change an event is matched, so that work which an engine puts off
 until then is seen: *delay* is the change and that match, less what such a match takes when nothing
 has changed. Most of an update is the new condition's way into normal form; `index_update_us` is
-what the engine takes by itself to replace a subscription, beside deleting it and inserting the
-new one. The engine `fastint` has an interface of its own for parametric updates, which is timed as
-`parametric`.
+what the engine takes by itself to replace a subscription, `index_resubscribe_us` what it takes to
+delete the subscription and insert the new one. The engine `fastint` has an interface of its own for
+parametric updates, which is timed as `parametric`.
 
 Times are processor time of this process, so that other programs do not count. After the updates a
 sample of events is matched by the matcher and by the oracle on the subscriptions that changed.
@@ -142,16 +142,17 @@ def _time_index(
         engine.insert(np.arange(n, n + len(table)), shifted)
         n += len(table)
     engine.match_batch(to_batch([*events]))
-    held, random = _changeable(chosen, setting, by_row=True), np.random.default_rng(setting.seed)
+    conditions = _changeable(chosen, setting, by_row=True)
+    random = np.random.default_rng(setting.seed)
     figures = {}
     for name in ("update", "resubscribe"):
         taken: list[int] = []
         gc.collect()
         for event in events:
-            row = int(random.choice(list(held)))
-            where, params = held.pop(row)
-            held[n] = (where, _moved(random, n, params))
-            form = from_forms([normalize(bind(parse(where), held[n][1]), chosen.event_type)])
+            row = int(random.choice(list(conditions)))
+            where, params = conditions.pop(row)
+            conditions[n] = (where, _moved(random, n, params))
+            form = from_forms([normalize(bind(parse(where), conditions[n][1]), chosen.event_type)])
             form = replace(form, subscription=form.subscription + n)
             old, new = np.array([row]), np.array([n])
             started = process_time_ns()

@@ -65,7 +65,7 @@ class Writer:
 
     @property
     def live(self) -> Ids:
-        """Which subscriptions are there, besides those that may not be removed."""
+        """The live subscriptions that may be removed."""
         return self._live[: self._n_live]
 
     @property
@@ -74,7 +74,7 @@ class Writer:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, rate: float, seconds: float) -> None:
-        """Make changes on a thread of their own, so many a second."""
+        """Make changes on a thread of their own, `rate` a second."""
         self._thread = threading.Thread(target=self._run, args=(rate, seconds), name="writer")
         self._thread.start()
 
@@ -137,7 +137,7 @@ class Writer:
         self.removed += ids
 
     def _draw(self) -> list[int]:
-        """Take a chunk out of those that are there."""
+        """Take a chunk out of the live subscriptions."""
         at = self._random.choice(self._n_live, self._chunk, replace=False)
         drawn: list[int] = self._live[at].tolist()
         last = np.arange(self._n_live - self._chunk, self._n_live)

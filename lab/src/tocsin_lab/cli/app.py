@@ -71,7 +71,10 @@ def report_papers(
         bool, typer.Option("--quick", help="Few subscriptions, to see that everything runs.")
     ] = False,
     paper: Annotated[
-        str | None, typer.Option(help="Only this paper, by its number: 000, 001, 003 or 004.")
+        str | None,
+        typer.Option(
+            help="Only this paper: aguilera-1999, fabret-2000, zhao-2011 or jayaram-2015."
+        ),
     ] = None,
     largest: Annotated[
         int | None,
@@ -84,7 +87,7 @@ def report_papers(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> int:
-    """Measure what the papers plotted, and write a page with the plots and tables beside it."""
+    """Measure what the papers plotted; write a page with the plots, and tables as CSV files."""
     from tocsin_lab.cli.report import run_papers
 
     return run_papers(out, quick, paper, largest, seed, as_json)

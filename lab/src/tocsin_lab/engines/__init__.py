@@ -3,7 +3,7 @@
 ==================== ======================== ====================================================
 engine               package                  from
 ==================== ======================== ====================================================
-counting             `clustering`             Fabret et al. (2001), section 2: hits are counted
+counting             `clustering`             Fabret et al. (2000), section 2: hits are counted
 propagation          `clustering`             the same: one equality leads to each subscription
 propagation-prefetch `clustering`             the same, with prefetching
 static               `clustering`             the same, section 3: clusters by several attributes

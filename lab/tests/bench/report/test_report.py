@@ -40,7 +40,7 @@ ROWS: tuple[Row, ...] = (
     {"engine": "tree", "n": 20, "us": 2.5},
 )
 PLOT = Plot("Time", "n", "µs", series(ROWS, "n", "us", "engine"))
-FIGURE = Figure("000-time", "Time & <space>", "Some text.", ROWS, PLOT)
+FIGURE = Figure("aguilera-1999-time", "Time & <space>", "Some text.", ROWS, PLOT)
 FINDINGS = (
     Finding("it is fast", "2 µs", True),
     Finding("it is small", "9 GB", False, "it keeps everything"),
@@ -52,7 +52,7 @@ def one_outcome(scale: Scale, progress: object) -> Outcome:
     return Outcome((FIGURE,), FINDINGS)
 
 
-PAPER = Paper("000", "A paper", "Somebody", (Experiment("all", one_outcome),))
+PAPER = Paper("aguilera-1999", "A paper", "Somebody", (Experiment("all", one_outcome),))
 SECTIONS = [(PAPER, [one_outcome(Scale(), None)])]
 
 
@@ -90,14 +90,14 @@ def test_rows_become_csv_with_the_columns_of_all() -> None:
     assert third["n"] == "20"
 
 
-def test_the_page_is_whole_and_needs_nothing_but_the_tables_beside_it() -> None:
+def test_the_page_is_whole_and_needs_nothing_but_the_tables_in_its_folder() -> None:
     page = render_page(SECTIONS, "About <this>.", {"processor": "one"})
     reader = Reader()
     reader.feed(page)
     assert reader.open == []
     assert len(set(reader.ids)) == len(reader.ids)
     for link in reader.links:
-        assert link == "000-time.csv" or link.removeprefix("#") in reader.ids
+        assert link == "aguilera-1999-time.csv" or link.removeprefix("#") in reader.ids
     assert "<script" not in page
     assert "<b>" not in page, "what is not ours to mark up is escaped"
     assert page.count("<svg") == 1
@@ -123,24 +123,28 @@ def test_the_report_is_written_with_its_tables(tmp_path, monkeypatch) -> None:
     result = papers.run(tmp_path / "deep" / "er", Scale.quick())
     found = sorted(path.name for path in (tmp_path / "deep" / "er").iterdir())
     assert (
-        found == result["files"] == ["000-time.csv", "000-time.svg", "findings.csv", "index.html"]
+        found
+        == result["files"]
+        == ["aguilera-1999-time.csv", "aguilera-1999-time.svg", "findings.csv", "index.html"]
     )
     assert "it is small" in papers.render(result)
     assert "does not hold" in papers.render(result)
 
 
 def test_an_unknown_paper_is_refused(tmp_path) -> None:
-    with pytest.raises(ArgumentError, match="no paper '999' in the report; choose 000, 001"):
+    with pytest.raises(
+        ArgumentError, match="no paper '999' in the report; choose aguilera-1999, fabret-2000"
+    ):
         papers.run(tmp_path, Scale.quick(), "999")
     result = CliRunner().invoke(app, ["report", "papers", "--paper", "999", "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert "choose 000, 001" in result.output
+    assert "choose aguilera-1999, fabret-2000" in result.output
 
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArgumentError, match="cannot write to"):
-        papers.run(tmp_path / "file", Scale.quick(), "000")
+        papers.run(tmp_path / "file", Scale.quick(), "aguilera-1999")
 
 
 # The theory of the matching tree.
@@ -184,14 +188,14 @@ def test_recovery_is_what_is_left_at_the_end_of_what_was_there_before() -> None:
         for strategy, times in (("dynamic", (9, 20, 10)), ("no change", (8, 20, 40)))
         for at, taken in zip((0.0, 0.5, 1.0), times, strict=True)
     ]
-    rows.append({"strategy": "built anew", "replaced": 1.1, "us_per_event": 12, "engine_us": 6})
+    rows.append({"strategy": "fresh", "replaced": 1.1, "us_per_event": 12, "engine_us": 6})
     rows = [{"first_us": 0.3, **row} for row in rows]
     assert adaptivity._recovery(rows, "us_per_event") == (0.9, 0.2, 0.75)
     assert adaptivity._recovery(rows, "engine_us") == (0.75, 2 / 34, 0.5)
     recovers, does_not = adaptivity._findings("skew", Scale(), rows)
     assert (recovers.holds, does_not.holds) == (True, True), "by the system as a whole"
     assert "90% of the system's" in recovers.measured
-    assert "the engine alone, in batches of 20,000: 75% (built anew 50%)" in recovers.measured
+    assert "the engine alone, in batches of 20,000: 75% (fresh 50%)" in recovers.measured
     assert "56% would be recovered at the most" in recovers.why
     assert "the formula knows looks and checks only" in recovers.why
     assert "20% of the system's" in does_not.measured
@@ -262,7 +266,7 @@ def test_what_can_be_recovered_follows_from_the_checks_of_w0() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [paper.number for paper in papers.PAPERS])
+@pytest.mark.parametrize("number", [paper.key for paper in papers.PAPERS])
 def test_every_experiment_runs_and_draws(number: str, tmp_path) -> None:
     steps: list[tuple[str, int, int]] = []
     scale = Scale(largest=2_000, seconds=0.0001, repeats=1)

@@ -65,24 +65,23 @@ def test_updates_in_place_equal_new_subscriptions(seed: int) -> None:
         low = dice.choice([dice.randrange(50), dice.random() * 50, 2**53 + 1])
         return {"low": low, "high": low + dice.randrange(10), "name": dice.choice(names)}
 
-    def asked(text: str) -> dict[str, Any]:
+    def params_of(text: str) -> dict[str, Any]:
         return {k: v for k, v in params().items() if f":{k}" in text}
 
     updated = tocsin.Matcher(engine="fastint")
     plain = tocsin.Matcher(engine="oracle")
     for i in range(120):
         text = dice.choice(TEMPLATES)
-        held = asked(text)
-        updated.subscribe(i, text, held)
-        plain.subscribe(i, text, held)
+        chosen = params_of(text)
+        updated.subscribe(i, text, chosen)
+        plain.subscribe(i, text, chosen)
     for step in range(300):
         i = dice.randrange(120)
         if dice.random() < 0.2:
             text = dice.choice(TEMPLATES)
-            change: dict[str, Any] = {"where": text, "params": asked(text)}
+            change: dict[str, Any] = {"where": text, "params": params_of(text)}
         else:
-            _, known = plain._catalog.template(plain._dense(i))
-            change = {"params": {k: v for k, v in params().items() if k in known}}
+            change = {"params": {k: v for k, v in params().items() if k in plain.get(i).params}}
         updated.update(i, **change)
         plain.update(i, **change)
         if step % 30 == 0:
@@ -186,7 +185,7 @@ def test_the_smallest_set_decides() -> None:
     engine = engine_of(*(f"common = 1 AND rare = {i}" for i in range(500)))
     found = engine.match_batch(to_batch(pa.table({"common": [1, 1, 2], "rare": [7, 900, 7]})))
     assert found.values.tolist() == [7]
-    looked_at = np.count_nonzero(engine._held.slots[:, 1] >= 0)
+    looked_at = np.count_nonzero(engine._arrays.slots[:, 1] >= 0)
     assert looked_at <= 3
 
 
@@ -209,9 +208,9 @@ def test_covers_are_read_off() -> None:
 
 def test_covers_admit_what_is_absent_or_of_no_kind() -> None:
     engine = engine_of("x IS NULL", "x > 5")
-    held = engine.lub("x")
-    assert held is not None
-    assert (held.holds(None), held.holds(6), held.holds(5)) == (True, True, False)
+    cover = engine.lub("x")
+    assert cover is not None
+    assert (cover.holds(None), cover.holds(6), cover.holds(5)) == (True, True, False)
     engine = engine_of("x IS NOT NULL", "x > 5")
     assert engine.lub("x") == PRESENT
 

@@ -222,7 +222,7 @@ def test_ranges_are_coded_as_they_are_entered() -> None:
     assert name == "x"
     with pytest.raises(ArgumentError, match="needs an interface"):
         engine.match_interfaces(to_batch([{}]), np.zeros(5, np.int32))
-    assert len(decode_range(coded)) + 1 == engine._held.n_entries[17]
+    assert len(decode_range(coded)) + 1 == engine._arrays.n_entries[17]
 
 
 # Options.

@@ -1,23 +1,23 @@
-"""Seed 001, figure 4: throughput while what people ask for, or what happens, changes.
+"""Fabret et al. 2000, figure 4: throughput while subscriptions or events change.
 
-Fabret et al., section 6.2.3. Enters: a scale. Leaves: an outcome for each scenario of
-`bench.adapt`: *interests* (figure 4a) and *skew* (4b). The *dynamic* strategy maintains the
-clustering; *no change* keeps the tables that were best before the change, and only puts new
-subscriptions where they are best among these. *Built anew* is an engine that has never known but
-the new subscriptions and events: no strategy can be expected to do better.
+Section 6.2.3. Enters: a scale. Leaves: an outcome for each scenario of `bench.adapt`: *interests*
+(figure 4a) and *skew* (4b). The *dynamic* strategy maintains the clustering; *no change* keeps the
+tables that were best before the change, and only puts new subscriptions where they are best among
+these. *Fresh* is an engine that has only seen the new subscriptions and events: no strategy can be
+expected to do better.
 
 Throughput is measured as section 6.1 says: another process submits events in batches of 100, and
 what counts is all that the system does for them, which is to receive, read and match them and to
-answer (see `submitted`). Beside that, `engine_us` is what the engine alone takes in batches of
+answer (see `submitted`). In addition, `engine_us` is what the engine alone takes in batches of
 20,000 Arrow rows, as in the other figures. Claims are judged by the system as a whole; what the
 engine alone recovers is said too.
 
 Deviations: processor time of the system is taken rather than wall time, so that it does not matter
 how long the generator takes. Time is compressed: the paper replaces 50 subscriptions a second for
 16 hours; here an eighth of them is replaced at once, eight times, and events are matched after
-each. What the change itself costs stands beside the rates, not in them. The statistics of events
-that the paper expects of an independent tool are `Matcher.profile` of a few thousand events after
-each part.
+each. The cost of the change itself is reported apart from the rates. The statistics of events that
+the paper expects of an independent tool are `Matcher.profile` of a few thousand events after each
+part.
 
 What an engine alone can recover after the skew follows from the cost formula of section 3.1.1; see
 `possible`.
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tocsin_lab.bench.adapt import SCENARIOS
 from tocsin_lab.bench.plot import Plot
 from tocsin_lab.bench.report.outcome import Experiment, Figure, Finding, Outcome, Row, Scale, series
-from tocsin_lab.bench.report.timing import MICRO, Filled, seconds
+from tocsin_lab.bench.report.timing import MICRO, Bench, seconds
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.engines.clustering.costs import Costs
 
@@ -49,7 +49,7 @@ _MOST_BATCHES, _ROUND_S = 100, 0.2
 _ROUNDS = 3
 """How many rounds there are for each repeat: two processes are disturbed more often than one."""
 _STRATEGIES = ("dynamic", "no change")
-_ANEW = "built anew"
+_FRESH = "fresh"
 _TITLES = {
     "interests": "Throughput while interests move to other attributes (figure 4a)",
     "skew": "Throughput while an attribute comes to have two values (figure 4b)",
@@ -76,11 +76,11 @@ _LOOKS = tuple(2 ** (k / 4) for k in range(41))
 
 
 class Recovery(NamedTuple):
-    """The rate after a change over the rate before, of each strategy; and of one built anew."""
+    """The rate after a change over the rate before, of each strategy, and of a fresh engine."""
 
     dynamic: float
     no_change: float
-    anew: float
+    fresh: float
 
 
 def possible(n: int, first_phase: float) -> float:
@@ -118,8 +118,8 @@ def follow(scenario: str, scale: Scale, progress: Progress | None = None) -> Out
         for strategy in _STRATEGIES:
             steps.start(f"{scenario}, {strategy}")
             rows += _rates(scenario, strategy, scale, generator, steps)
-        steps.start(f"{scenario}, {_ANEW}")
-        rows += _rates_anew(scenario, scale, generator)
+        steps.start(f"{scenario}, {_FRESH}")
+        rows += _rates_fresh(scenario, scale, generator)
         steps.finish()
     return Outcome((_figure(scenario, scale, rows),), _findings(scenario, scale, rows))
 
@@ -128,14 +128,14 @@ def _figure(scenario: str, scale: Scale, rows: list[Row]) -> Figure:
     title = _TITLES[scenario]
     lines = series(rows, "replaced", "events_per_s", "strategy")
     plot = Plot(title, "share of the subscriptions replaced", "events/s", lines)
-    name = "001-4a-interests" if scenario == "interests" else "001-4b-skew"
+    name = "fabret-2000-4a-interests" if scenario == "interests" else "fabret-2000-4b-skew"
     text = (
         f"{scale.size(_SIZE):,} subscriptions, of which an eighth after the other is replaced. "
         "Events come in hundreds from another process, and `us_per_event` is all that the system "
         "does for one. `engine_us` is the engine alone, in batches of 20,000, and `first_us` what "
         "of that its first phase takes, from values to predicates. `change_s` is the processor "
-        "time of a replacement, the engine's maintenance included. “Built anew” is an engine that "
-        "knew the new world from the start."
+        "time of a replacement, the engine's maintenance included. “Fresh” is an engine that "
+        "saw only the new subscriptions and events."
     )
     return Figure(name, title, text, tuple(rows), plot)
 
@@ -144,18 +144,18 @@ def _rates(
     scenario: str, strategy: str, scale: Scale, generator: Generator, steps: Steps
 ) -> list[Row]:
     before, after = SCENARIOS[scenario]
-    held = Filled(before, before.workload.event_type, "dynamic", scale)
-    held.matcher.profile(before.events(_PROFILED, scale.seed))
-    held.fill(scale.size(_SIZE))
+    bench = Bench(before, before.workload.event_type, "dynamic", scale)
+    bench.matcher.profile(before.events(_PROFILED, scale.seed))
+    bench.fill(scale.size(_SIZE))
     steps.finish()
     if strategy == "no change":
-        held.engine.freeze()
-    measure = _Measure(strategy, held, scale, generator)
+        bench.engine.freeze()
+    measure = _Measure(strategy, bench, scale, generator)
     rows = [measure.point(-0.1), measure.point(0.0)]
     measure.side = 1
-    held.events = after.events(len(held.events), scale.seed, first=_PROFILED)
+    bench.events = after.events(len(bench.events), scale.seed, first=_PROFILED)
     for part in range(_PARTS):
-        spent = _replace(scenario, held, scale, part, strategy == "dynamic")
+        spent = _replace(scenario, bench, scale, part, strategy == "dynamic")
         rows.append(measure.point((part + 1) / _PARTS, spent))
         steps.finish()
     for at in range(_PLATEAU):
@@ -164,28 +164,28 @@ def _rates(
     return rows
 
 
-def _rates_anew(scenario: str, scale: Scale, generator: Generator) -> list[Row]:
+def _rates_fresh(scenario: str, scale: Scale, generator: Generator) -> list[Row]:
     after = SCENARIOS[scenario][1]
-    held = Filled(after, after.workload.event_type, "dynamic", scale)
-    held.matcher.profile(after.events(_PROFILED, scale.seed))
-    held.fill(scale.size(_SIZE))
-    held.events = after.events(len(held.events), scale.seed, first=_PROFILED)
-    measure = _Measure(_ANEW, held, scale, generator, side=1)
+    bench = Bench(after, after.workload.event_type, "dynamic", scale)
+    bench.matcher.profile(after.events(_PROFILED, scale.seed))
+    bench.fill(scale.size(_SIZE))
+    bench.events = after.events(len(bench.events), scale.seed, first=_PROFILED)
+    measure = _Measure(_FRESH, bench, scale, generator, side=1)
     return [measure.point(1.0 + (at + 1) / 10) for at in range(_PLATEAU)]
 
 
-def _replace(scenario: str, held: Filled, scale: Scale, part: int, is_told: bool) -> float:
+def _replace(scenario: str, bench: Bench, scale: Scale, part: int, is_told: bool) -> float:
     """Replace a part of the subscriptions, the oldest first; return the seconds it took."""
     after = SCENARIOS[scenario][1]
-    start, end = (held.n * k // _PARTS for k in (part, part + 1))
+    start, end = (bench.n * k // _PARTS for k in (part, part + 1))
     gone = list(range(start, end))
-    new = after.rows(end - start, scale.seed, first=held.n + start)
+    new = after.rows(end - start, scale.seed, first=bench.n + start)
     known = after.events(_PROFILED, scale.seed)
-    spent = seconds(lambda: held.matcher.unsubscribe_many(gone))
-    spent += seconds(lambda: held.matcher.subscribe_many(new))
+    spent = seconds(lambda: bench.matcher.unsubscribe_many(gone))
+    spent += seconds(lambda: bench.matcher.subscribe_many(new))
     if is_told:
-        spent += seconds(lambda: held.matcher.profile(known))
-    return spent + seconds(held.build)
+        spent += seconds(lambda: bench.matcher.profile(known))
+    return spent + seconds(bench.build)
 
 
 @dataclass
@@ -196,41 +196,41 @@ class _Measure:
     """
 
     strategy: str
-    held: Filled
+    bench: Bench
     scale: Scale
     generator: Generator
     side: int = 0
 
     def point(self, replaced: float, spent: float = 0.0) -> Row:
         """Return a row of the figure."""
-        system, phases = self._in_system(), self.held.phases()
+        system, phases = self._in_system(), self.bench.phases()
         first = phases["cells_us"] + phases["predicates_us"]
         return {
             "strategy": self.strategy,
             "replaced": round(replaced, 3),
             "events_per_s": round(MICRO / system, 1),
             "us_per_event": round(system, 3),
-            "engine_us": round(self.held.microseconds(), 3),
+            "engine_us": round(self.bench.microseconds(), 3),
             "first_us": round(first, 3),
             "change_s": round(spent, 3),
-            "tables": len(self.held.engine.tables),
-            "matches_per_event": round(self.held.matches_per_event(), 4),
+            "tables": len(self.bench.engine.tables),
+            "matches_per_event": round(self.bench.matches_per_event(), 4),
         }
 
     def _in_system(self) -> float:
         """Return the microseconds that the system takes for an event, the least of some rounds."""
         n = round(self.scale.seconds / _ROUND_S * _MOST_BATCHES)
         n = min(max(n, 1), _MOST_BATCHES)
-        matcher, rounds = self.held.matcher, range(_ROUNDS * self.scale.repeats)
+        matcher, rounds = self.bench.matcher, range(_ROUNDS * self.scale.repeats)
         return min(self.generator.microseconds(matcher, self.side, n) for _ in rounds)
 
 
 def _recovery(rows: list[Row], column: str) -> Recovery:
-    """Return what is recovered, by a column of microseconds."""
+    """Return the recovery, by a column of microseconds."""
     before = [row for row in rows if float(row["replaced"]) <= 0]
     after = [row for row in rows if float(row["replaced"]) >= 1]
     old = [_least(strategy, before, column) for strategy in (*_STRATEGIES, _STRATEGIES[0])]
-    new = [_least(strategy, after, column) for strategy in (*_STRATEGIES, _ANEW)]
+    new = [_least(strategy, after, column) for strategy in (*_STRATEGIES, _FRESH)]
     return Recovery(*(o / n for n, o in zip(new, old, strict=True)))
 
 
@@ -245,8 +245,8 @@ def _findings(scenario: str, scale: Scale, rows: list[Row]) -> tuple[Finding, ..
     return (
         Finding(
             f"dynamic recovers at least 90 % {of}",
-            f"{system.dynamic:.0%} {by} (built anew {system.anew:.0%}); the engine alone, in "
-            f"batches of 20,000: {alone.dynamic:.0%} (built anew {alone.anew:.0%})",
+            f"{system.dynamic:.0%} {by} (fresh {system.fresh:.0%}); the engine alone, in "
+            f"batches of 20,000: {alone.dynamic:.0%} (fresh {alone.fresh:.0%})",
             system.dynamic >= _RECOVERED if scale.is_telling else None,
             _why(scale, rows, alone) if scenario == "skew" and alone.dynamic < _RECOVERED else "",
         ),

@@ -1,4 +1,4 @@
-"""Seed 000: how the matching tree grows with its subscriptions, and what each optimisation does.
+"""Aguilera et al. 1999: growth of the matching tree, and the effect of each optimisation.
 
 Aguilera et al., "Matching Events in a Content-Based Subscription System", PODC 1999, the theorem of
 section 3 and the simulations of the last section. Enters: a scale. Leaves: outcomes, on workload G.
@@ -21,9 +21,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tocsin_lab.bench.plot import Plot, Series
-from tocsin_lab.bench.report.fabret import filled
+from tocsin_lab.bench.report.fabret import bench_of
 from tocsin_lab.bench.report.outcome import Experiment, Figure, Finding, Outcome, Row, Scale, series
-from tocsin_lab.bench.report.timing import Filled
+from tocsin_lab.bench.report.timing import Bench
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.workloads import Popularity
 
@@ -45,7 +45,7 @@ _OPTIONS: dict[str, dict[str, object]] = {
 
 
 def bound(n_nodes: int, n_attributes: int = _G.n_attributes, n_values: int = _G.n_values) -> float:
-    """Return how many nodes a random event may visit in a tree of so many nodes."""
+    """Return how many nodes a random event may visit in a tree of `n_nodes` nodes."""
     visits, left = 0.0, float(n_nodes)
     for j in range(n_attributes + 1):
         there = min(left, float(math.comb(n_attributes + 1, j + 1)) * n_values**j)
@@ -74,31 +74,31 @@ def growth(scale: Scale, progress: Progress | None = None) -> Outcome:
     rows: list[Row] = []
     for engine in engines:
         steps.start(f"G, {engine}")
-        held = filled(_G, engine, scale)
+        bench = bench_of(_G, engine, scale)
         for size in sizes:
-            held.fill(size)
-            rows.append({"engine": engine, "subscriptions": size, **_grown(held, engine)})
+            bench.fill(size)
+            rows.append({"engine": engine, "subscriptions": size, **_grown(bench, engine)})
             steps.finish()
-        del held
+        del bench
     trees = [row for row in rows if row["engine"] == "tree"]
     return Outcome(_growth_figures(rows, trees), _growth_findings(scale, trees))
 
 
-def _grown(held: Filled, engine: str) -> Row:
-    found: Row = {
-        "us_per_event": round(held.microseconds(), 3),
-        "bytes": held.matcher.nbytes,
-        "matches_per_event": round(held.matches_per_event(), 3),
+def _grown(bench: Bench, engine: str) -> Row:
+    row: Row = {
+        "us_per_event": round(bench.microseconds(), 3),
+        "bytes": bench.matcher.nbytes,
+        "matches_per_event": round(bench.matches_per_event(), 3),
     }
-    return found if engine != "tree" else {**found, **_shape(held)}
+    return row if engine != "tree" else {**row, **_shape(bench)}
 
 
-def _shape(held: Filled) -> Row:
+def _shape(bench: Bench) -> Row:
     """Return the size of a tree, and how many nodes an event visits."""
-    held.matcher.match_batch(held.events.slice(0, _VISITED))
-    nodes = held.engine.n_nodes
+    bench.matcher.match_batch(bench.events.slice(0, _VISITED))
+    nodes = bench.engine.n_nodes
     return {
-        "visits_per_event": round(held.engine.n_visits / _VISITED, 2),
+        "visits_per_event": round(bench.engine.n_visits / _VISITED, 2),
         "nodes": nodes,
         "bound": round(bound(nodes), 1),
     }
@@ -139,15 +139,17 @@ def _growth_figures(rows: list[Row], trees: list[Row]) -> tuple[Figure, ...]:
         ),
     )
     return (
-        Figure("000-time", titles[0], "30 attributes of 5 values.", tuple(rows), plots[0]),
         Figure(
-            "000-visits",
+            "aguilera-1999-time", titles[0], "30 attributes of 5 values.", tuple(rows), plots[0]
+        ),
+        Figure(
+            "aguilera-1999-visits",
             titles[1],
             "The bound is the worst for a tree of as many nodes; see the theorem of section 3.",
             tuple(trees),
             plots[1],
         ),
-        Figure("000-space", titles[2], "Both are in proportion.", tuple(trees), plots[2]),
+        Figure("aguilera-1999-space", titles[2], "Both are in proportion.", tuple(trees), plots[2]),
     )
 
 
@@ -200,16 +202,16 @@ def switches(scale: Scale, progress: Progress | None = None) -> Outcome:
     rows: list[Row] = []
     for name, options in _OPTIONS.items():
         steps.start(f"G, {name}")
-        held = filled(_G, "tree", scale, **options)
-        held.fill(scale.size(_SWITCHED))
-        rows.append({"optimisations": name, **_grown(held, "tree")})
+        bench = bench_of(_G, "tree", scale, **options)
+        bench.fill(scale.size(_SWITCHED))
+        rows.append({"optimisations": name, **_grown(bench, "tree")})
         steps.finish()
     title = f"What the optimisations of the tree do, {scale.size(_SWITCHED):,} of G"
     text = (
         "Index attributes trade space for time; successors save visits, each of which then costs "
         "more."
     )
-    figure = Figure("000-optimisations", title, text, tuple(rows))
+    figure = Figure("aguilera-1999-optimisations", title, text, tuple(rows))
     return Outcome((figure,), _switch_findings(rows))
 
 

@@ -1,10 +1,10 @@
-"""Seed 001, figure 3 and section 6.2.2: matching time, memory and loading of the published engines.
+"""Fabret et al. 2000, figure 3 and section 6.2.2: matching time, memory and loading.
 
 Fabret et al., "Efficient Matching Algorithms for Publish and Subscribe Systems", INRIA RR-4089.
 Enters: a scale. Leaves: outcomes. Deviations: times are processor time for an event of a batch, in
 one process, without sending anything anywhere; memory is what an engine's arrays take, not the
 resident size of a process. `propagation` and `propagation-prefetch` are one matcher, with
-prefetching off and on in turn: they differ in nothing else. `auto` is beside them for comparison.
+prefetching off and on in turn: they differ in nothing else. `auto` is included for comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tocsin_lab.bench.report.outcome import (
     Scale,
     series,
 )
-from tocsin_lab.bench.report.timing import Filled, seconds
+from tocsin_lab.bench.report.timing import Bench, seconds
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.workloads import Equalities
 
@@ -70,9 +70,9 @@ class Plain:
         return self.workload.events(n, seed, first)
 
 
-def filled(chosen: Workload, engine: str, scale: Scale, **options: Any) -> Filled:
+def bench_of(chosen: Workload, engine: str, scale: Scale, **options: Any) -> Bench:
     """Return an empty matcher for a workload."""
-    return Filled(Plain(chosen), chosen.event_type, engine, scale, **options)
+    return Bench(Plain(chosen), chosen.event_type, engine, scale, **options)
 
 
 def scaling(scale: Scale, progress: Progress | None = None) -> Outcome:
@@ -84,47 +84,47 @@ def scaling(scale: Scale, progress: Progress | None = None) -> Outcome:
     profile: list[Row] = []
     for engine in _ENGINES:
         steps.start(f"W0, {engine}")
-        held = filled(workload("W0"), engine, scale)
+        bench = bench_of(workload("W0"), engine, scale)
         for size in sizes:
-            held.fill(size)
-            rows += _measured(held, engine, size)
+            bench.fill(size)
+            rows += _measured(bench, engine, size)
             if engine in _PROFILED:
-                profile.append({"engine": engine, "subscriptions": size, **_profile(held)})
+                profile.append({"engine": engine, "subscriptions": size, **_profile(bench)})
             if engine == "dynamic" and size == scale.size(_CHURN_SIZE):
-                churn = _churned(held, scale)
+                churn = _churned(bench, scale)
             steps.finish()
-        del held
+        del bench
     order = ("counting", "propagation", _PREFETCHING, "static", "dynamic", "auto")
     rows.sort(key=lambda row: order.index(str(row["engine"])))
     figures = (*_scaling_figures(rows), _profile_figure(profile))
     return Outcome(figures, _scaling_findings(scale, rows, churn))
 
 
-def _measured(held: Filled, engine: str, size: int) -> list[Row]:
+def _measured(bench: Bench, engine: str, size: int) -> list[Row]:
     names, ways = [engine], [lambda: None]
     if engine == "propagation":
         from tocsin_lab.engines.clustering.clusters import LOOKAHEAD
 
-        names, ways = [engine, _PREFETCHING], [_look(held, 0), _look(held, LOOKAHEAD)]
-    times = held.compare(ways)
+        names, ways = [engine, _PREFETCHING], [_look(bench, 0), _look(bench, LOOKAHEAD)]
+    times = bench.compare(ways)
     return [
         {
             "engine": name,
             "subscriptions": size,
             "us_per_event": round(taken, 3),
-            "bytes": held.matcher.nbytes,
-            "load_s": round(held.load_s, 3),
-            "tables": len(getattr(held.engine, "tables", ())),
+            "bytes": bench.matcher.nbytes,
+            "load_s": round(bench.load_s, 3),
+            "tables": len(getattr(bench.engine, "tables", ())),
         }
         for name, taken in zip(names, times, strict=True)
     ]
 
 
-def _profile(held: Filled) -> Row:
+def _profile(bench: Bench) -> Row:
     """Return where the time of an event goes, and what it reads of the clusters."""
-    checks, looks = held.engine.expected_checks(), len(held.engine.tables)
+    checks, looks = bench.engine.expected_checks(), len(bench.engine.tables)
     facts = {"tables": looks, "checks": round(checks), "lines": round(checks / _LINE + 4 * looks)}
-    return held.phases() | facts
+    return bench.phases() | facts
 
 
 def _profile_figure(profile: list[Row]) -> Figure:
@@ -133,25 +133,25 @@ def _profile_figure(profile: list[Row]) -> Figure:
         "subscriptions. `checks` is how many entries of clusters an event is expected to read, "
         "`lines` about how many cache lines these and four for each table are."
     )
-    return Figure("001-profile", "Where the time goes, W0", text, tuple(profile))
+    return Figure("fabret-2000-profile", "Where the time goes, W0", text, tuple(profile))
 
 
-def _look(held: Filled, lookahead: int) -> Any:
-    return lambda: setattr(held.engine, "lookahead", lookahead)
+def _look(bench: Bench, lookahead: int) -> Any:
+    return lambda: setattr(bench.engine, "lookahead", lookahead)
 
 
-def _churned(held: Filled, scale: Scale) -> dict[str, float]:
+def _churned(bench: Bench, scale: Scale) -> dict[str, float]:
     """Replace the oldest subscriptions by new ones, some at a time; return changes a second."""
-    n, spent = min(_CHURN, held.n // (2 * _CHURN_ROUNDS)), 0.0
+    n, spent = min(_CHURN, bench.n // (2 * _CHURN_ROUNDS)), 0.0
     source = Plain(workload("W0"))
     for part in range(_CHURN_ROUNDS):
         rows = source.rows(n, scale.seed, first=_NEW + part * n)
         gone = list(range(part * n, (part + 1) * n))
-        spent += seconds(lambda: held.matcher.subscribe_many(rows))  # noqa: B023
-        spent += seconds(lambda: held.matcher.unsubscribe_many(gone))  # noqa: B023
-        spent += seconds(lambda: held.matcher.match_batch(held.events.slice(0, 1)))
+        spent += seconds(lambda: bench.matcher.subscribe_many(rows))  # noqa: B023
+        spent += seconds(lambda: bench.matcher.unsubscribe_many(gone))  # noqa: B023
+        spent += seconds(lambda: bench.matcher.match_batch(bench.events.slice(0, 1)))
     changes = 2 * n * _CHURN_ROUNDS
-    return {"subscriptions": held.n, "changes": changes, "per_s": changes / max(spent, 1e-9)}
+    return {"subscriptions": bench.n, "changes": changes, "per_s": changes / max(spent, 1e-9)}
 
 
 def _scaling_figures(rows: list[Row]) -> tuple[Figure, ...]:
@@ -162,7 +162,7 @@ def _scaling_figures(rows: list[Row]) -> tuple[Figure, ...]:
 
     return (
         drawn(
-            "001-3a-time",
+            "fabret-2000-3a-time",
             "Matching time against subscriptions, W0 (figure 3a)",
             "Five equalities a subscription, two of them on fixed attributes. Both axes are "
             "logarithmic.",
@@ -170,14 +170,14 @@ def _scaling_figures(rows: list[Row]) -> tuple[Figure, ...]:
             "µs an event",
         ),
         drawn(
-            "001-3c-memory",
+            "fabret-2000-3c-memory",
             "Memory against subscriptions, W0 (figure 3c)",
             "The bytes of an engine's arrays, without ids and texts.",
             "bytes",
             "bytes",
         ),
         drawn(
-            "001-3d-load",
+            "fabret-2000-3d-load",
             "Loading time against subscriptions, W0 (figure 3d)",
             "Processor time from predicate rows to an index that has matched its first event, in "
             "calls of at most 250,000; what was loaded for the smaller sizes counts in, and so "
@@ -242,15 +242,15 @@ def operators(scale: Scale, progress: Progress | None = None) -> Outcome:
     for name in ("W1", "W2"):
         for engine in engines:
             steps.start(f"{name}, {engine}")
-            held = filled(workload(name), engine, scale)
+            bench = bench_of(workload(name), engine, scale)
             for size in sizes:
-                held.fill(size)
-                time = round(held.microseconds(), 3)
+                bench.fill(size)
+                time = round(bench.microseconds(), 3)
                 rows.append(
                     {"line": f"{engine}, {name}", "subscriptions": size, "us_per_event": time}
                 )
                 steps.finish()
-            del held
+            del bench
     title = "Matching time with other operators, W1 and W2 (figure 3b)"
     lines = series(rows, "subscriptions", "us_per_event", "line")
     plot = Plot(title, "subscriptions", "µs an event", lines, x_log=True, y_log=True)
@@ -259,7 +259,7 @@ def operators(scale: Scale, progress: Progress | None = None) -> Outcome:
         "are no equalities make every event satisfy more, which both engines pay for in the first "
         "phase."
     )
-    figure = Figure("001-3b-operators", title, text, tuple(rows), plot)
+    figure = Figure("fabret-2000-3b-operators", title, text, tuple(rows), plot)
     return Outcome((figure,), _operator_findings(scale, rows, sizes[-1]))
 
 
@@ -307,18 +307,18 @@ def variations(scale: Scale, progress: Progress | None = None) -> Outcome:
     second = Plot(other, "predicates a subscription", "µs an event", lines, y_log=True)
     return Outcome(
         (
-            Figure("001-domain", title, "Section 6.2.2.", tuple(of_domain), first),
-            Figure("001-predicates", other, "Section 6.2.2.", tuple(of_count), second),
+            Figure("fabret-2000-domain", title, "Section 6.2.2.", tuple(of_domain), first),
+            Figure("fabret-2000-predicates", other, "Section 6.2.2.", tuple(of_count), second),
         ),
         _variation_findings(scale, of_domain, of_count),
     )
 
 
 def _varied(chosen: Workload, engine: str, scale: Scale) -> Row:
-    held = filled(chosen, engine, scale)
-    held.fill(scale.size(_VARIED))
-    tables = len(getattr(held.engine, "tables", ()))
-    return {"us_per_event": round(held.microseconds(), 3), "tables": tables}
+    bench = bench_of(chosen, engine, scale)
+    bench.fill(scale.size(_VARIED))
+    tables = len(getattr(bench.engine, "tables", ()))
+    return {"us_per_event": round(bench.microseconds(), 3), "tables": tables}
 
 
 def _variation_findings(scale: Scale, domain: list[Row], count: list[Row]) -> tuple[Finding, ...]:

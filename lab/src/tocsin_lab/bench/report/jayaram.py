@@ -1,4 +1,4 @@
-"""Seed 004: FASTINT's matching against subscriptions, and its updates against re-subscription.
+"""Jayaram et al. 2015: FASTINT's matching time, and its updates against re-subscription.
 
 Jayaram, Wang, Eugster, "Subscription Normalization for Effective Content-Based Messaging", IEEE
 TPDS 2015, sections 5 and 6. Enters: a scale. Leaves: outcomes, on the trading workload M and on
@@ -17,7 +17,7 @@ from tocsin.workloads import workload
 from tocsin_lab.bench import update
 from tocsin_lab.bench.plot import Plot
 from tocsin_lab.bench.report.aguilera import exponent
-from tocsin_lab.bench.report.fabret import filled
+from tocsin_lab.bench.report.fabret import bench_of
 from tocsin_lab.bench.report.outcome import Experiment, Figure, Finding, Outcome, Row, Scale, series
 from tocsin_lab.bench.settings import UpdateSetting
 from tocsin_lab.bench.steps import Progress, Steps
@@ -53,20 +53,20 @@ def matching(scale: Scale, progress: Progress | None = None) -> Outcome:
     rows: list[Row] = []
     for engine in _ENGINES:
         steps.start(f"M, {engine}")
-        held = filled(workload("M"), engine, scale)
+        bench = bench_of(workload("M"), engine, scale)
         for size in sizes:
-            held.fill(size)
+            bench.fill(size)
             rows.append(
                 {
                     "engine": engine,
                     "subscriptions": size,
-                    "us_per_event": round(held.microseconds(), 2),
-                    "bytes": held.matcher.nbytes,
-                    "matches_per_event": round(held.matches_per_event(), 1),
+                    "us_per_event": round(bench.microseconds(), 2),
+                    "bytes": bench.matcher.nbytes,
+                    "matches_per_event": round(bench.matches_per_event(), 1),
                 }
             )
             steps.finish()
-        del held
+        del bench
     title = "Matching time against subscriptions, M"
     lines = series(rows, "subscriptions", "us_per_event", "engine")
     plot = Plot(title, "subscriptions", "µs an event", lines, x_log=True, y_log=True)
@@ -81,7 +81,7 @@ def matching(scale: Scale, progress: Progress | None = None) -> Outcome:
         f"{last['counting'] / last['fastint']:.2f} times at {sizes[-1]:,}",
         last["fastint"] < last["counting"] if scale.is_telling else None,
     )
-    return Outcome((Figure("004-matching", title, text, tuple(rows), plot),), (finding,))
+    return Outcome((Figure("jayaram-2015-matching", title, text, tuple(rows), plot),), (finding,))
 
 
 def looking_up(scale: Scale, progress: Progress | None = None) -> Outcome:
@@ -92,9 +92,9 @@ def looking_up(scale: Scale, progress: Progress | None = None) -> Outcome:
     for size in sizes:
         steps.start(f"{size:,} ranges")
         width = max(round(_GRID * _MET / size), 1) / _GRID
-        held = filled(Ranges("L", 1, 1, 1, width), "fastint", scale)
-        held.fill(size)
-        us, met = held.microseconds(), held.matches_per_event()
+        bench = bench_of(Ranges("L", 1, 1, 1, width), "fastint", scale)
+        bench.fill(size)
+        us, met = bench.microseconds(), bench.matches_per_event()
         rows.append(
             {
                 "engine": "fastint",
@@ -115,15 +115,15 @@ def looking_up(scale: Scale, progress: Progress | None = None) -> Outcome:
         f"{sizes_and_times[-1][0] / sizes_and_times[0][0]:,.0f} times as many",
         grown < 0.35 if scale.is_telling and not math.isnan(grown) else None,
     )
-    return Outcome((Figure("004-look-up", title, "", tuple(rows), plot),), (finding,))
+    return Outcome((Figure("jayaram-2015-look-up", title, "", tuple(rows), plot),), (finding,))
 
 
 def updating(scale: Scale, progress: Progress | None = None) -> Outcome:
     """A parametric update against unsubscribing and subscribing again, on trading and highway."""
-    n, asked = scale.size(1_000_000), [(name, engine) for engine in _UPDATED for name in "MH"]
-    steps = Steps(progress, len(asked))
+    n, cases = scale.size(1_000_000), [(name, engine) for engine in _UPDATED for name in "MH"]
+    steps = Steps(progress, len(cases))
     rows: list[Row] = []
-    for name, engine in asked:
+    for name, engine in cases:
         steps.start(f"{name}, {engine}")
         figures = update.run(UpdateSetting(n, 200, engine, name, scale.seed))
         times = {column: float(figures[column]) for column in _COLUMNS if column in figures}
@@ -143,7 +143,7 @@ def updating(scale: Scale, progress: Progress | None = None) -> Outcome:
         "; ".join(ratios),
         is_cheaper if scale.is_full else None,
     )
-    return Outcome((Figure("004-updates", title, text, tuple(rows)),), (finding,))
+    return Outcome((Figure("jayaram-2015-updates", title, text, tuple(rows)),), (finding,))
 
 
 EXPERIMENTS = (

@@ -54,9 +54,9 @@ class Scale:
         """Return a number of subscriptions that the paper's machine would have n of."""
         return max(n * self.largest // PAPER_SIZE, _FEWEST)
 
-    def sizes(self, *wanted: int) -> tuple[int, ...]:
+    def sizes(self, *counts: int) -> tuple[int, ...]:
         """Return several of them, ascending."""
-        return tuple(sorted({self.size(n) for n in wanted}))
+        return tuple(sorted({self.size(n) for n in counts}))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, what was measured, and whether it holds; None: it cannot be said at this scale."""
+    """A claim, its measurement, and whether it holds; None: this scale cannot decide."""
 
     claim: str
     measured: str
@@ -98,9 +98,9 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper, by the number of its seed, and what is measured of it."""
+    """A paper and its experiments; `key` has the first author and the year."""
 
-    number: str
+    key: str
     title: str
     authors: str
     experiments: tuple[Experiment, ...]
@@ -111,4 +111,4 @@ def series(rows: Sequence[Row], x: str, y: str, by: str) -> tuple[Series, ...]:
     points: dict[Value, list[tuple[float, float]]] = {}
     for row in rows:
         points.setdefault(row[by], []).append((float(row[x]), float(row[y])))
-    return tuple(Series(str(name), tuple(found)) for name, found in points.items())
+    return tuple(Series(str(name), tuple(values)) for name, values in points.items())

@@ -1,4 +1,4 @@
-"""Outcomes → one HTML page that needs no other file, and tables as CSV beside it.
+"""Outcomes → one self-contained HTML page, and tables as CSV files next to it.
 
 Enters: papers with their outcomes, facts about machine and versions. Leaves: texts. The page
 follows the reader's preference for light or dark; every plot has its data as a table under it.
@@ -52,7 +52,7 @@ def finding_rows(sections: Sequence[Section]) -> list[Row]:
     """Return the findings of all papers as rows."""
     return [
         {
-            "paper": paper.number,
+            "paper": paper.key,
             "claim": finding.claim,
             "measured": finding.measured,
             "verdict": _VERDICTS[finding.holds],
@@ -82,9 +82,9 @@ def render_page(sections: Sequence[Section], about: str, facts: Mapping[str, str
         "</header><main>",
     ]
     for paper, outcomes in sections:
-        parts.append(f'<h2 id="paper-{paper.number}">{escape(paper.title)}</h2>')
+        parts.append(f'<h2 id="paper-{paper.key}">{escape(paper.title)}</h2>')
         parts.append(f"<p>{escape(paper.authors)}</p>")
-        parts.append(_findings([found for outcome in outcomes for found in outcome.findings]))
+        parts.append(_findings([finding for outcome in outcomes for finding in outcome.findings]))
         parts += [_figure(figure) for outcome in outcomes for figure in outcome.figures]
     return "\n".join([*parts, "</main></body></html>\n"])
 
@@ -105,7 +105,7 @@ def _contents(sections: Sequence[Section]) -> str:
             for outcome in outcomes
             for figure in outcome.figures
         )
-        link = f'<a href="#paper-{paper.number}">{escape(paper.title)}</a>'
+        link = f'<a href="#paper-{paper.key}">{escape(paper.title)}</a>'
         items.append(f"<li>{link}<ul>{inside}</ul></li>")
     return f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>'
 
@@ -123,7 +123,7 @@ def _findings(findings: Sequence[Finding]) -> str:
         )
     head = '<th scope="col">Claim</th><th scope="col">Measured</th><th scope="col">Verdict</th>'
     return (
-        '<div class="wide"><table><caption>What was claimed, and what was found</caption>'
+        '<div class="wide"><table><caption>Claims and measurements</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 

@@ -1,4 +1,4 @@
-"""The papers and what is measured of them; `run` measures and writes page and tables.
+"""The papers and their experiments; `run` measures and writes page and tables.
 
 Enters: a folder, a scale, perhaps one paper. Leaves: `index.html`, a CSV file for each figure,
 `findings.csv`, and each plot as an SVG file. A paper is added to `PAPERS`, an experiment to its
@@ -27,28 +27,28 @@ _BYTES_EACH = 800
 
 PAPERS: tuple[Paper, ...] = (
     Paper(
-        "000",
+        "aguilera-1999",
         "The matching tree",
         "M. K. Aguilera, R. E. Strom, D. C. Sturman, M. Astley, T. D. Chandra: Matching Events in "
         "a Content-Based Subscription System, PODC 1999.",
         aguilera.EXPERIMENTS,
     ),
     Paper(
-        "001",
+        "fabret-2000",
         "Counting, propagation and clustering",
         "F. Fabret, F. Llirbat, A. Jacobsen, J. Pereira, K. Ross, D. Shasha: Efficient Matching "
         "Algorithms for Publish and Subscribe Systems, INRIA RR-4089, 2000.",
         fabret.EXPERIMENTS + adaptivity.EXPERIMENTS,
     ),
     Paper(
-        "003",
+        "zhao-2011",
         "TAMA",
         "Y. Zhao, J. Wu: Towards Approximate Event Processing in a Large-Scale Content-Based "
         "Network, ICDCS 2011.",
         zhao.EXPERIMENTS,
     ),
     Paper(
-        "004",
+        "jayaram-2015",
         "FASTINT",
         "K. R. Jayaram, W. Wang, P. Eugster: Subscription Normalization for Effective "
         "Content-Based Messaging, IEEE TPDS 2015.",
@@ -66,22 +66,25 @@ def scale_of_machine(quick: bool = False, largest: int | None = None, seed: int 
     return Scale(largest or plain.largest, plain.seconds, plain.repeats, seed)
 
 
-def chosen_papers(number: str | None) -> tuple[Paper, ...]:
-    """Return all papers, or the one of a number."""
-    if number is None:
+def chosen_papers(key: str | None) -> tuple[Paper, ...]:
+    """Return all papers, or the one with a key.
+
+    Raises `ArgumentError` when there is no such paper.
+    """
+    if key is None:
         return PAPERS
-    found = tuple(paper for paper in PAPERS if paper.number == number)
-    if not found:
-        known = ", ".join(paper.number for paper in PAPERS)
-        raise ArgumentError(f"there is no paper {number!r} in the report; choose {known}")
-    return found
+    papers = tuple(paper for paper in PAPERS if paper.key == key)
+    if not papers:
+        known = ", ".join(paper.key for paper in PAPERS)
+        raise ArgumentError(f"there is no paper {key!r} in the report; choose {known}")
+    return papers
 
 
 def run(
-    out: Path, scale: Scale, number: str | None = None, progress: Progress | None = None
+    out: Path, scale: Scale, key: str | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Measure, write the files, and return the findings with the names of the files."""
-    papers = chosen_papers(number)
+    papers = chosen_papers(key)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -113,8 +116,8 @@ def _named(progress: Progress | None, paper: Paper, name: str) -> Progress | Non
     """Return a progress that says which paper and figure it is about."""
     if progress is None:
         return None
-    told = progress
-    return lambda what, done, total: told(f"{paper.number}, {name}: {what}", done, total)
+    show = progress
+    return lambda what, done, total: show(f"{paper.key}, {name}: {what}", done, total)
 
 
 def _write_figures(out: Path, outcome: Outcome) -> list[str]:
@@ -129,7 +132,7 @@ def _write_figures(out: Path, outcome: Outcome) -> list[str]:
 
 
 def _write_page(out: Path, sections: Sequence[Section], scale: Scale, spent: float) -> list[str]:
-    """Write the page as far as it goes, so that an interruption loses only what is under way."""
+    """Write the page so far, so that an interruption loses only the current experiment."""
     (out / "findings.csv").write_text(to_csv(finding_rows(sections)))
     about = (
         "Each figure of the papers that could be measured again, with the published engines of "

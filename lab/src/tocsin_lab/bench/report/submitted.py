@@ -67,7 +67,7 @@ class Generator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None:  # it may be in the midst of a round, and nobody reads what it writes
+        if kind is not None:  # it may be in the midst of a round, and its output has no reader
             self._process.kill()
         with suppress(BrokenPipeError):  # it is gone already
             self._to.close()
@@ -117,12 +117,12 @@ def _submit(batches: list[bytes]) -> None:
 
 
 def generate(spec: Mapping[str, Any]) -> None:
-    """Submit what is asked for and take the answers, until nobody asks any more."""
+    """Submit the requested events and take the answers, until the requests end."""
     made: dict[tuple[int, int], list[bytes]] = {}
     while True:
         try:
-            asked = json.loads(_receive(sys.stdin.buffer))
-            key = asked["side"], asked["n"]
+            request = json.loads(_receive(sys.stdin.buffer))
+            key = request["side"], request["n"]
             if key not in made:
                 made[key] = _batches(spec, *key)
             sender = Thread(target=_submit, args=(made[key],), daemon=True)

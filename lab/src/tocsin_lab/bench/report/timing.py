@@ -38,7 +38,7 @@ class Source(Protocol):
         """Return events."""
 
 
-class Filled:
+class Bench:
     """A matcher that is filled with the subscriptions of a source, from the first on."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Filled:
 
     @property
     def is_auto(self) -> bool:
-        """Whether the engine merges segments beside matching."""
+        """Whether the engine merges segments in the background."""
         return self.matcher.engine == "auto"
 
     def microseconds(self) -> float:
@@ -124,11 +124,11 @@ class Filled:
                 n = min(CHUNK, len(batch) - first)
                 started = process_time()
                 satisfied = index.satisfied(cells, first, n)
-                found = process_time()
+                between = process_time()
                 offsets = np.zeros(n + 1, np.int64)
                 self.engine.match_chunk(Chunk(satisfied, 0, self._room, offsets))
-                spent[1] += found - started
-                spent[2] += process_time() - found
+                spent[1] += between - started
+                spent[2] += process_time() - between
             least = [min(pair) for pair in zip(least, spent, strict=True)]
         names = ("cells_us", "predicates_us", "clusters_us")
         per_event = [round(MICRO * each / len(batch), 3) for each in least]
@@ -136,8 +136,8 @@ class Filled:
 
     def matches_per_event(self) -> float:
         """Return how many subscriptions an event matches."""
-        found = self.matcher.match_batch(self.events.slice(0, 1_000))
-        return float(np.diff(found.offsets).mean())
+        matches = self.matcher.match_batch(self.events.slice(0, 1_000))
+        return float(np.diff(matches.offsets).mean())
 
 
 def seconds(call: Callable[[], object]) -> float:

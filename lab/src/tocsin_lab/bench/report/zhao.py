@@ -1,4 +1,4 @@
-"""Seed 003: what TAMA costs, how often it is wrong, and what its tables take.
+"""Zhao and Wu 2011: what TAMA costs, how often it is wrong, and what its tables take.
 
 Zhao and Wu, "Towards Approximate Event Processing in a Large-Scale Content-Based Network", ICDCS
 2011, section V, figures 6 to 12. Enters: a scale. Leaves: outcomes, on workload T and its kin.
@@ -25,9 +25,9 @@ from tocsin.encode.events import to_batch
 from tocsin.matcher import Matcher
 from tocsin.workloads import workload
 from tocsin_lab.bench.plot import Plot, Series
-from tocsin_lab.bench.report.fabret import filled
+from tocsin_lab.bench.report.fabret import bench_of
 from tocsin_lab.bench.report.outcome import Experiment, Figure, Finding, Outcome, Row, Scale, series
-from tocsin_lab.bench.report.timing import MICRO, Filled, seconds
+from tocsin_lab.bench.report.timing import MICRO, Bench, seconds
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.engines.tama.cells import Items
 from tocsin_lab.engines.tama.table import Portion
@@ -62,23 +62,23 @@ def matching(scale: Scale, progress: Progress | None = None) -> Outcome:
     rows: list[Row] = []
     for name, (engine, options) in _ENGINES.items():
         steps.start(f"T, {name}")
-        held = filled(workload("T"), engine, scale, **options)
+        bench = bench_of(workload("T"), engine, scale, **options)
         if scale.is_telling:
-            held.fewest = _IN_A_BATCH
+            bench.fewest = _IN_A_BATCH
         for size in sizes:
-            held.fill(size)
-            table = held.engine.table_nbytes if engine == "tama" else held.matcher.nbytes
+            bench.fill(size)
+            table = bench.engine.table_nbytes if engine == "tama" else bench.matcher.nbytes
             rows.append(
                 {
                     "engine": name,
                     "constraints": 20 * size,
-                    "us_per_event": round(held.microseconds(), 2),
+                    "us_per_event": round(bench.microseconds(), 2),
                     "bytes": table,
                     "bytes_per_range": round(table / (10 * size), 1),
                 }
             )
             steps.finish()
-        del held
+        del bench
     return Outcome(_matching_figures(rows), _matching_findings(scale, rows))
 
 
@@ -96,8 +96,8 @@ def _matching_figures(rows: list[Row]) -> tuple[Figure, ...]:
     text = "Figure 6. Ten ranges of width 0.01 are twenty primitive constraints."
     text_2 = "Figure 12. Cells and ids in the table; raw is two doubles for a range."
     return (
-        Figure("003-matching", title, text, tuple(rows), time),
-        Figure("003-memory", title_2, text_2, tuple(own), memory),
+        Figure("zhao-2011-matching", title, text, tuple(rows), time),
+        Figure("zhao-2011-memory", title_2, text_2, tuple(own), memory),
     )
 
 
@@ -136,9 +136,9 @@ def interfaces(scale: Scale, progress: Progress | None = None) -> Outcome:
     rows: list[Row] = []
     for name, chosen in settings.items():
         steps.start(name)
-        held = filled(chosen, "tama", scale, levels=_LEVELS)
-        held.fill(n)
-        rows += [{"subscriptions": name, **row} for row in _interface_rows(held, n, scale)]
+        bench = bench_of(chosen, "tama", scale, levels=_LEVELS)
+        bench.fill(n)
+        rows += [{"subscriptions": name, **row} for row in _interface_rows(bench, n, scale)]
         steps.finish()
     title = f"Interface matching, {n:,} subscriptions at {_INTERFACES} interfaces"
     text = (
@@ -152,22 +152,22 @@ def interfaces(scale: Scale, progress: Progress | None = None) -> Outcome:
         f"{slow / fast:.2f} times with two wide ranges",
         fast < slow if scale.is_telling else None,
     )
-    return Outcome((Figure("003-interfaces", title, text, tuple(rows)),), (finding,))
+    return Outcome((Figure("zhao-2011-interfaces", title, text, tuple(rows)),), (finding,))
 
 
-def _interface_rows(held: Filled, n: int, scale: Scale) -> list[Row]:
-    events = to_batch(held.events.slice(0, _FEW_EVENTS))
+def _interface_rows(bench: Bench, n: int, scale: Scale) -> list[Row]:
+    events = to_batch(bench.events.slice(0, _FEW_EVENTS))
     interface_of = (np.arange(n) % _INTERFACES).astype(np.int32)
     rows: list[Row] = []
     for how, dynamic in (("all levels", False), ("dynamic", True)):
-        ask = partial(held.engine.match_interfaces, events, interface_of, dynamic=dynamic)
+        ask = partial(bench.engine.match_interfaces, events, interface_of, dynamic=dynamic)
         taken = min(seconds(ask) for _ in range(scale.repeats))
         rows.append({"matching": how, "us_per_event": round(MICRO * taken / len(events), 2)})
     return rows
 
 
 def errors(scale: Scale, progress: Progress | None = None) -> Outcome:
-    """Figures 8 and 9: how much of what is found is wrong."""
+    """Figures 8 and 9: the share of wrong results."""
     counts, widths = (1, 2, 3), (0.01, 0.02, 0.05, 0.1)
     steps = Steps(progress, len(counts) * len(widths))
     rows: list[Row] = []
@@ -185,7 +185,7 @@ def errors(scale: Scale, progress: Progress | None = None) -> Outcome:
         named = [{**row, "of": f"{row['ranges']} ranges"} for row in rows]
         plot = Plot(title, "width", "share that is wrong", series(named, "width", column, "of"))
         text = f"Figure {number}. Level {_LEVELS}; {scale.size(_STORED):,} subscriptions."
-        figures.append(Figure(f"003-wrong-{what}", title, text, tuple(rows), plot))
+        figures.append(Figure(f"zhao-2011-wrong-{what}", title, text, tuple(rows), plot))
     worst = max(float(row["rate"]) for row in rows)
     falls = all(
         float(a["rate"]) >= float(b["rate"])
@@ -195,7 +195,7 @@ def errors(scale: Scale, progress: Progress | None = None) -> Outcome:
     findings = (
         Finding(
             "Wider ranges are wrong less often",
-            f"at most {worst:.3%} of what is found is wrong",
+            f"at most {worst:.3%} of the results is wrong",
             falls if scale.is_telling else None,
         ),
         Finding(
@@ -214,26 +214,26 @@ def errors(scale: Scale, progress: Progress | None = None) -> Outcome:
 
 
 def _wrong(n_ranges: int, width: float, scale: Scale) -> Row:
-    """Return which part of what is found is wrong, of subscriptions and of interfaces."""
+    """Return the share of wrong results, of subscriptions and of interfaces."""
     chosen = Ranges("T", n_attributes=50, n_present=50, n_ranges=n_ranges, width=width)
     n = scale.size(_STORED)
     events = chosen.events(_RATED_EVENTS, scale.seed)
     interface_of = (np.arange(n) % _INTERFACES).astype(np.int32)
-    found: list[int] = []
+    counts: list[int] = []
     reached: list[int] = []
-    for levels in (_LEVELS, 0):  # without levels what is found is checked
+    for levels in (_LEVELS, 0):  # without levels candidates are verified
         matcher = Matcher(chosen.event_type, engine="tama", levels=levels)
         matcher.subscribe_many(chosen.subscription_rows(n, scale.seed))
         matched = matcher.match_batch(events)
-        found.append(matched.n_matches)
+        counts.append(matched.n_matches)
         pairs = matched.to_table()
         at, ids = (pairs.column(i).to_numpy() for i in range(2))
         reached.append(len(np.unique(at * _INTERFACES + interface_of[ids])))
     return {
         "ranges": n_ranges,
         "width": width,
-        "found": found[0],
-        "rate": (found[0] - found[1]) / max(found[0], 1),
+        "found": counts[0],
+        "rate": (counts[0] - counts[1]) / max(counts[0], 1),
         "interface_rate": (reached[0] - reached[1]) / max(reached[0], 1),
     }
 
@@ -262,20 +262,20 @@ def changes(scale: Scale, progress: Progress | None = None) -> Outcome:
             by["cached"] < by["direct"],
         ),
         Finding(
-            "Decoding costs less than making the cells anew",
+            "Decoding costs less than recomputing the cells",
             f"{by['coded']:.1f} µs a subscription against {by['direct']:.1f} µs",
             by["coded"] < by["direct"],
             "Ranges become cells by the column in compiled code; codes are read one by one in "
             "Python. They save bytes between processes, not time.",
         ),
     )
-    return Outcome((Figure("003-changes", title, text, tuple(rows), plot),), findings)
+    return Outcome((Figure("zhao-2011-changes", title, text, tuple(rows), plot),), findings)
 
 
 def _changed(size: int, scale: Scale) -> list[Row]:
-    held = filled(workload("T"), "tama", scale, levels=_LEVELS)
-    held.fill(size)
-    engine = held.engine
+    bench = bench_of(workload("T"), "tama", scale, levels=_LEVELS)
+    bench.fill(size)
+    engine = bench.engine
     slots, n_trees = np.arange(size), 8 * len(workload("T").event_type.attributes)
     items = engine.items(slots)
     few = min(size, _CODED)
@@ -285,7 +285,7 @@ def _changed(size: int, scale: Scale) -> list[Row]:
         "direct": seconds(lambda: Portion(slots, n_trees, engine.items(slots))) / size,
         "cached": seconds(lambda: Portion(slots, n_trees, items)) / size,
         "coded": seconds(lambda: Portion(slots[:few], n_trees, _decoded(coded))) / few,
-        "deletion": seconds(lambda: held.matcher.unsubscribe_many(deleted)) / len(deleted),
+        "deletion": seconds(lambda: bench.matcher.unsubscribe_many(deleted)) / len(deleted),
     }
     return [
         {"how": how, "constraints": 20 * size, "us_each": round(MICRO * each, 3)}

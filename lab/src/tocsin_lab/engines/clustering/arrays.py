@@ -25,9 +25,9 @@ MAX_SCHEMA = 4
 UNFOLD = 16
 """How many entries of a column make a cache line."""
 STRIPE = 512
-"""How many entries of a cluster are looked at before those that may hold are followed up."""
+"""How many entries of a cluster are filtered before the survivors are verified."""
 WAITING = 128
-"""How many entries that may hold are worth following up together."""
+"""How many survivors are worth verifying together."""
 GAP = 12
 """How many looks into tables there are between two steps of one."""
 N_KEYS = 32
@@ -43,10 +43,10 @@ GUESS = 0.5
 """The share of events thought to satisfy a predicate that is no equality."""
 
 POOL_USED, N_SLOTS, FREE_SLOT, N_CLUSTERS, FREE_CLUSTER, N_ACCESS, FREE_ACCESS = range(7)
-"""Places in `Held.state`; `FREE_…` is the first of a list of free rows, or -1."""
+"""Places in `Arena.state`; `FREE_…` is the first of a list of free rows, or -1."""
 
 SUBSCRIPTION, SIBLING, OWNER, RUN, SIZE, CLUSTER, POSITION = range(7)
-"""Columns of `Held.conjunctions`: the dense id (-1: a free row), the next conjunction of the same
+"""Columns of `Arena.conjunctions`: the dense id (-1: a free row), the next conjunction of the same
 subscription (or the next free row), the first one; where its predicates are, and how many; its
 cluster, and its position there."""
 
@@ -64,8 +64,8 @@ N_KEY = TABLE + 1
 """The column of a key, after its predicates and its table, that says how many predicates it has."""
 
 
-class Held(NamedTuple):
-    """Conjunctions by slot, and the pool."""
+class Arena(NamedTuple):
+    """Conjunctions by slot, and the pool that their runs are allocated from."""
 
     pool: Numbers
     free: Integers

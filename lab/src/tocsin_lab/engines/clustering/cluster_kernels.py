@@ -50,8 +50,8 @@ from tocsin_lab.engines.clustering.arrays import (
     SUBSCRIPTION,
     TABLE,
     TRUE,
+    Arena,
     Clustering,
-    Held,
     Integers,
     Numbers,
     Scalar,
@@ -74,43 +74,43 @@ def _rounded(size: Scalar) -> Any:
 
 
 @inlined
-def _allocate(held: Held, size: Scalar) -> Scalar:
+def _allocate(arena: Arena, size: Scalar) -> Scalar:
     """Return where a run of this size may be put, or -1 where there is no room."""
     rounded, which = _rounded(size)
-    start = held.free[which]
+    start = arena.free[which]
     if start >= 0:
-        held.free[which] = held.pool[start]
+        arena.free[which] = arena.pool[start]
         return start
-    start = held.state[POOL_USED]
-    if start + rounded > len(held.pool):
+    start = arena.state[POOL_USED]
+    if start + rounded > len(arena.pool):
         return np.int64(-1)
-    held.state[POOL_USED] = start + rounded
+    arena.state[POOL_USED] = start + rounded
     return start
 
 
 @inlined
-def _release(held: Held, start: Scalar, size: Scalar) -> None:
+def _release(arena: Arena, start: Scalar, size: Scalar) -> None:
     _, which = _rounded(size)
-    held.pool[start] = held.free[which]
-    held.free[which] = start
+    arena.pool[start] = arena.free[which]
+    arena.free[which] = start
 
 
 @inlined
-def _make_room(held: Held, blocks: Numbers, b: Scalar, n_columns: Scalar) -> Scalar:
+def _make_room(arena: Arena, blocks: Numbers, b: Scalar, n_columns: Scalar) -> Scalar:
     """Make room for one more entry of a block; return whether there is."""
     count, capacity = np.int64(blocks[b, COUNT]), np.int64(blocks[b, CAPACITY])
     if count < capacity:
         return True
     size, _ = _rounded(n_columns * (capacity + (capacity >> 1) + 1))
-    start = _allocate(held, size)
+    start = _allocate(arena, size)
     if start < 0:
         return False
     more, old = size // n_columns, np.int64(blocks[b, BASE])
     for i in range(n_columns):
         for j in range(count):
-            held.pool[start + i * more + j] = held.pool[old + i * capacity + j]
+            arena.pool[start + i * more + j] = arena.pool[old + i * capacity + j]
     if capacity:
-        _release(held, old, n_columns * capacity)
+        _release(arena, old, n_columns * capacity)
     blocks[b, BASE], blocks[b, CAPACITY] = start, more
     return True
 
@@ -120,7 +120,7 @@ def _make_room(held: Held, blocks: Numbers, b: Scalar, n_columns: Scalar) -> Sca
 
 @kernel
 def store(
-    held: Held,
+    arena: Arena,
     first_of: Numbers,
     subscription: Integers,
     condition_start: Integers,
@@ -133,42 +133,42 @@ def store(
     There must be room for all. A conjunction without conditions has the predicate TRUE.
     """
     for i in range(len(subscription)):
-        c = held.state[FREE_SLOT]
+        c = arena.state[FREE_SLOT]
         if c >= 0:
-            held.state[FREE_SLOT] = held.conjunctions[c, SIBLING]
+            arena.state[FREE_SLOT] = arena.conjunctions[c, SIBLING]
         else:
-            c = held.state[N_SLOTS]
-            held.state[N_SLOTS] = c + 1
+            c = arena.state[N_SLOTS]
+            arena.state[N_SLOTS] = c + 1
         first, last = condition_start[i], condition_start[i + 1]
         n = max(last - first, 1)
-        run = _allocate(held, n * width)
-        held.pool[run] = TRUE
+        run = _allocate(arena, n * width)
+        arena.pool[run] = TRUE
         for k in range(last - first):
-            held.pool[run + k] = predicates[first + k]
-        row = held.conjunctions[c]
+            arena.pool[run + k] = predicates[first + k]
+        row = arena.conjunctions[c]
         dense = subscription[i]
         row[SUBSCRIPTION], row[SIBLING] = dense, first_of[dense]
-        row[OWNER] = c if first_of[dense] < 0 else held.conjunctions[first_of[dense], OWNER]
+        row[OWNER] = c if first_of[dense] < 0 else arena.conjunctions[first_of[dense], OWNER]
         row[RUN], row[SIZE], row[CLUSTER], row[POSITION] = run, n, -1, -1
         first_of[dense] = c
         slots[i] = c
 
 
 @kernel
-def forget(held: Held, first_of: Numbers, slots: Numbers, width: int, released: Numbers) -> int:
+def forget(arena: Arena, first_of: Numbers, slots: Numbers, width: int, released: Numbers) -> int:
     """Free slots of whole subscriptions; write the predicates they used, return how many."""
     n = 0
     for i in range(len(slots)):
-        row = held.conjunctions[slots[i]]
+        row = arena.conjunctions[slots[i]]
         for k in range(row[SIZE]):
-            p = held.pool[np.int64(row[RUN]) + k]
+            p = arena.pool[np.int64(row[RUN]) + k]
             if p != TRUE:
                 released[n] = p
                 n += 1
-        _release(held, np.int64(row[RUN]), np.int64(row[SIZE]) * width)
+        _release(arena, np.int64(row[RUN]), np.int64(row[SIZE]) * width)
         first_of[row[SUBSCRIPTION]] = -1
-        row[SUBSCRIPTION], row[SIBLING] = -1, held.state[FREE_SLOT]
-        held.state[FREE_SLOT] = slots[i]
+        row[SUBSCRIPTION], row[SIBLING] = -1, arena.state[FREE_SLOT]
+        arena.state[FREE_SLOT] = slots[i]
     return n
 
 
@@ -176,40 +176,40 @@ def forget(held: Held, first_of: Numbers, slots: Numbers, width: int, released: 
 
 
 @kernel
-def enlist(held: Held, lists: Numbers, slots: Numbers, done: int) -> int:
+def enlist(arena: Arena, lists: Numbers, slots: Numbers, done: int) -> int:
     """Put conjunctions on the lists of their predicates; return how many are done."""
     for i in range(done, len(slots)):
         c = slots[i]
-        run, n = np.int64(held.conjunctions[c, RUN]), np.int64(held.conjunctions[c, SIZE])
+        run, n = np.int64(arena.conjunctions[c, RUN]), np.int64(arena.conjunctions[c, SIZE])
         for k in range(n):
-            if not _make_room(held, lists, np.int64(held.pool[run + k]), np.int64(2)):
+            if not _make_room(arena, lists, np.int64(arena.pool[run + k]), np.int64(2)):
                 return i
         for k in range(n):
-            row = lists[held.pool[run + k]]
+            row = lists[arena.pool[run + k]]
             place = np.int64(row[BASE]) + row[COUNT]
-            held.pool[place], held.pool[place + row[CAPACITY]] = c, k
-            held.pool[run + n + k] = row[COUNT]
+            arena.pool[place], arena.pool[place + row[CAPACITY]] = c, k
+            arena.pool[run + n + k] = row[COUNT]
             row[COUNT] += 1
     return len(slots)
 
 
 @kernel
-def delist(held: Held, lists: Numbers, slots: Numbers) -> None:
+def delist(arena: Arena, lists: Numbers, slots: Numbers) -> None:
     """Take conjunctions off the lists of their predicates."""
     for i in range(len(slots)):
-        run = np.int64(held.conjunctions[slots[i], RUN])
-        n = np.int64(held.conjunctions[slots[i], SIZE])
+        run = np.int64(arena.conjunctions[slots[i], RUN])
+        n = np.int64(arena.conjunctions[slots[i], SIZE])
         for k in range(n):
-            row = lists[held.pool[run + k]]
+            row = lists[arena.pool[run + k]]
             base, capacity = np.int64(row[BASE]), np.int64(row[CAPACITY])
-            at, last = np.int64(held.pool[run + n + k]), np.int64(row[COUNT]) - 1
-            c, which = held.pool[base + last], held.pool[base + capacity + last]
-            held.pool[base + at], held.pool[base + capacity + at] = c, which
-            place = np.int64(held.conjunctions[c, RUN]) + held.conjunctions[c, SIZE] + which
-            held.pool[place] = at
+            at, last = np.int64(arena.pool[run + n + k]), np.int64(row[COUNT]) - 1
+            c, which = arena.pool[base + last], arena.pool[base + capacity + last]
+            arena.pool[base + at], arena.pool[base + capacity + at] = c, which
+            place = np.int64(arena.conjunctions[c, RUN]) + arena.conjunctions[c, SIZE] + which
+            arena.pool[place] = at
             row[COUNT] = last
             if last == 0:
-                _release(held, base, 2 * capacity)
+                _release(arena, base, 2 * capacity)
                 row[CAPACITY] = 0
 
 
@@ -337,12 +337,12 @@ def _take_row(rows: Numbers, state: Integers, n_rows: Scalar, free: Scalar, link
 
 
 @inlined
-def _access_for(held: Held, k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
+def _access_for(arena: Arena, k: Clustering, table: Scalar, key: Numbers, n: Scalar) -> Scalar:
     """Return the access predicate of a key; make it where it is not there."""
     x = np.int64(k.access_of[key[0]]) if table < 0 else _find_access(k, table, key, n)
     if x >= 0:
         return x
-    x = _take_row(k.access, held.state, N_ACCESS, FREE_ACCESS, CHAIN)
+    x = _take_row(k.access, arena.state, N_ACCESS, FREE_ACCESS, CHAIN)
     row = k.access[x]
     for i in range(MAX_SCHEMA):
         row[i] = key[i] if i < n else -1
@@ -356,14 +356,14 @@ def _access_for(held: Held, k: Clustering, table: Scalar, key: Numbers, n: Scala
 
 
 @inlined
-def _cluster_for(held: Held, k: Clustering, x: Scalar, n_left: Scalar) -> Scalar:
+def _cluster_for(arena: Arena, k: Clustering, x: Scalar, n_left: Scalar) -> Scalar:
     """Return the cluster of a size under an access predicate; make it where it is not there."""
     r = np.int64(k.access[x, HEAD])
     while r >= 0:
         if k.clusters[r, N_LEFT] == n_left:
             return r
         r = np.int64(k.clusters[r, NEXT])
-    r = _take_row(k.clusters, held.state, N_CLUSTERS, FREE_CLUSTER, NEXT)
+    r = _take_row(k.clusters, arena.state, N_CLUSTERS, FREE_CLUSTER, NEXT)
     row = k.clusters[r]
     row[BASE], row[CAPACITY], row[COUNT], row[SEEN] = 0, 0, 0, 0
     row[N_LEFT], row[ACCESS] = n_left, x
@@ -375,7 +375,7 @@ def _cluster_for(held: Held, k: Clustering, x: Scalar, n_left: Scalar) -> Scalar
 def _order_left(
     k: Clustering, pool: Numbers, run: Scalar, n: Scalar, key: Numbers, m: Scalar, order: Numbers
 ) -> Scalar:
-    """Write the predicates that are left to check, those that few events satisfy first."""
+    """Write the predicates that are left to check, the most selective first."""
     n_left = np.int64(0)
     for i in range(n):
         p = pool[run + i]
@@ -395,7 +395,7 @@ def _order_left(
 
 @kernel
 def place(
-    held: Held,
+    arena: Arena,
     k: Clustering,
     scratch: Scratch,
     slots: Numbers,
@@ -412,27 +412,27 @@ def place(
     """
     key = np.empty(MAX_SCHEMA, np.int32)
     for i in range(done, len(slots)):
-        if held.state[N_CLUSTERS] == len(k.clusters) or held.state[N_ACCESS] == len(k.access):
+        if arena.state[N_CLUSTERS] == len(k.clusters) or arena.state[N_ACCESS] == len(k.access):
             return i
-        row = held.conjunctions[slots[i]]
+        row = arena.conjunctions[slots[i]]
         run, n = np.int64(row[RUN]), np.int64(row[SIZE])
-        table, m, cost = _choose(k, held.pool, run, n, scratch.point, key, fixed, each)
+        table, m, cost = _choose(k, arena.pool, run, n, scratch.point, key, fixed, each)
         r = np.int64(row[CLUSTER])
         if r >= 0:
             is_better = cost < (1.0 - 1e-9) * _cost_now(k, r, fixed, each)
             touched[i] = -1 if is_better else r
             continue
-        n_left = _order_left(k, held.pool, run, n, key, m, scratch.order)
-        x = _access_for(held, k, table, key, m)
-        r = _cluster_for(held, k, x, n_left)
-        if not _make_room(held, k.clusters, r, n_left + 1):
+        n_left = _order_left(k, arena.pool, run, n, key, m, scratch.order)
+        x = _access_for(arena, k, table, key, m)
+        r = _cluster_for(arena, k, x, n_left)
+        if not _make_room(arena, k.clusters, r, n_left + 1):
             return i
         cluster = k.clusters[r]
         at = np.int64(cluster[BASE]) + cluster[COUNT]
         for j in range(n_left):
-            held.pool[at] = scratch.order[j]
+            arena.pool[at] = scratch.order[j]
             at += cluster[CAPACITY]
-        held.pool[at] = slots[i]
+        arena.pool[at] = slots[i]
         row[CLUSTER], row[POSITION] = r, cluster[COUNT]
         cluster[COUNT] += 1
         k.access[x, POPULATION] += 1
@@ -441,7 +441,7 @@ def place(
 
 
 @inlined
-def _drop_access(held: Held, k: Clustering, x: Scalar) -> None:
+def _drop_access(arena: Arena, k: Clustering, x: Scalar) -> None:
     """Forget an access predicate that leads nowhere."""
     row = k.access[x]
     if row[TABLE] < 0:
@@ -456,16 +456,16 @@ def _drop_access(held: Held, k: Clustering, x: Scalar) -> None:
                 before = k.access[before, CHAIN]
             k.access[before, CHAIN] = row[CHAIN]
     row[HEAD] = -2
-    row[CHAIN] = held.state[FREE_ACCESS]
-    held.state[FREE_ACCESS] = x
+    row[CHAIN] = arena.state[FREE_ACCESS]
+    arena.state[FREE_ACCESS] = x
 
 
 @inlined
-def _drop_cluster(held: Held, k: Clustering, r: Scalar) -> None:
+def _drop_cluster(arena: Arena, k: Clustering, r: Scalar) -> None:
     """Forget a cluster that is empty, and its access predicate with the last one."""
     cluster = k.clusters[r]
     x = np.int64(cluster[ACCESS])
-    _release(held, np.int64(cluster[BASE]), np.int64(cluster[CAPACITY]) * (cluster[N_LEFT] + 1))
+    _release(arena, np.int64(cluster[BASE]), np.int64(cluster[CAPACITY]) * (cluster[N_LEFT] + 1))
     if k.access[x, HEAD] == r:
         k.access[x, HEAD] = cluster[NEXT]
     else:
@@ -474,17 +474,17 @@ def _drop_cluster(held: Held, k: Clustering, r: Scalar) -> None:
             before = k.clusters[before, NEXT]
         k.clusters[before, NEXT] = cluster[NEXT]
     cluster[CAPACITY], cluster[N_LEFT], cluster[ACCESS], cluster[SEEN] = 0, -1, -1, 0
-    cluster[NEXT] = held.state[FREE_CLUSTER]
-    held.state[FREE_CLUSTER] = r
+    cluster[NEXT] = arena.state[FREE_CLUSTER]
+    arena.state[FREE_CLUSTER] = r
     if k.access[x, HEAD] < 0:
-        _drop_access(held, k, x)
+        _drop_access(arena, k, x)
 
 
 @kernel
-def take_out(held: Held, k: Clustering, slots: Numbers) -> None:
+def take_out(arena: Arena, k: Clustering, slots: Numbers) -> None:
     """Take conjunctions out of their clusters."""
     for i in range(len(slots)):
-        row = held.conjunctions[slots[i]]
+        row = arena.conjunctions[slots[i]]
         r = np.int64(row[CLUSTER])
         if r < 0:
             continue
@@ -492,20 +492,20 @@ def take_out(held: Held, k: Clustering, slots: Numbers) -> None:
         base, capacity = np.int64(cluster[BASE]), np.int64(cluster[CAPACITY])
         at, last, n_left = np.int64(row[POSITION]), np.int64(cluster[COUNT]) - 1, cluster[N_LEFT]
         for j in range(n_left + 1):
-            held.pool[base + j * capacity + at] = held.pool[base + j * capacity + last]
-        held.conjunctions[held.pool[base + n_left * capacity + at], POSITION] = at
+            arena.pool[base + j * capacity + at] = arena.pool[base + j * capacity + last]
+        arena.conjunctions[arena.pool[base + n_left * capacity + at], POSITION] = at
         cluster[COUNT] = last
         k.access[cluster[ACCESS], POPULATION] -= 1
         row[CLUSTER], row[POSITION] = -1, -1
         if last == 0:
-            _drop_cluster(held, k, r)
+            _drop_cluster(arena, k, r)
 
 
 @kernel
-def rehash(held: Held, k: Clustering) -> None:
-    """Put every access predicate of a table into its bucket anew."""
+def rehash(arena: Arena, k: Clustering) -> None:
+    """Rehash the access predicates of all tables."""
     k.bucket[:] = -1
-    for x in range(held.state[N_ACCESS]):
+    for x in range(arena.state[N_ACCESS]):
         row = k.access[x]
         if row[TABLE] >= 0 and row[HEAD] != -2:
             b = _bucket_of(k, row[TABLE], row, np.int64(k.schemas[row[TABLE], 0]))

@@ -84,11 +84,11 @@ class ClusterEngine(TwoPhaseEngine):
     @property
     def tables(self) -> dict[int, tuple[int, ...]]:
         """The schemas of the tables, by number: dimensions in ascending order."""
-        found = {}
+        schemas = {}
         for t, (n, *dimensions) in enumerate(self._schemas.tolist()):
             if n:
-                found[t] = tuple(dimensions[:n])
-        return found
+                schemas[t] = tuple(dimensions[:n])
+        return schemas
 
     def schema_names(self, schema: Sequence[int]) -> tuple[str, ...]:
         """Return the attributes of a schema."""
@@ -109,19 +109,19 @@ class ClusterEngine(TwoPhaseEngine):
     def _drop_table(self, table: int) -> NDArray[np.int32]:
         """Remove a table; return the conjunctions that were in it and now are nowhere."""
         slots = self._slots_in(np.flatnonzero(self._table_of_clusters() == table))
-        kernels.take_out(self._held, self._clustering(), slots)
+        kernels.take_out(self._arena, self._clustering(), slots)
         self._schemas[table] = 0
         return slots
 
     def _drop_tables(self) -> None:
         """Forget all clusters and tables; every conjunction is nowhere."""
-        live = self._held.conjunctions[:, CLUSTER] >= 0
-        kernels.take_out(self._held, self._clustering(), np.flatnonzero(live).astype(np.int32))
+        live = self._arena.conjunctions[:, CLUSTER] >= 0
+        kernels.take_out(self._arena, self._clustering(), np.flatnonzero(live).astype(np.int32))
         self._schemas = self._schemas[:0]
 
     def table_sizes(self) -> NDArray[np.int64]:
         """Return how many conjunctions each table holds."""
-        rows = self._access[: self._held.state[N_ACCESS]]
+        rows = self._access[: self._arena.state[N_ACCESS]]
         inside = (rows[:, HEAD] >= 0) & (rows[:, TABLE] >= 0)
         weights = rows[inside, POPULATION]
         sizes = np.bincount(rows[inside, TABLE], weights, minlength=len(self._schemas))
@@ -129,15 +129,15 @@ class ClusterEngine(TwoPhaseEngine):
 
     def _table_of_clusters(self) -> NDArray[np.int32]:
         """Return the table of each cluster: -1 for single predicates, -2 for no cluster."""
-        rows = self._clusters[: self._held.state[N_CLUSTERS]]
+        rows = self._clusters[: self._arena.state[N_CLUSTERS]]
         return np.where(rows[:, N_LEFT] >= 0, self._access[rows[:, ACCESS], TABLE], -2)
 
     def _slots_in(self, clusters: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the conjunctions of clusters, cluster by cluster."""
         rows = self._clusters[clusters].astype(np.int64)
         line = rows[:, BASE] + rows[:, N_LEFT] * rows[:, CAPACITY]
-        found: NDArray[np.int32] = self._held.pool[places(line, rows[:, COUNT])]
-        return found
+        slots: NDArray[np.int32] = self._arena.pool[places(line, rows[:, COUNT])]
+        return slots
 
     def access_shares(self, clusters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the share of events that satisfies the access predicate of each cluster."""
@@ -159,7 +159,7 @@ class ClusterEngine(TwoPhaseEngine):
         costs, done = (self._costs.check, self._costs.check_predicate), 0
         while True:
             done = kernels.place(
-                self._held, self._clustering(), self._scratch, slots, done, *costs, touched
+                self._arena, self._clustering(), self._scratch, slots, done, *costs, touched
             )
             if done == len(slots):
                 return touched
@@ -167,18 +167,18 @@ class ClusterEngine(TwoPhaseEngine):
 
     def _grow(self) -> None:
         """Make room for more of whatever ran out."""
-        if self._held.state[N_CLUSTERS] == len(self._clusters):
+        if self._arena.state[N_CLUSTERS] == len(self._clusters):
             self._clusters = grown(self._clusters, 2 * len(self._clusters))
             self._scratch = self._scratch._replace(candidates=_room_for(self._clusters))
-        elif self._held.state[N_ACCESS] == len(self._access):
+        elif self._arena.state[N_ACCESS] == len(self._access):
             self._access = grown(self._access, 2 * len(self._access))
             self._bucket = np.full(2 * len(self._bucket), -1, np.int32)
-            kernels.rehash(self._held, self._clustering())
+            kernels.rehash(self._arena, self._clustering())
         else:
-            self._grow_pool(len(self._held.pool))
+            self._grow_pool(len(self._arena.pool))
 
     def _fit_scratch(self, slots: NDArray[np.int32]) -> None:
-        room, most = self._book.room, int(self._held.conjunctions[slots, SIZE].max(initial=0))
+        room, most = self._book.room, int(self._arena.conjunctions[slots, SIZE].max(initial=0))
         if room > len(self._access_of):
             self._access_of = grown(self._access_of, room)
             self._scratch = self._scratch._replace(bits=np.zeros(room, np.uint8))
@@ -189,7 +189,7 @@ class ClusterEngine(TwoPhaseEngine):
             self._scratch = self._scratch._replace(order=np.empty(2 * most, np.int32))
 
     def _remove(self, slots: NDArray[np.int32]) -> None:
-        kernels.take_out(self._held, self._clustering(), slots)
+        kernels.take_out(self._arena, self._clustering(), slots)
 
     def _clustering(self) -> Clustering:
         return Clustering(
@@ -208,7 +208,7 @@ class ClusterEngine(TwoPhaseEngine):
         if len(self._schemas):
             kernels.look_up(clustering, self._scratch, *chunk.satisfied, chunk.done)
         return match_kernels.match(
-            self._held.pool,
+            self._arena.pool,
             clustering,
             self._scratch,
             *chunk.satisfied,
@@ -221,7 +221,7 @@ class ClusterEngine(TwoPhaseEngine):
     # What can be said of it.
 
     def _explain(self, slot: int) -> str:
-        cluster = self._clusters[self._held.conjunctions[slot, CLUSTER]]
+        cluster = self._clusters[self._arena.conjunctions[slot, CLUSTER]]
         key = self._access[cluster[ACCESS], :MAX_SCHEMA]
         schema = self._book.dimension[key[key >= 0]]
         inside = f"in a cluster of {cluster[COUNT]:,} with {cluster[N_LEFT]} predicates to check"
@@ -230,7 +230,7 @@ class ClusterEngine(TwoPhaseEngine):
         return f"kept under ({', '.join(self.schema_names(schema.tolist()))}), {inside}"
 
     def _check(self, slots: NDArray[np.int64]) -> None:
-        rows = self._held.conjunctions
+        rows = self._arena.conjunctions
         assert np.all(rows[slots, CLUSTER] >= 0), "a conjunction is in no cluster"
         clusters = np.flatnonzero(self._table_of_clusters() > -2)
         assert np.all(self._clusters[clusters, COUNT] > 0), "a cluster is empty"
@@ -242,15 +242,15 @@ class ClusterEngine(TwoPhaseEngine):
         for slot in slots.tolist():
             self._check_columns(slot)
         populations = np.bincount(self._clusters[clusters, ACCESS], counts, len(self._access))
-        held = np.where(self._access[:, HEAD] >= 0, self._access[:, POPULATION], 0)
-        assert np.array_equal(populations, held), "populations are miscounted"
+        actual = np.where(self._access[:, HEAD] >= 0, self._access[:, POPULATION], 0)
+        assert np.array_equal(populations, actual), "populations are miscounted"
         assert not self._scratch.bits.any(), "a byte is left over"
         assert not self._scratch.words.any(), "a bit is left over"
         assert np.all(self._scratch.point == -1), "an equality is left over"
 
     def _check_columns(self, slot: int) -> None:
         """Verify that access predicate and columns are the predicates of a conjunction."""
-        row, pool = self._held.conjunctions[slot].tolist(), self._held.pool
+        row, pool = self._arena.conjunctions[slot].tolist(), self._arena.pool
         cluster = self._clusters[row[CLUSTER]].tolist()
         access = self._access[cluster[ACCESS]].tolist()
         at = cluster[BASE] + row[POSITION]

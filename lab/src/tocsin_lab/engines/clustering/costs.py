@@ -49,7 +49,7 @@ class Costs:
         return self.table + presence * (self.hash + self.hash_attribute * n_attributes)
 
     def of_check(self, n_left: Number) -> Number:
-        """Return what checking a conjunction costs, with so many predicates left."""
+        """Return what checking a conjunction costs, with `n_left` predicates left."""
         return self.check + self.check_predicate * n_left
 
     def matching(

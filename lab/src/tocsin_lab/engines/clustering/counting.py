@@ -27,7 +27,7 @@ _HIGHEST = 2**31 - 1
 class CountingEngine(TwoPhaseEngine):
     """An association list for each predicate, a counter for each conjunction."""
 
-    width = 2  # beside each predicate: the place in its list
+    width = 2  # each predicate, and the place in its list
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,17 +40,17 @@ class CountingEngine(TwoPhaseEngine):
         if self._book.room > len(self._lists):
             old, self._lists = self._lists, np.zeros((self._book.room, 3), np.int32)
             self._lists[: len(old)] = old
-        if len(self._held.conjunctions) > len(self._hits):
-            self._sizes = grown(self._sizes, len(self._held.conjunctions))
-            self._hits = grown(self._hits, len(self._held.conjunctions))
-        self._sizes[slots] = sizes = self._held.conjunctions[slots, SIZE]
+        if len(self._arena.conjunctions) > len(self._hits):
+            self._sizes = grown(self._sizes, len(self._arena.conjunctions))
+            self._hits = grown(self._hits, len(self._arena.conjunctions))
+        self._sizes[slots] = sizes = self._arena.conjunctions[slots, SIZE]
         self._step = max(self._step, int(sizes.max(initial=0)) + 1)
         done = 0
-        while (done := kernels.enlist(self._held, self._lists, slots, done)) < len(slots):
-            self._grow_pool(len(self._held.pool))
+        while (done := kernels.enlist(self._arena, self._lists, slots, done)) < len(slots):
+            self._grow_pool(len(self._arena.pool))
 
     def _remove(self, slots: NDArray[np.int32]) -> None:
-        kernels.delist(self._held, self._lists, slots)
+        kernels.delist(self._arena, self._lists, slots)
 
     def _match(self, chunk: Chunk) -> int:
         done, n = chunk.done, len(chunk.offsets) - 1
@@ -58,7 +58,7 @@ class CountingEngine(TwoPhaseEngine):
             self._hits.fill(0)
             self._base = 0
         reached = read_kernels.count_hits(
-            self._held,
+            self._arena,
             self._lists,
             self._sizes,
             *chunk.satisfied,
@@ -79,7 +79,7 @@ class CountingEngine(TwoPhaseEngine):
         return f"found by counting {len(predicates)} hits; on lists of {lengths} conjunctions"
 
     def _check(self, slots: NDArray[np.int64]) -> None:
-        rows, pool = self._held.conjunctions, self._held.pool
+        rows, pool = self._arena.conjunctions, self._arena.pool
         assert np.array_equal(self._sizes[slots], rows[slots, SIZE]), "a size is wrong"
         predicates = self._predicates_of(slots)
         counts = np.bincount(predicates, minlength=len(self._lists))

@@ -88,7 +88,7 @@ class DynamicEngine(ClusterEngine):
             self._maintain(self._put(slots[first : first + _CHUNK]))
 
     def _remove(self, slots: NDArray[np.int32]) -> None:
-        self._count(self._held.conjunctions[slots, CLUSTER], -1)
+        self._count(self._arena.conjunctions[slots, CLUSTER], -1)
         super()._remove(slots)
         self._remove_tables()
 
@@ -131,8 +131,8 @@ class DynamicEngine(ClusterEngine):
         """Move the conjunctions of clusters that are better elsewhere; return where they went."""
         slots = self._slots_in(clusters)
         slots = slots[self._place(slots) < 0]
-        self._count(self._held.conjunctions[slots, CLUSTER], -1)
-        kernels.take_out(self._held, self._clustering(), slots)
+        self._count(self._arena.conjunctions[slots, CLUSTER], -1)
+        kernels.take_out(self._arena, self._clustering(), slots)
         self.n_moved += len(slots)
         return self._put(slots)
 
@@ -166,14 +166,14 @@ class DynamicEngine(ClusterEngine):
     # Situation 3: a table that is not there would be worth it.
 
     def _speak(self, clusters: NDArray[np.int64]) -> None:
-        """Let clusters speak for the schemas that would repair them; forget those that are gone."""
+        """Let clusters speak for the schemas that would repair them; forget dropped clusters."""
         self.repair.forget([c for c in self.repair.clusters if self._clusters[c, SEEN] <= 0])
         counts = self._clusters[clusters, COUNT]
         step = -(-counts // max(_COUNTED // max(len(clusters), 1), _COUNTED_EACH))
         owner = np.repeat(np.arange(len(clusters)), counts)
         chosen = positions(counts) % step[owner] == 0
         slots, owner = self._slots_in(clusters)[chosen], owner[chosen]
-        sizes = self._held.conjunctions[slots, SIZE]
+        sizes = self._arena.conjunctions[slots, SIZE]
         groups = groups_of(self._book, self._predicates_of(slots), sizes, has_keys=False)
         owner = owner[groups.conjunction]
         existing = np.array([encode(schema) for schema in self.tables.values()], np.uint64)

@@ -33,7 +33,7 @@ from tocsin_lab.engines.clustering.arrays import (
     SIBLING,
     SIZE,
     SUBSCRIPTION,
-    Held,
+    Arena,
 )
 from tocsin_lab.engines.clustering.index import CHUNK, Chunk, PredicateIndex
 from tocsin_lab.engines.clustering.predicates import PredicateBook
@@ -55,7 +55,7 @@ class TwoPhaseEngine(Engine):
         self._patterns = PatternChecks()
         state = np.full(_STATE, -1, np.int64)
         state[[POOL_USED, N_SLOTS, N_CLUSTERS, N_ACCESS]] = 0
-        self._held = Held(
+        self._arena = Arena(
             pool=np.empty(256, np.int32),
             free=np.full(_N_CLASSES, -1, np.int64),
             state=state,
@@ -95,7 +95,7 @@ class TwoPhaseEngine(Engine):
         """Bytes held by the second phase."""
 
     def _settle(self) -> None:
-        """Do what is left to do before a match."""
+        """Apply pending changes before a match."""
 
     def _profiled(self) -> None:
         """Take note of new statistics."""
@@ -110,7 +110,7 @@ class TwoPhaseEngine(Engine):
         self._make_room(ids, table)
         slots = np.empty(table.n_conjunctions, np.int32)
         kernels.store(
-            self._held,
+            self._arena,
             self._first_of,
             table.subscription,
             table.condition_start,
@@ -125,16 +125,16 @@ class TwoPhaseEngine(Engine):
     def delete(self, ids: NDArray[np.int64]) -> None:
         """Remove subscriptions."""
         slots = np.empty(len(ids), np.int32)
-        n = read_kernels.slots_of(self._held, self._first_of, ids, slots)
+        n = read_kernels.slots_of(self._arena, self._first_of, ids, slots)
         if n > len(slots):
             slots = np.empty(n, np.int32)
-            read_kernels.slots_of(self._held, self._first_of, ids, slots)
+            read_kernels.slots_of(self._arena, self._first_of, ids, slots)
         slots = slots[:n]
         self._remove(slots)
         self._patterns.discard(slots.tolist())
         self._n_siblings -= self._count_siblings(slots)
-        released = np.empty(self._held.conjunctions[slots, SIZE].sum(), np.int32)
-        n = kernels.forget(self._held, self._first_of, slots, self.width, released)
+        released = np.empty(self._arena.conjunctions[slots, SIZE].sum(), np.int32)
+        n = kernels.forget(self._arena, self._first_of, slots, self.width, released)
         self._book.release(released[:n])
 
     def profile(self, events: EventBatch) -> None:
@@ -146,18 +146,18 @@ class TwoPhaseEngine(Engine):
         """Match a batch, chunk by chunk."""
         self._settle()
         self._index.flush()
-        offsets, found = self._find(self._index.encode(events), len(events))
+        offsets, slots = self._find(self._index.encode(events), len(events))
         if len(self._patterns):
-            offsets, found = self._patterns.keep(events, RaggedIds(offsets, found))
-        return self._to_ids(offsets, found)
+            offsets, slots = self._patterns.keep(events, RaggedIds(offsets, slots))
+        return self._to_ids(offsets, slots)
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event."""
         self._settle()
         self._index.flush()
-        _, found = self._find(self._index.encode_one(event), 1)
-        found = self._patterns.keep_one(event, found)
-        ids: list[int] = self._held.conjunctions[found, SUBSCRIPTION].tolist()
+        _, slots = self._find(self._index.encode_one(event), 1)
+        slots = self._patterns.keep_one(event, slots)
+        ids: list[int] = self._arena.conjunctions[slots, SUBSCRIPTION].tolist()
         return list(dict.fromkeys(ids)) if self._n_siblings else ids
 
     def explain(self, dense: int) -> str:
@@ -167,7 +167,7 @@ class TwoPhaseEngine(Engine):
         c = int(self._first_of[dense]) if dense < len(self._first_of) else -1
         while c >= 0:
             slots.append(c)
-            c = int(self._held.conjunctions[c, SIBLING])
+            c = int(self._arena.conjunctions[c, SIBLING])
         lines = [self._explain(slot) for slot in reversed(slots)]
         return "\n".join(lines) if lines else "not kept: it can never match"
 
@@ -179,7 +179,7 @@ class TwoPhaseEngine(Engine):
     def check(self) -> None:
         """Verify every invariant."""
         self._settle()
-        rows = self._held.conjunctions
+        rows = self._arena.conjunctions
         slots = np.flatnonzero(rows[:, SUBSCRIPTION] >= 0)
         used = self._predicates_of(slots)
         self._book.check(np.bincount(used, minlength=self._book.room))
@@ -187,17 +187,17 @@ class TwoPhaseEngine(Engine):
         owners = rows[slots, OWNER]
         assert np.array_equal(rows[owners, SUBSCRIPTION], rows[slots, SUBSCRIPTION]), "owners"
         assert self._n_siblings == np.count_nonzero(owners != slots), "siblings are miscounted"
-        n_free, c = 0, int(self._held.state[FREE_SLOT])
+        n_free, c = 0, int(self._arena.state[FREE_SLOT])
         while c >= 0:
             assert rows[c, SUBSCRIPTION] < 0, "a slot in use is said to be free"
             n_free, c = n_free + 1, int(rows[c, SIBLING])
-        assert n_free + len(slots) == self._held.state[N_SLOTS], "a slot is lost"
+        assert n_free + len(slots) == self._arena.state[N_SLOTS], "a slot is lost"
         self._check(slots)
 
     @property
     def nbytes(self) -> int:
         """Bytes held by predicates, conjunctions and what finds them."""
-        arrays = (*self._held, self._first_of, self._seen)
+        arrays = (*self._arena, self._first_of, self._seen)
         own = sum(array.nbytes for array in arrays) + self._nbytes
         return own + self._book.nbytes + self._index.nbytes
 
@@ -224,44 +224,44 @@ class TwoPhaseEngine(Engine):
             satisfied = self._index.satisfied(cells, first, len(part) - 1)
             done = 0
             while (done := self._match(Chunk(satisfied, done, self._out, part))) < len(part) - 1:
-                more = len(self._out) + len(self._held.conjunctions)
+                more = len(self._out) + len(self._arena.conjunctions)
                 self._out = np.append(self._out, np.empty(more, np.int32))
         return offsets, self._out[: offsets[-1]]
 
-    def _to_ids(self, offsets: NDArray[np.int64], found: NDArray[np.int32]) -> RaggedIds:
+    def _to_ids(self, offsets: NDArray[np.int64], slots: NDArray[np.int32]) -> RaggedIds:
         if not self._n_siblings:
-            return RaggedIds(offsets, self._held.conjunctions[:, SUBSCRIPTION][found])
-        ids = np.empty(len(found), np.int32)
-        read_kernels.to_ids(self._held, offsets, found, self._seen, self._stamp, ids)
+            return RaggedIds(offsets, self._arena.conjunctions[:, SUBSCRIPTION][slots])
+        ids = np.empty(len(slots), np.int32)
+        read_kernels.to_ids(self._arena, offsets, slots, self._seen, self._stamp, ids)
         self._stamp += len(offsets)
         return RaggedIds(offsets, ids[: offsets[-1]])
 
     def _count_siblings(self, slots: NDArray[np.int32]) -> int:
-        return int(np.count_nonzero(self._held.conjunctions[slots, OWNER] != slots))
+        return int(np.count_nonzero(self._arena.conjunctions[slots, OWNER] != slots))
 
     def _predicates_of(self, slots: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """Return the predicates of conjunctions, one conjunction after another."""
-        rows = self._held.conjunctions[slots]
-        found: NDArray[np.int32] = self._held.pool[places(rows[:, RUN], rows[:, SIZE])]
-        return found
+        rows = self._arena.conjunctions[slots]
+        predicates: NDArray[np.int32] = self._arena.pool[places(rows[:, RUN], rows[:, SIZE])]
+        return predicates
 
     def _make_room(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
         """Make room for the conjunctions of a table."""
         if len(ids) and ids.max() >= len(self._first_of):
             more = np.full(int(ids.max()) + 1, -1, np.int32)
             self._first_of = np.concatenate([self._first_of, more])
-        n, n_slots = table.n_conjunctions, int(self._held.state[N_SLOTS])
+        n, n_slots = table.n_conjunctions, int(self._arena.state[N_SLOTS])
         if n_slots + n > len(self._seen):
             room = max(n_slots + n, 2 * len(self._seen))
-            self._held = self._held._replace(conjunctions=grown(self._held.conjunctions, room))
+            self._arena = self._arena._replace(conjunctions=grown(self._arena.conjunctions, room))
             self._seen = grown(self._seen, room)
         self._grow_pool(2 * self.width * (table.n_conditions + n))
 
     def _grow_pool(self, at_least: int) -> None:
-        needed = int(self._held.state[POOL_USED]) + at_least
-        if needed > len(self._held.pool):
-            room = max(needed, 2 * len(self._held.pool))
-            self._held = self._held._replace(pool=grown(self._held.pool, room))
+        needed = int(self._arena.state[POOL_USED]) + at_least
+        if needed > len(self._arena.pool):
+            room = max(needed, 2 * len(self._arena.pool))
+            self._arena = self._arena._replace(pool=grown(self._arena.pool, room))
 
 
 def grown(array: NDArray[Any], room: int) -> NDArray[Any]:

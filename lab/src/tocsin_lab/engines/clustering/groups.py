@@ -42,19 +42,19 @@ class Groups(NamedTuple):
 
     def product(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return for each schema the product of the values of its dimensions."""
-        found = np.ones(len(self.codes))
+        result = np.ones(len(self.codes))
         for i in range(MAX_SCHEMA):
             dimension = ((self.codes >> np.uint64(_BITS * i)) & np.uint64(_DIMENSIONS)).astype(int)
-            found *= np.where(dimension, values[dimension - 1], 1.0)
-        return found
+            result *= np.where(dimension, values[dimension - 1], 1.0)
+        return result
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """How many dimensions each schema has."""
         fields = [self.codes >> np.uint64(_BITS * i) for i in range(MAX_SCHEMA)]
-        found: NDArray[np.int64]
-        found = np.sum([field & np.uint64(_DIMENSIONS) > 0 for field in fields], axis=0)
-        return found
+        counts: NDArray[np.int64]
+        counts = np.sum([field & np.uint64(_DIMENSIONS) > 0 for field in fields], axis=0)
+        return counts
 
 
 def groups_of(

@@ -29,7 +29,7 @@ from tocsin_lab.engines.clustering.predicates import PredicateBook
 CHUNK = 1024
 """How many events are taken through both phases at a time."""
 _FEW_UNUSED = 256
-"""So many predicates may be unused before the index is built without them: events still find them.
+"""How many predicates may be unused before the index is rebuilt: until then events satisfy them.
 """
 _SAMPLE = 4096
 """How many events statistics are made of."""
@@ -73,7 +73,7 @@ class Generation:
 
 
 class PredicateIndex:
-    """Generations of predicates, and what is known of events."""
+    """Generations of predicates, and statistics of events."""
 
     def __init__(self, book: PredicateBook) -> None:
         self._book = book
@@ -142,8 +142,8 @@ class PredicateIndex:
             self._presence[name] = np.count_nonzero(row != ABSENT_CELL) / n
         counts = np.zeros(self._book.room, np.int64)
         for first in range(0, n, CHUNK):
-            found = self._find(generation, cells, first, min(CHUNK, n - first))
-            counts += np.bincount(found, minlength=len(counts))
+            predicates = self._find(generation, cells, first, min(CHUNK, n - first))
+            counts += np.bincount(predicates, minlength=len(counts))
         chosen = generation.predicates
         self._book.share[chosen] = (counts[chosen] + 0.5) / (n + 1.0)
 

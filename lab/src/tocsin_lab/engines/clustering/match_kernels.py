@@ -4,13 +4,13 @@ Enters: clusters as `cluster_kernels` keeps them; for each event of a chunk the 
 satisfies, and the clusters that were found in tables. Leaves: the conjunctions that each event
 satisfies (LIKE patterns apart).
 
-What an event costs is waiting for memory, and branches that nobody can guess. So the clusters of an
-event are found while the event before is matched, and the columns of small ones are asked for
-meanwhile, one line at a time: a processor forgets what it is asked for when that is too much at
-once. Small clusters are taken apart into blocks of a cache line, which one loop goes through, as
-a loop for each would end where nobody expects it. Entries whose first predicate holds wait until
-there are some, of however many clusters, and are asked for meanwhile too; then the rest of their
-predicates is checked, one of all entries after the other.
+What an event costs is waiting for memory, and unpredictable branches. So the clusters of an event
+are found while the event before is matched, and the columns of small ones are asked for meanwhile,
+one line at a time: a processor forgets what it is asked for when that is too much at once. Small
+clusters are taken apart into blocks of a cache line, which one loop goes through, as the end of a
+loop for each would be mispredicted. Entries whose first predicate holds wait until there are some,
+of however many clusters, and are asked for meanwhile too; then the rest of their predicates is
+checked, one of all entries after the other.
 
 Without prefetching nothing of this happens: clusters are read one after the other, and what holds
 in a stripe of 512 entries is followed up at once, entry by entry, in a loop that is compiled for
@@ -183,12 +183,12 @@ def _check_together(
         n_kept = np.uint64(0)
         for i in range(n):
             entry = passed[i]
-            row, found = entry >> np.uint64(PLACE_BITS), pool[entry & np.uint64(PLACE)]
+            row, slot = entry >> np.uint64(PLACE_BITS), pool[entry & np.uint64(PLACE)]
             is_left = np.uint64(clusters[row, np.uint64(N_LEFT)] > n_held)
-            out[n_out] = found
+            out[n_out] = slot
             n_out += np.uint64(1) - is_left
             passed[n_kept] = entry + np.uint64(clusters[row, np.uint64(CAPACITY)])
-            n_kept += is_left & np.uint64(bits[np.uint64(found) * is_left])
+            n_kept += is_left & np.uint64(bits[np.uint64(slot) * is_left])
         n = n_kept
         n_held += np.int32(1)
     return n_out
@@ -277,7 +277,7 @@ def _match_large(
     pool: Numbers, k: Clustering, scratch: Scratch, mine: Any, following: Any, lookahead: Scalar,
     n_passed: Scalar, out: Numbers, n_out: Scalar,
 ) -> Scalar:  # fmt: skip
-    """Write the conjunctions of large clusters that hold, and those that wait; return the count."""
+    """Write the matches of large clusters, and the entries that wait; return the count."""
     bits, passed = scratch.bits, scratch.passed
     for i in range(mine.first, mine.first + mine.n):
         r = np.uint64(scratch.candidates[i])
@@ -316,25 +316,26 @@ def _find_candidates(
 ) -> Scalar:  # fmt: skip
     """Write the clusters that an event leads to, from `first` on; return how many.
 
-    They are those under single predicates, and those that were found in tables, from `probe` on.
+    These are clusters under single predicates, and under the access predicates in tables, from
+    `probe` on.
     """
-    found, n = scratch.candidates, first
-    found[n] = k.access_of[TRUE]
-    n += np.uint64(found[n] >= 0)
+    candidates, n = scratch.candidates, first
+    candidates[n] = k.access_of[TRUE]
+    n += np.uint64(candidates[n] >= 0)
     for g in range(len(ends)):
         for i in range(np.uint64(ends[g, e]), np.uint64(ends[g, e + 1])):
-            found[n] = k.access_of[np.uint64(predicates[i])]
-            n += np.uint64(found[n] >= 0)
+            candidates[n] = k.access_of[np.uint64(predicates[i])]
+            n += np.uint64(candidates[n] >= 0)
     for i in range(first, n):
-        found[i] = k.access[np.uint64(found[i]), np.uint64(HEAD)]
+        candidates[i] = k.access[np.uint64(candidates[i]), np.uint64(HEAD)]
     for t in range(np.uint64(len(k.schemas))):
-        found[n] = scratch.probes[probe + t]
-        n += np.uint64(found[n] >= 0)
+        candidates[n] = scratch.probes[probe + t]
+        n += np.uint64(candidates[n] >= 0)
     i = first
     while i < n:
-        following = k.clusters[np.uint64(found[i]), np.uint64(NEXT)]
+        following = k.clusters[np.uint64(candidates[i]), np.uint64(NEXT)]
         if following >= 0:
-            found[n] = following
+            candidates[n] = following
             n += np.uint64(1)
         i += np.uint64(1)
     return n - first

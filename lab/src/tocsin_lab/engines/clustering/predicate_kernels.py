@@ -6,11 +6,11 @@ predicate; for each event the numbers of those it satisfies.
 A predicate is defined by a run of words: its attribute and flags, then three for each piece (line
 and tails, low key, high key). Equal runs are one predicate, found by hashing.
 
-The index of an attribute is an interval tree over its cells, a binary tree numbered as a heap.
-A range of cells stands at the lowest node above all of it; the middle of that node is inside the
-range, so the ranges that hold a cell left of the middle are those that start at or before it, and
-they come first in the order of starts. To the right it is the order of ends. A range of one cell
-stands at a leaf. So space is linear, and an event pays for the height and for what it satisfies.
+The index of an attribute is an interval tree over its cells, a binary tree numbered as a heap. A
+range of cells stands at the lowest node above all of it; the middle of that node is inside the
+range, so a range holds a cell left of the middle if it starts at or before the cell; such ranges
+come first in the order of starts. To the right it is the order of ends. A range of one cell stands
+at a leaf. So space is linear, and an event pays for the height and for what it satisfies.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _write_words(d: Definitions, at: Scalar, conditions: Conditions, i: Scalar) 
 
 @kernel
 def intern(
-    conditions: Conditions, d: Definitions, first: int, found: Numbers, fresh: Numbers
+    conditions: Conditions, d: Definitions, first: int, numbers: Numbers, fresh: Numbers
 ) -> int:
     """Write the predicate of each condition from `first` on; return where room ran out.
 
@@ -143,7 +143,7 @@ def intern(
         elif d.uses[p] == 0:
             d.state[N_REVIVED] += 1
         d.uses[p] += 1
-        found[i] = p
+        numbers[i] = p
     return len(conditions.attribute)
 
 
@@ -181,7 +181,7 @@ def drop(d: Definitions, predicates: Numbers) -> int:
 
 @kernel
 def relink(d: Definitions) -> None:
-    """Put every predicate into its bucket anew."""
+    """Rehash all predicates."""
     d.bucket[:] = -1
     for p in range(d.state[N_NUMBERS]):
         if d.start[p] >= 0:

@@ -2,11 +2,11 @@
 
 Enters: conjunction tables. Leaves: the number of each condition's predicate, and tables of some
 predicates, from which `index` is built. Follows Fabret et al., section 2.2.1: a predicate that
-occurs in many subscriptions is held, and tested, once.
+occurs in many subscriptions is stored, and tested, once.
 
 In the paper a predicate is an attribute, an operator and a value. Here it is a condition of the
 normal form: all that a conjunction asks of one attribute. LIKE patterns are not part of it; they
-are checked on what is found.
+are verified on candidates.
 
 An *equality* is a predicate that no other of the same *dimension* can hold together with. A
 dimension is an attribute with one of two ways to write a single value: between the cuts before and
@@ -55,7 +55,7 @@ class Pieces(NamedTuple):
 
 
 class PredicateBook:
-    """The predicates by number. A number is free again once `drop` has been told of it."""
+    """The predicates by number. `drop` frees a number."""
 
     def __init__(self) -> None:
         self.attributes: list[str] = []
@@ -102,19 +102,19 @@ class PredicateBook:
     def intern(self, table: ConjunctionTable) -> NDArray[np.int32]:
         """Return the predicates of a table's conditions, each used once more."""
         conditions = self._renumbered(table)
-        found = np.empty(table.n_conditions, np.int32)
+        numbers = np.empty(table.n_conditions, np.int32)
         fresh = np.empty(table.n_conditions, np.int32)
         state = self._definitions.state
         state[kernels.N_FRESH] = state[kernels.N_REVIVED] = done = 0
         while True:
-            done = kernels.intern(conditions, self._definitions, done, found, fresh)
-            if done == len(found):
+            done = kernels.intern(conditions, self._definitions, done, numbers, fresh)
+            if done == len(numbers):
                 break
             self._grow()
         state = self._definitions.state
         self.n_unused -= int(state[kernels.N_REVIVED])
         self._enter(fresh[: state[kernels.N_FRESH]].copy())
-        return found
+        return numbers
 
     def _enter(self, fresh: NDArray[np.int32]) -> None:
         """Take note of new predicates."""
@@ -132,7 +132,7 @@ class PredicateBook:
         self.n_unused += kernels.release(self._definitions, predicates)
 
     def drop(self, predicates: NDArray[np.int32]) -> None:
-        """Forget predicates that nobody uses and no index knows."""
+        """Forget predicates that no conjunction uses and no index has."""
         if not len(predicates):
             return
         strings = self._strings_of(predicates)
@@ -191,11 +191,11 @@ class PredicateBook:
     def check(self, uses: NDArray[np.int64]) -> None:
         """Verify that each predicate is used as often as `uses` says."""
         known = self.existing()
-        held = np.zeros(max(self.room, len(uses)), np.int64)
-        held[: len(uses)] = uses
-        assert np.array_equal(self.uses[known], held[known]), "uses are miscounted"
-        held[known] = 0
-        assert not held[TRUE + 1 :].any(), "a predicate is lost"
+        expected = np.zeros(max(self.room, len(uses)), np.int64)
+        expected[: len(uses)] = uses
+        assert np.array_equal(self.uses[known], expected[known]), "uses are miscounted"
+        expected[known] = 0
+        assert not expected[TRUE + 1 :].any(), "a predicate is lost"
         assert self.n_unused == np.count_nonzero(self.uses[known] == 0), "unused ones miscounted"
         points = self.dimension[known]
         counts = np.bincount(points[points >= 0], minlength=len(self.n_points))
@@ -280,7 +280,7 @@ class PredicateBook:
 
     def _dimensions(self, predicates: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the dimensions of predicates that are equalities, else NO_DIMENSION."""
-        found = np.full(len(predicates), NO_DIMENSION, np.int32)
+        dimensions = np.full(len(predicates), NO_DIMENSION, np.int32)
         d = self._definitions
         header = d.words[d.start[predicates]]
         single = np.flatnonzero((d.n_pieces[predicates] == 1) & (header & 0xFF == 0))
@@ -294,10 +294,10 @@ class PredicateBook:
         is_next |= (domain == Domain.BOOLEAN) & ((low_key != INT64_MIN) | (high_key != INT64_MAX))
         is_next |= (domain == Domain.NUMBER) & _are_neighbours(pieces)
         attribute = (header[single] >> 8).astype(np.int32)
-        found[single] = np.where(
+        dimensions[single] = np.where(
             is_exact, 2 * attribute, np.where(is_next, 2 * attribute + 1, NO_DIMENSION)
         )
-        return found
+        return dimensions
 
     def _grow(self) -> None:
         """Make room for twice as many predicates."""
@@ -348,5 +348,5 @@ def _are_neighbours(pieces: Pieces) -> NDArray[np.bool_]:
     fit &= (np.floor(low) == low) & (np.floor(high) == high)
     first = low.astype(np.int64) + (low_offset >> 1)
     last = high.astype(np.int64) + (high_offset >> 1)
-    found: NDArray[np.bool_] = fit & (last - first == 1)
-    return found
+    adjacent: NDArray[np.bool_] = fit & (last - first == 1)
+    return adjacent

@@ -16,7 +16,7 @@ from tocsin_lab.engines.clustering.arrays import (
     SIBLING,
     SUBSCRIPTION,
     TRUE,
-    Held,
+    Arena,
     Integers,
     Numbers,
     Scalar,
@@ -25,13 +25,13 @@ from tocsin_lab.engines.clustering.arrays import (
 
 @inlined
 def _count(
-    held: Held, lists: Numbers, sizes: Numbers, p: Scalar, base: Scalar, hits: Numbers,
+    arena: Arena, lists: Numbers, sizes: Numbers, p: Scalar, base: Scalar, hits: Numbers,
     out: Numbers, n_out: Scalar,
 ) -> Scalar:  # fmt: skip
-    """Count a hit for each conjunction on a list; write those that have all."""
+    """Count a hit for each conjunction on a list; write the conjunctions that have all."""
     start = np.uint64(lists[p, BASE])
     for j in range(start, start + np.uint64(lists[p, COUNT])):
-        c = np.uint64(held.pool[np.uint64(j)])
+        c = np.uint64(arena.pool[np.uint64(j)])
         n_hits = max(hits[c], base) + np.int32(1)
         hits[c] = n_hits
         out[n_out] = c
@@ -41,7 +41,7 @@ def _count(
 
 @kernel
 def count_hits(
-    held: Held,
+    arena: Arena,
     lists: Numbers,
     sizes: Numbers,
     predicates: Numbers,
@@ -67,16 +67,16 @@ def count_hits(
                 n_hits += lists[predicates[i], COUNT]
         if n_out + min(n_hits, len(sizes)) + 1 > len(out):
             return e
-        n_out = _count(held, lists, sizes, TRUE, now, hits, out, n_out)
+        n_out = _count(arena, lists, sizes, TRUE, now, hits, out, n_out)
         for g in range(len(ends)):
             for i in range(ends[g, e], ends[g, e + 1]):
-                n_out = _count(held, lists, sizes, predicates[i], now, hits, out, n_out)
+                n_out = _count(arena, lists, sizes, predicates[i], now, hits, out, n_out)
         offsets[e + 1] = n_out
     return len(offsets) - 1
 
 
 @kernel
-def slots_of(held: Held, first_of: Numbers, ids: Integers, slots: Numbers) -> int:
+def slots_of(arena: Arena, first_of: Numbers, ids: Integers, slots: Numbers) -> int:
     """Write the slots of subscriptions as far as there is room; return how many there are."""
     n = 0
     for i in range(len(ids)):
@@ -85,20 +85,20 @@ def slots_of(held: Held, first_of: Numbers, ids: Integers, slots: Numbers) -> in
             if n < len(slots):
                 slots[n] = c
             n += 1
-            c = held.conjunctions[c, SIBLING]
+            c = arena.conjunctions[c, SIBLING]
     return n
 
 
 @kernel
 def to_ids(
-    held: Held, offsets: Integers, found: Numbers, seen: Integers, stamp: int, ids: Numbers
+    arena: Arena, offsets: Integers, slots: Numbers, seen: Integers, stamp: int, ids: Numbers
 ) -> None:
     """Turn conjunctions into dense ids, each once for an event; rewrite the offsets."""
     n, start = 0, offsets[0]
     for e in range(len(offsets) - 1):
         end = offsets[e + 1]
         for i in range(start, end):
-            row = held.conjunctions[found[i]]
+            row = arena.conjunctions[slots[i]]
             if seen[row[OWNER]] != stamp + e:
                 seen[row[OWNER]] = stamp + e
                 ids[n] = row[SUBSCRIPTION]

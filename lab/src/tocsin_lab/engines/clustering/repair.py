@@ -2,9 +2,9 @@
 
 Enters: clusters whose benefit margin is excessive, with the groups of their conjunctions. Leaves:
 the best schema, and the clusters that speak for it. Follows Fabret et al., section 4: the
-reparation power of a table is how many conjunctions of the candidate clusters would move to it;
-it adds up over clusters, and what a cluster adds is taken back when the cluster changes. So does,
-beside it, how many checks an event would be saved.
+reparation power of a table is how many conjunctions of the candidate clusters would move to it; it
+adds up over clusters, and what a cluster adds is taken back when the cluster changes. The number of
+checks that an event would save is kept in the same way.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class ReparationPower:
     def speakers(self, code: int) -> NDArray[np.int64]:
         """Return the clusters that speak for a schema."""
         number = self._number[code]
-        found = [c for c, (numbers, _) in self._parts.items() if number in numbers]
-        return np.array(found, np.int64)
+        clusters = [c for c, (numbers, _) in self._parts.items() if number in numbers]
+        return np.array(clusters, np.int64)
 
     def check(self) -> None:
         """Verify that powers are the sums of their parts."""

@@ -15,11 +15,11 @@ def positions(counts: NDArray[Any]) -> NDArray[np.int64]:
     """Return 0, 1, … for each run, one run after another."""
     ends = np.cumsum(counts, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    found: NDArray[np.int64] = np.arange(total) - np.repeat(ends - counts, counts)
-    return found
+    result: NDArray[np.int64] = np.arange(total) - np.repeat(ends - counts, counts)
+    return result
 
 
 def places(starts: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.int64]:
     """Return the places in runs that start somewhere, one run after another."""
-    found: NDArray[np.int64] = np.repeat(starts.astype(np.int64), counts) + positions(counts)
-    return found
+    result: NDArray[np.int64] = np.repeat(starts.astype(np.int64), counts) + positions(counts)
+    return result

@@ -11,9 +11,9 @@ where they alone take more.
 
 Deviations: benefits are computed on a sample of 20,000 conjunctions; entries of older tables that a
 new one empties are not counted as saved; groups are limited as `groups` says. Statistics are the
-shares that `profile` measures, else guessed from how many values are asked of an attribute. The
-clustering is computed anew, at the next match, after `profile` or when half as many conjunctions as
-it was made for have come or gone; until then they come and go in place.
+shares that `profile` measures, else guessed from how many values an attribute is compared with. The
+clustering is recomputed, at the next match, after `profile` or when half as many conjunctions as it
+was made for have come or gone; until then they come and go in place.
 """
 
 from __future__ import annotations
@@ -132,17 +132,17 @@ class StaticEngine(ClusterEngine):
         self._is_stale = True
 
     def _settle(self) -> None:
-        """Plan anew where much has changed; else put what is new into the tables there are."""
+        """Replan where much has changed; else put new conjunctions into the existing tables."""
         if self._is_stale or self._n_changed > self._n_planned // 2:
             self._plan()
         elif self._waiting:
             slots = np.unique(np.concatenate(self._waiting))
-            rows = self._held.conjunctions[slots]
+            rows = self._arena.conjunctions[slots]
             self._place(slots[(rows[:, SUBSCRIPTION] >= 0) & (rows[:, CLUSTER] < 0)])
         self._waiting.clear()
 
     def _plan(self) -> None:
-        slots = np.flatnonzero(self._held.conjunctions[:, SUBSCRIPTION] >= 0).astype(np.int32)
+        slots = np.flatnonzero(self._arena.conjunctions[:, SUBSCRIPTION] >= 0).astype(np.int32)
         self._drop_tables()
         for schema in choose_tables(self._problem(slots), self._costs, self._max_bytes):
             self._add_table(schema)
@@ -154,7 +154,7 @@ class StaticEngine(ClusterEngine):
         sample = slots
         if n < len(slots):
             sample = np.random.default_rng(0).choice(slots, n, replace=False)
-        sizes = self._held.conjunctions[sample, SIZE]
+        sizes = self._arena.conjunctions[sample, SIZE]
         predicates = self._predicates_of(sample)
         groups = groups_of(self._book, predicates, sizes)
         is_point = self._book.dimension[predicates] >= 0

@@ -7,7 +7,7 @@ Conjunctions are split by attribute. Each attribute has trees over intervals for
 sets by value for strings; a value of an event leads to the set S of conjunctions whose condition on
 the attribute it satisfies, and its size C. The smallest set is taken, and each conjunction in it is
 checked against the event's other values (section 5.5). The current bounds of every condition are
-kept beside (the paper's `vals`), so that an update moves one interval in place (section 5.4).
+stored apart (the paper's `vals`), so that an update moves one interval in place (section 5.4).
 
 Where we deviate. Each leaf of the paper's SV tree holds all of S, and a bit vector V over all
 subscriptions; both grow with the square of the subscriptions where intervals overlap. We keep an
@@ -16,7 +16,7 @@ if the value lies between the bounds of i. So memory grows with n log n. Where n
 constrains an attribute, the paper puts wildcards into its sets; the smallest set is then nearly
 everything. We choose the smallest set among the attributes that all constrain; where there is no
 such attribute, the sets of all attributes are taken one after another, and each conjunction in them
-is checked once. An absent value is a value like others. LIKE patterns are checked on what is found.
+is checked once. An absent value is a value like others. LIKE patterns are verified on candidates.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FastintEngine(IntervalEngine):
         is_moved = np.zeros(len(old), np.bool_)
         conjunction_start = np.searchsorted(table.subscription, np.append(ids, ids[-1:] + 1))
         rows, sizes = self._attributes.rows_of(table)
-        # Spread marks mean that the trees are built anew, patterns that more than bounds differ.
+        # Spread marks mean that the trees are rebuilt, patterns that more than bounds differ.
         if not self._attributes.places.is_spread and not len(table.pattern_condition):
             self._note(ids)
             self._follow()
@@ -103,9 +103,9 @@ class FastintEngine(IntervalEngine):
         if len(slots) != 1:
             return False
         (slot,) = slots
-        run = int(self._held.slots[slot, RUN])
+        run = int(self._arrays.slots[slot, RUN])
         first = run >> SIZE_BITS
-        kinds = self._held.rows[first : first + (run & SIZE_MASK), WHAT].tolist()
+        kinds = self._arrays.rows[first : first + (run & SIZE_MASK), WHAT].tolist()
         attributes = [what >> 8 for what in kinds]
         rows = []
         for move in moves:
@@ -114,7 +114,7 @@ class FastintEngine(IntervalEngine):
                 return False
             rows.append(first + attributes.index(number))
         for row, (_, _, low, high) in zip(rows, moves, strict=True):
-            self._index.move(self._held, slot, row, (low[0], high[0], low[1] << 16 | high[1]))
+            self._index.move(self._arrays, slot, row, (low[0], high[0], low[1] << 16 | high[1]))
         self._note(np.array([new]))
         self._rename(slots, old, new)
         self._settle()
@@ -142,7 +142,7 @@ class FastintEngine(IntervalEngine):
         for slot in self._slots_of(dense):
             rows = self._rows_in(np.array([slot]))
             on = dict.fromkeys(names[a] for a in rows.attribute.tolist())
-            n = int(self._held.n_entries[slot])
+            n = int(self._arrays.n_entries[slot])
             where = f"in {n} nodes of the trees of {', '.join(on)}" if on else "under no condition"
             lines.append(f"held {where}")
         return "\n".join(lines) if lines else "not kept: it can never match"
@@ -158,10 +158,10 @@ class FastintEngine(IntervalEngine):
         super().check()
         live = self._live()
         counted = self._n_constrained.copy()
-        self._count(self._rows_in(live), self._held.sizes(live), -1)
+        self._count(self._rows_in(live), self._arrays.sizes(live), -1)
         assert not self._n_constrained.any(), "conditions are miscounted"
         self._n_constrained = counted
-        audit.check(self._index, self._held, live)
+        audit.check(self._index, self._arrays, live)
 
     @property
     def nbytes(self) -> int:
@@ -182,8 +182,8 @@ class FastintEngine(IntervalEngine):
             done = kernels.match(
                 index.trees,
                 index.nodes,
-                self._held.rows,
-                self._held.slots,
+                self._arrays.rows,
+                self._arrays.slots,
                 events,
                 full,
                 any_full,
@@ -200,10 +200,10 @@ class FastintEngine(IntervalEngine):
         self._stamp += len(offsets) - 1
 
     def _build(self) -> None:
-        """Build the trees anew, without what is gone."""
+        """Rebuild the trees without deleted conjunctions."""
         live = self._live()
-        self._attributes.drop_cuts(self._held.rows, self._held.places(live))
-        self._index.build(self._held, live)
+        self._attributes.drop_cuts(self._arrays.rows, self._arrays.places(live))
+        self._index.build(self._arrays, live)
 
     def _add(self, slots: NDArray[np.int64], rows: Rows, sizes: NDArray[np.int64]) -> None:
         self._follow()
@@ -212,11 +212,11 @@ class FastintEngine(IntervalEngine):
         if self._index.is_due(self._n_live):
             self._build()
         else:
-            self._index.append(self._held, slots)
+            self._index.append(self._arrays, slots)
 
     def _remove(self, slots: NDArray[np.int64]) -> None:
-        self._count(self._rows_in(slots), self._held.sizes(slots), -1)
-        self._index.note_stale(int(self._held.n_entries[slots].sum()))
+        self._count(self._rows_in(slots), self._arrays.sizes(slots), -1)
+        self._index.note_stale(int(self._arrays.n_entries[slots].sum()))
 
     def _settle(self) -> None:
         if self._index.is_due(self._n_live):
@@ -243,7 +243,7 @@ class FastintEngine(IntervalEngine):
             return False
         at = 0
         for slot, size in zip(slots, sizes.tolist(), strict=True):
-            first = int(self._held.slots[slot, RUN]) >> SIZE_BITS
+            first = int(self._arrays.slots[slot, RUN]) >> SIZE_BITS
             for row in range(first, first + size):
                 self._move_row(slot, row, rows, at)
                 at += 1
@@ -261,19 +261,19 @@ class FastintEngine(IntervalEngine):
         if not slots or len(slots) != len(sizes):
             return False
         own = np.array(slots)
-        if not np.array_equal(self._held.sizes(own), sizes):
+        if not np.array_equal(self._arrays.sizes(own), sizes):
             return False
-        held = self._rows_in(own)
-        same = np.array_equal(held.attribute, rows.attribute)
-        return same and np.array_equal(held.kind, rows.kind)
+        current = self._rows_in(own)
+        same = np.array_equal(current.attribute, rows.attribute)
+        return same and np.array_equal(current.kind, rows.kind)
 
     def _move_row(self, slot: int, row: int, rows: Rows, at: int) -> None:
         """Give one row of a conjunction the bounds of another."""
-        kind, held = rows.kind[at], self._held.rows[row]
+        kind, current = rows.kind[at], self._arrays.rows[row]
         tails = int(rows.low_offset[at]) << 16 | int(rows.high_offset[at])
         bounds = int(rows.low[at]), int(rows.high[at]), tails
-        if kind in (ABSENT, PRESENT) or bounds == tuple(held[LOW:].tolist()):
+        if kind in (ABSENT, PRESENT) or bounds == tuple(current[LOW:].tolist()):
             return
         if kind == POINT:
             self._index.name_points(rows.low[at : at + 1])
-        self._index.move(self._held, slot, row, bounds)
+        self._index.move(self._arrays, slot, row, bounds)

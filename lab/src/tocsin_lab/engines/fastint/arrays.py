@@ -1,8 +1,8 @@
 """The arrays of the `fastint` engine, by name; kernels and drivers share them.
 
-A *node* holds a set of conjunctions, in blocks. Each attribute has a tree of nodes for each line, a
-node for conditions that admit an absent value and one for those that admit any present value; each
-string that a condition names by itself has a node of its own.
+A *node* holds a set of conjunctions, in blocks. Each attribute has a tree of nodes for each domain,
+a node for conditions that admit an absent value and one for conditions that admit any present
+value; each string that a condition names by itself has a node of its own.
 """
 
 from __future__ import annotations

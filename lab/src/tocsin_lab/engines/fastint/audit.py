@@ -19,7 +19,7 @@ from tocsin_lab.engines.intervals.arrays import (
     POINT,
     PRESENT,
     STRING,
-    Held,
+    RowArrays,
     Rows,
     take_rows,
     unpack,
@@ -27,12 +27,12 @@ from tocsin_lab.engines.intervals.arrays import (
 from tocsin_lab.engines.tree.places import FIRST_DOMAIN, Places, StringCuts
 
 
-def check(index: SvTrees, held: Held, live: NDArray[np.int64]) -> None:
+def check(index: SvTrees, arrays: RowArrays, live: NDArray[np.int64]) -> None:
     """Verify that each conjunction is in all nodes that make up its conditions."""
     trees, nodes = index.trees, index.nodes
     members = {node: _members(nodes, node) for node in range(index.n_nodes)}
     for slot in live.tolist():
-        rows = unpack(held.rows[held.places(np.array([slot]))])
+        rows = unpack(arrays.rows[arrays.places(np.array([slot]))])
         size, attributes = len(rows.kind), rows.attribute
         runs = np.count_nonzero(attributes[1:] != attributes[:-1]) + 1
         assert runs == len(set(attributes.tolist())) or size == 0, "a condition is torn apart"
@@ -47,12 +47,12 @@ def check(index: SvTrees, held: Held, live: NDArray[np.int64]) -> None:
 
 def _members(nodes: Nodes, node: int) -> set[int]:
     left, block = int(nodes.total[node]), int(nodes.head[node])
-    found: set[int] = set()
+    members: set[int] = set()
     n = (left - 1) % BLOCK + 1 if left else 0
     while left > 0:
-        found.update(nodes.blocks[block, :n].tolist())
+        members.update(nodes.blocks[block, :n].tolist())
         left, n, block = left - n, BLOCK, int(nodes.blocks[block, BLOCK])
-    return found
+    return members
 
 
 def _nodes_of(trees: Trees, rows: Rows, row: int) -> list[int]:
@@ -71,14 +71,14 @@ def _nodes_of(trees: Trees, rows: Rows, row: int) -> list[int]:
     assert len(bounds) < size or size == 1, "a tree has more leaves than room for them"
     a = int(np.searchsorted(bounds, low, side="right")) + size
     b = int(np.searchsorted(bounds, high, side="right" if closed else "left")) + size + 1
-    found = []
+    numbers = []
     while a < b:
         if a & 1:
-            found.append(a)
+            numbers.append(a)
         if b & 1:
-            found.append(b - 1)
+            numbers.append(b - 1)
         a, b = (a + 1) >> 1, b >> 1
-    return [int(trees.node[tree]) + node for node in found]
+    return [int(trees.node[tree]) + node for node in numbers]
 
 
 def cover(rows: Rows, attribute: int, places: Places) -> Condition:
@@ -102,10 +102,10 @@ def cover(rows: Rows, attribute: int, places: Places) -> Condition:
 
 
 def _cover_strings(own: Rows, attribute: int, places: Places) -> Intervals:
-    held = places.attributes[attribute].domains[Domain.STRING]
-    assert isinstance(held, StringCuts)
+    strings = places.attributes[attribute].domains[Domain.STRING]
+    assert isinstance(strings, StringCuts)
     start = places.attributes[attribute].first + FIRST_DOMAIN + Domain.STRING
-    cut_of: dict[int, Cut] = dict(zip(held.cuts.tolist(), held.bounds, strict=True))
+    cut_of: dict[int, Cut] = dict(zip(strings.cuts.tolist(), strings.bounds, strict=True))
     cut_of |= {start: LOW[Domain.STRING], start + 1: HIGH[Domain.STRING]}
     intervals: list[Interval] = []
     for kind in (STRING, POINT):

@@ -7,8 +7,8 @@ sizes its C (Jayaram et al., Beretta, section 5.3).
 
 Bounds are chosen when the trees are built, among those of the rows: all where they are few, every
 64th where they are many. Intervals that come later, or end within a leaf, are held by all leaves
-that they touch. Whatever is found is checked against the rows, so that this costs time, not truth.
-Conjunctions that are gone or moved stay in the nodes until the trees are built anew, which is when
+that they touch. Candidates are verified against the rows, so that this costs time, not truth.
+Conjunctions that were deleted or moved stay in the nodes until the trees are rebuilt, which is when
 these are too many, or when there are twice as many conjunctions as there were.
 """
 
@@ -26,7 +26,7 @@ from tocsin_lab.engines.intervals.arrays import (
     RUN,
     SIZE_MASK,
     STRING,
-    Held,
+    RowArrays,
     Rows,
     take_rows,
     unpack,
@@ -39,12 +39,12 @@ _ALL = 4096
 _PER_LEAF = 64
 """How many bounds share a leaf where there are more."""
 _SPARE = 1024
-"""So many entries may be stale, however few are not."""
+"""The least number of stale entries that has the trees rebuilt."""
 _NONE = np.empty(0, np.int64)
 
 
 class SvTrees:
-    """The trees of all attributes and the nodes of what is no interval."""
+    """The trees of all attributes, and the nodes of conditions that are no interval."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -109,19 +109,19 @@ class SvTrees:
         self.trees.point_node[new] = self.n_nodes + np.arange(len(new))
         self._add_nodes(len(new))
 
-    def append(self, held: Held, chosen: NDArray[np.int64]) -> None:
-        """Enter conjunctions beside those that are there."""
+    def append(self, arrays: RowArrays, chosen: NDArray[np.int64]) -> None:
+        """Add conjunctions to the trees."""
         done = 0
         while True:
-            done = kernels.enter(self.trees, self.nodes, *held, chosen, done, kernels.APPEND)
+            done = kernels.enter(self.trees, self.nodes, *arrays, chosen, done, kernels.APPEND)
             if done == len(chosen):
                 return
-            self._make_blocks(130 * (int(held.slots[chosen[done], RUN] & SIZE_MASK) + 1))
+            self._make_blocks(130 * (int(arrays.slots[chosen[done], RUN] & SIZE_MASK) + 1))
 
-    def move(self, held: Held, slot: int, row: int, bounds: tuple[int, int, int]) -> None:
+    def move(self, arrays: RowArrays, slot: int, row: int, bounds: tuple[int, int, int]) -> None:
         """Give a row of a conjunction other bounds, in place."""
         self._make_blocks(130)
-        kernels.move_row(self.trees, self.nodes, held.rows, held.n_entries, slot, row, *bounds)
+        kernels.move_row(self.trees, self.nodes, arrays.rows, arrays.n_entries, slot, row, *bounds)
 
     def _make_blocks(self, n: int) -> None:
         needed = int(self.nodes.state[N_BLOCKS]) + n
@@ -133,27 +133,27 @@ class SvTrees:
         self.nodes.state[N_STALE] += n
 
     def is_due(self, n_live: int) -> bool:
-        """Whether the trees are to be built anew."""
+        """Whether the trees are to be rebuilt."""
         if self._places.is_spread:
             return True
         stale, entries = int(self.nodes.state[N_STALE]), int(self.nodes.state[N_ENTRIES])
         return 2 * stale > entries + _SPARE or n_live >= 2 * max(self.n_built, 32)
 
-    def build(self, held: Held, live: NDArray[np.int64]) -> None:
+    def build(self, arrays: RowArrays, live: NDArray[np.int64]) -> None:
         """Build the trees for some conjunctions."""
         self._places.is_spread = False
         self._clear(len(self._places.attributes))
         self.n_built = len(live)
-        rows = unpack(held.rows[held.places(live)])
+        rows = unpack(arrays.rows[arrays.places(live)])
         self._choose_bounds(take_rows(rows, rows.kind < ABSENT))
         self.name_points(rows.low[rows.kind == POINT])
-        kernels.enter(self.trees, self.nodes, *held, live, 0, kernels.COUNT)
+        kernels.enter(self.trees, self.nodes, *arrays, live, 0, kernels.COUNT)
         n_blocks = -(-self.nodes.total[: self.n_nodes].astype(np.int64) // BLOCK)
         self.nodes.head[: self.n_nodes] = np.cumsum(n_blocks) - n_blocks
         self.nodes.total[:] = 0
         self._make_blocks(int(n_blocks.sum()) + 1)
         self.nodes.state[N_BLOCKS] = n_blocks.sum()
-        kernels.enter(self.trees, self.nodes, *held, live, 0, kernels.FILL)
+        kernels.enter(self.trees, self.nodes, *arrays, live, 0, kernels.FILL)
 
     def _choose_bounds(self, rows: Rows) -> None:
         """Choose the bounds between leaves, and lay out the trees."""

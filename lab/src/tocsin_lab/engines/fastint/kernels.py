@@ -205,14 +205,14 @@ def _holds(
     mark: Any, what: Any, low: Any, high: Any, tails: Any, kind: Any, key: Any, tail: Any
 ) -> Any:
     """Whether a value lies in a row."""
-    asked = what & 0xFF
-    if asked == POINT:
+    row_kind = what & 0xFF
+    if row_kind == POINT:
         return kind == STRING and key == low
-    if asked == PRESENT:
+    if row_kind == PRESENT:
         return kind != ABSENT
-    if asked != kind:
+    if row_kind != kind:
         return False
-    if asked == ABSENT:
+    if row_kind == ABSENT:
         return True
     if kind == STRING:
         return mark[low] <= mark[key] and mark[key] < mark[high]
@@ -293,16 +293,18 @@ def _take(
                 continue
             slots[slot, SEEN] = stamp + e
             row, end = run >> SIZE_BITS, (run >> SIZE_BITS) + (run & _ONES)
-            held = True
-            while row < end and held:
+            holds = True
+            while row < end and holds:
                 a = rows[row, WHAT] >> 8
                 kind, key, tail = np.int64(kinds[e, a]), keys[e, a], np.int64(value_tails[e, a])
-                held = False
+                holds = False
                 while row < end and rows[row, WHAT] >> 8 == a:
                     what, low, high = rows[row, WHAT], rows[row, LOW], rows[row, HIGH]
-                    held = held or _holds(mark, what, low, high, rows[row, TAILS], kind, key, tail)
+                    holds = holds or _holds(
+                        mark, what, low, high, rows[row, TAILS], kind, key, tail
+                    )
                     row += 1
-            if held:
+            if holds:
                 out[n] = slot
                 n += 1
         left -= within
@@ -330,8 +332,8 @@ def match(
     """Write the conjunctions that match each event; return how many events are done.
 
     `full` are the attributes that every conjunction constrains: the one with the smallest set is
-    taken, and what is in it is checked. Without any they are all attributes, and the sets of all
-    are taken. It stops before an event for which `out` may be too small.
+    taken, and its conjunctions are checked. Without any they are all attributes, and the sets of
+    all are taken. It stops before an event for which `out` may be too small.
     """
     head, total, blocks = nodes.head, nodes.total, nodes.blocks
     start, bounds, sizes, base = trees.start, trees.bounds, trees.size, trees.node

@@ -20,7 +20,7 @@ POINT = 6
 """One string alone; its cut is the lower bound."""
 
 WHAT, LOW, HIGH, TAILS = range(4)
-"""Where a row that is held has its attribute and kind, its bounds, and the tails of these."""
+"""Where a stored row has its attribute and kind, its bounds, and the tails of these."""
 RUN, SEEN = range(2)
 """Where a slot has the place of its rows, and the stamp of the event that last looked at it."""
 SIZE_BITS = 24
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 
 def pack(rows: Rows) -> NDArray[np.int64]:
-    """Return rows as they are held: four numbers each."""
+    """Return rows as they are stored: four numbers each."""
     packed = np.empty((len(rows.kind), 4), np.int64)
     packed[:, WHAT] = rows.attribute.astype(np.int64) << 8 | rows.kind
     packed[:, LOW], packed[:, HIGH] = rows.low, rows.high
@@ -77,7 +77,7 @@ class Events(NamedTuple):
     offset: NDArray[np.int16]
 
 
-class Held(NamedTuple):
+class RowArrays(NamedTuple):
     """The rows of all conjunctions, their slots, and how many entries of nodes name each."""
 
     rows: NDArray[np.int64]
@@ -86,8 +86,8 @@ class Held(NamedTuple):
 
     def sizes(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows conjunctions have."""
-        found: NDArray[np.int64] = self.slots[slots, RUN] & SIZE_MASK
-        return found
+        sizes: NDArray[np.int64] = self.slots[slots, RUN] & SIZE_MASK
+        return sizes
 
     def places(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the rows of conjunctions are, one conjunction after another."""

@@ -1,6 +1,6 @@
-"""Candidates → those that match, by their rows; compiled.
+"""Candidates → matches, by their rows; compiled.
 
-Enters: events, and for each the conjunctions that may match. Leaves: those that do.
+Enters: events, and for each the conjunctions that may match. Leaves: the ones that do.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def _holds(
     mark: Any, what: Any, low: Any, high: Any, tails: Any, kind: Any, key: Any, tail: Any
 ) -> Any:
     """Whether a value lies in a row."""
-    asked = what & 0xFF
-    if asked == POINT:
+    row_kind = what & 0xFF
+    if row_kind == POINT:
         return kind == STRING and key == low
-    if asked == PRESENT:
+    if row_kind == PRESENT:
         return kind != ABSENT
-    if asked != kind:
+    if row_kind != kind:
         return False
-    if asked == ABSENT:
+    if row_kind == ABSENT:
         return True
     if kind == STRING:
         return mark[low] <= mark[key] and mark[key] < mark[high]
@@ -57,7 +57,7 @@ def keep(
     mark: NDArray[np.int64],
     events: Events,
     ends: NDArray[np.int64],
-    found: NDArray[np.int32],
+    candidates: NDArray[np.int32],
 ) -> None:
     """Move the candidates that match together; `ends[e + 1]` is where those of event e end."""
     kinds, keys, value_tails = events.kind, events.key, events.offset
@@ -65,20 +65,22 @@ def keep(
     for e in range(len(kinds)):
         last = ends[e + 1]
         for i in range(first, last):
-            slot = np.int64(found[i])
+            slot = np.int64(candidates[i])
             run = slots[slot, RUN]
             row, end = run >> SIZE_BITS, (run >> SIZE_BITS) + (run & SIZE_MASK)
-            held = True
-            while row < end and held:
+            holds = True
+            while row < end and holds:
                 a = rows[row, WHAT] >> 8
                 kind, key, tail = np.int64(kinds[e, a]), keys[e, a], np.int64(value_tails[e, a])
-                held = False
+                holds = False
                 while row < end and rows[row, WHAT] >> 8 == a:
                     what, low, high = rows[row, WHAT], rows[row, LOW], rows[row, HIGH]
-                    held = held or _holds(mark, what, low, high, rows[row, TAILS], kind, key, tail)
+                    holds = holds or _holds(
+                        mark, what, low, high, rows[row, TAILS], kind, key, tail
+                    )
                     row += 1
-            if held:
-                found[n] = slot
+            if holds:
+                candidates[n] = slot
                 n += 1
         first = last
         ends[e + 1] = n

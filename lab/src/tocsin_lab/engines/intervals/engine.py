@@ -1,7 +1,7 @@
 """What the engines that split conjunctions by attribute share.
 
 Enters and leaves: see `engines.protocol`. Conjunctions are kept in *slots*, which are used again
-once they are free, with their rows beside them; what finds the candidates is an engine's own. A
+once they are free, and so are their rows; each engine finds candidates in its own way. A
 subscription's conjunctions are chained, so that it is reported once.
 """
 
@@ -23,7 +23,7 @@ from tocsin_lab.engines.intervals.arrays import (
     RUN,
     SIZE_BITS,
     Events,
-    Held,
+    RowArrays,
     Rows,
     pack,
     unpack,
@@ -47,7 +47,7 @@ class IntervalEngine(Engine):
     def __init__(self) -> None:
         self._attributes = Attributes()
         self._patterns = PatternChecks()
-        self._held = Held(
+        self._arrays = RowArrays(
             np.empty((64, 4), np.int64), np.full((64, 2), -1, np.int64), np.zeros(64, np.int32)
         )
         self._owner = np.full(64, -1, np.int64)
@@ -64,18 +64,18 @@ class IntervalEngine(Engine):
 
     @abstractmethod
     def _add(self, slots: NDArray[np.int64], rows: Rows, sizes: NDArray[np.int64]) -> None:
-        """Index conjunctions; their rows are held by now."""
+        """Index conjunctions; their rows are stored by now."""
 
     @abstractmethod
     def _remove(self, slots: NDArray[np.int64]) -> None:
-        """Take conjunctions out of the index; their rows are still held."""
+        """Take conjunctions out of the index; their rows are still stored."""
 
     @abstractmethod
     def _find(self, events: Events, offsets: NDArray[np.int64]) -> None:
         """Write the conjunctions that some events match behind those found before."""
 
     def _settle(self) -> None:
-        """Do what is left to do after a change or before a match."""
+        """Apply pending changes, after a change or before a match."""
 
     def _follow(self) -> None:
         """Take note of new attributes and cuts."""
@@ -99,8 +99,8 @@ class IntervalEngine(Engine):
             return
         slots = np.array(gone, np.int64)
         self._remove(slots)
-        sizes, runs = self._held.sizes(slots).tolist(), self._held.slots[slots, RUN].tolist()
-        self._owner[slots] = self._held.slots[slots, RUN] = -1
+        sizes, runs = self._arrays.sizes(slots).tolist(), self._arrays.slots[slots, RUN].tolist()
+        self._owner[slots] = self._arrays.slots[slots, RUN] = -1
         self._patterns.discard(gone)
         self._n_live -= len(gone)
         for slot, size, run in zip(gone, sizes, runs, strict=True):
@@ -111,32 +111,32 @@ class IntervalEngine(Engine):
         """Return the subscriptions that have just the conjunctions of a table, in its order."""
         rows, sizes = self._attributes.rows_of(table)
         self._follow()
-        found = self._equal_to(pack(rows), sizes) if not len(table.pattern_condition) else []
+        ids = self._equal_to(pack(rows), sizes) if not len(table.pattern_condition) else []
         self._settle()  # strings that were not known may have spread the marks
-        return found
+        return ids
 
-    def _equal_to(self, asked: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[int]:
+    def _equal_to(self, packed: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[int]:
         if not len(sizes):
             return []
         live = self._live()
         n_first = int(sizes[0])
-        alike = live[self._held.sizes(live) == n_first]
+        alike = live[self._arrays.sizes(live) == n_first]
         for i in range(n_first):
-            row = (self._held.slots[alike, RUN] >> SIZE_BITS) + i
-            alike = alike[np.all(self._held.rows[row] == asked[i], axis=1)]
+            row = (self._arrays.slots[alike, RUN] >> SIZE_BITS) + i
+            alike = alike[np.all(self._arrays.rows[row] == packed[i], axis=1)]
         return [
             dense
             for dense in np.unique(self._owner[alike]).tolist()
-            if self._is_same(self._slots_of(dense), asked, sizes)
+            if self._is_same(self._slots_of(dense), packed, sizes)
         ]
 
     def _is_same(
-        self, slots: list[int], asked: NDArray[np.int64], sizes: NDArray[np.int64]
+        self, slots: list[int], packed: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> bool:
         own = np.array(slots)
-        if not np.array_equal(self._held.sizes(own), sizes) or self._patterns.have(slots):
+        if not np.array_equal(self._arrays.sizes(own), sizes) or self._patterns.have(slots):
             return False
-        return np.array_equal(self._held.rows[self._held.places(own)], asked)
+        return np.array_equal(self._arrays.rows[self._arrays.places(own)], packed)
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch, chunk by chunk."""
@@ -146,12 +146,12 @@ class IntervalEngine(Engine):
         for first in range(0, n, size):
             part = offsets[first : min(first + size, n) + 1]
             self._find(self._attributes.encode(events, first, len(part) - 1), part)
-        found = self._out[: offsets[-1]]
+        slots = self._out[: offsets[-1]]
         if len(self._patterns):
-            offsets, found = self._patterns.keep(events, RaggedIds(offsets, found))
-        ids, ends = np.empty(len(found), np.int32), np.empty(n, np.int64)
+            offsets, slots = self._patterns.keep(events, RaggedIds(offsets, slots))
+        ids, ends = np.empty(len(slots), np.int32), np.empty(n, np.int64)
         seen = (self._seen, self._stamp)
-        id_kernels.to_ids(offsets, found, self._owner, self._group, *seen, ids, ends)
+        id_kernels.to_ids(offsets, slots, self._owner, self._group, *seen, ids, ends)
         self._stamp += n
         return RaggedIds(np.append(np.int64(0), ends), ids[: ends[-1] if n else 0])
 
@@ -159,8 +159,8 @@ class IntervalEngine(Engine):
         """Match one event."""
         offsets = np.zeros(2, np.int64)
         self._find(self._attributes.encode_one(event), offsets)
-        found = self._patterns.keep_one(event, self._out[: offsets[-1]])
-        return list(dict.fromkeys(self._owner[found].tolist()))
+        slots = self._patterns.keep_one(event, self._out[: offsets[-1]])
+        return list(dict.fromkeys(self._owner[slots].tolist()))
 
     def check(self) -> None:
         """Verify every invariant."""
@@ -172,7 +172,7 @@ class IntervalEngine(Engine):
     @property
     def nbytes(self) -> int:
         """Bytes held by rows and slots."""
-        own = (*self._held, self._owner, self._group, self._seen, self._first_of, self._next_of)
+        own = (*self._arrays, self._owner, self._group, self._seen, self._first_of, self._next_of)
         return sum(array.nbytes for array in own) + self._attributes.places.nbytes
 
     # Inside.
@@ -203,20 +203,20 @@ class IntervalEngine(Engine):
         self._n_slots += n_fresh
         self._n_rows += int(new_sizes.sum())
         self._grow()
-        self._held.slots[slots, RUN] = runs
-        self._held.rows[self._held.places(slots)] = pack(rows)
+        self._arrays.slots[slots, RUN] = runs
+        self._arrays.rows[self._arrays.places(slots)] = pack(rows)
         self._n_live += len(slots)
         return slots
 
     def _grow(self) -> None:
         """Make room for the rows and slots that there are by now."""
-        held, n = self._held, self._n_slots
-        self._held = held._replace(rows=grown(held.rows, self._n_rows))
+        arrays, n = self._arrays, self._n_slots
+        self._arrays = arrays._replace(rows=grown(arrays.rows, self._n_rows))
         first = len(self._seen)
         if n > first:
-            more = {name: grown(getattr(held, name), n) for name in ("slots", "n_entries")}
-            self._held = self._held._replace(**more)
-            self._held.slots[first:] = -1
+            more = {name: grown(getattr(arrays, name), n) for name in ("slots", "n_entries")}
+            self._arrays = self._arrays._replace(**more)
+            self._arrays.slots[first:] = -1
             for name in ("_owner", "_group", "_seen", "_next_of"):
                 setattr(self, name, grown(getattr(self, name), n))
             self._owner[first:] = self._seen[first:] = -1
@@ -241,4 +241,4 @@ class IntervalEngine(Engine):
         return slots
 
     def _rows_in(self, slots: NDArray[np.int64]) -> Rows:
-        return unpack(self._held.rows[self._held.places(slots)])
+        return unpack(self._arrays.rows[self._arrays.places(slots)])

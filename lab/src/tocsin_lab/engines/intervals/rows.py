@@ -103,36 +103,36 @@ class Attributes:
             rows.low[own], rows.high[own] = lows, highs
             rows.low_offset[own] = rows.high_offset[own] = 0
 
-    def drop_cuts(self, held: NDArray[np.int64], at: NDArray[np.int64]) -> None:
+    def drop_cuts(self, packed: NDArray[np.int64], at: NDArray[np.int64]) -> None:
         """Forget the cuts that no row at the given places uses, where most are such."""
-        kinds = held[at, WHAT] & 0xFF
+        kinds = packed[at, WHAT] & 0xFF
         named = at[(kinds == STRING) | (kinds == POINT)]
         used = np.zeros(self.places.n_cuts, np.bool_)
-        used[held[named, LOW]] = used[held[named, HIGH]] = True
+        used[packed[named, LOW]] = used[packed[named, HIGH]] = True
         if 2 * np.count_nonzero(used) + 64 < self.places.n_cuts - N_FIXED * len(self):
             renumbered = self.places.keep(used)
-            held[named, LOW] = renumbered[held[named, LOW]]
-            held[named, HIGH] = renumbered[held[named, HIGH]]
+            packed[named, LOW] = renumbered[packed[named, LOW]]
+            packed[named, HIGH] = renumbered[packed[named, HIGH]]
 
     def encode(self, events: EventBatch, first: int, n: int) -> Events:
         """Encode n events of a batch from the first on."""
-        found = _empty_events(n, len(self))
+        encoded = _empty_events(n, len(self))
         for number, attribute in enumerate(self.places.attributes):
-            self._encode_column(number, events.column(attribute.name), first, n, found)
-        return found
+            self._encode_column(number, events.column(attribute.name), first, n, encoded)
+        return encoded
 
     def _encode_column(
-        self, number: int, column: Column, first: int, n: int, found: Events
+        self, number: int, column: Column, first: int, n: int, encoded: Events
     ) -> None:
         if column.other is not None:
-            found.kind[column.other[first : first + n], number] = PRESENT
+            encoded.kind[column.other[first : first + n], number] = PRESENT
         for part in column.parts:
             here = slice(None) if part.here is None else part.here[first : first + n]
             keys, offsets = self._keys(number, part, first, n)
-            found.kind[here, number] = part.domain
-            found.key[here, number] = keys[here]
+            encoded.kind[here, number] = part.domain
+            encoded.key[here, number] = keys[here]
             if offsets is not None:
-                found.offset[here, number] = offsets[here]
+                encoded.offset[here, number] = offsets[here]
 
     def _keys(
         self, number: int, part: Part, first: int, n: int
@@ -148,35 +148,35 @@ class Attributes:
 
     def _string_keys(self, number: int, part: Part, first: int, n: int) -> NDArray[np.int64]:
         attribute = self.places.attributes[number]
-        held = attribute.domains[Domain.STRING]
-        assert isinstance(held, StringCuts)
+        strings = attribute.domains[Domain.STRING]
+        assert isinstance(strings, StringCuts)
         start = attribute.first + FIRST_DOMAIN + Domain.STRING
-        if not len(held.cuts):
+        if not len(strings.cuts):
             return np.full(n, start, np.int64)
         places = np.empty(n, np.int32)
-        held.encode(Domain.STRING, part.values.slice(first, n), places)
-        return np.concatenate([np.array([start], np.int64), held.cuts])[places]
+        strings.encode(Domain.STRING, part.values.slice(first, n), places)
+        return np.concatenate([np.array([start], np.int64), strings.cuts])[places]
 
     def encode_one(self, event: Mapping[str, object]) -> Events:
         """Encode one event."""
-        found = _empty_events(1, len(self))
+        encoded = _empty_events(1, len(self))
         for number, attribute in enumerate(self.places.attributes):
             value = read_value(event, attribute.name)
             if value is None:
                 continue
             domain = domain_of(value)
             if domain is None:
-                found.kind[0, number] = PRESENT
+                encoded.kind[0, number] = PRESENT
                 continue
-            found.kind[0, number] = domain
+            encoded.kind[0, number] = domain
             if domain is Domain.STRING:
-                found.key[0, number] = attribute.cut_of(value)
+                encoded.key[0, number] = attribute.cut_of(value)
                 continue
             key = domains.to_key(value)
             if domain is Domain.NUMBER:
-                key, found.offset[0, number] = key_of_number(key)
-            found.key[0, number] = key
-        return found
+                key, encoded.offset[0, number] = key_of_number(key)
+            encoded.key[0, number] = key
+        return encoded
 
 
 def _empty_rows(n: int) -> Rows:

@@ -6,18 +6,18 @@ by level; a range is entered under the largest cells that make it up, with what 
 last level as false positives (algorithm 1). An event's values are looked up in the cells of all
 levels, and conditions are counted (algorithm 2). No match is missed.
 
-Options. `false_positive_rate` promises that at most this part of what is found is wrong, for events
+Options. `false_positive_rate` promises that at most this share of the results is wrong, for events
 like those profiled: each range then gets the levels that its part of the promise takes. `levels`
 gives all ranges the same last level instead, as the paper has it. `exact=True` checks what is
 found; so does an engine without a promise, whose rate is 0.
 
 Where we deviate. The levels of a range follow its width, so that narrow ranges keep the promise as
-wide ones do. What sticks out may be joined with the cell beside it to a larger one: fewer entries
-for the same values. Layers are hashed into one table, in portions that are merged by size; what
-came last is checked directly. Strings, single numbers, absence and presence are keys of their own,
-exact but for what a hash takes for the same: 24 bits of it are compared, and those of the bucket.
-Ranges of strings are separated by their order among the bounds of others, so that the promise does
-not hold for them. LIKE patterns are checked on what is found.
+wide ones do. What sticks out may be joined with the neighbouring cell to a larger one: fewer
+entries for the same values. Layers are hashed into one table, in portions that are merged by size;
+what came last is checked directly. Strings, single numbers, absence and presence are keys of their
+own, exact but for what a hash takes for the same: 24 bits of it are compared, and those of the
+bucket. Ranges of strings are separated by their order among the bounds of others, so that the
+promise does not hold for them. LIKE patterns are verified on candidates.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class TamaEngine(IntervalEngine):
         lines = []
         for slot in self._slots_of(dense):
             items = self.items(np.array([slot]))
-            n = int(self._held.n_entries[slot])
+            n = int(self._arrays.n_entries[slot])
             used = sorted({int(level) for level in items.level if level >= 0})
             depth = f", to level {used[-1]}" if used else ""
             lines.append(f"entered under {n} cells and keys{depth}" if n else "checked directly")
@@ -134,14 +134,14 @@ class TamaEngine(IntervalEngine):
             self._check_portion(portion, own)
             in_tables.append(own)
         always = np.array(sorted(self._always), np.int64)
-        held = np.sort(np.concatenate([recent, always, *in_tables]))
-        assert np.array_equal(held, live), "a conjunction is nowhere, or twice"
+        actual = np.sort(np.concatenate([recent, always, *in_tables]))
+        assert np.array_equal(actual, live), "a conjunction is nowhere, or twice"
 
     def _check_portion(self, portion: Portion, own: NDArray[np.int64]) -> None:
         counts = portion.count_entries(len(self._hits))
-        assert np.array_equal(counts[own], self._held.n_entries[own]), "entries are lost"
-        assert counts.sum() == counts[own].sum(), "entries of what is gone are left"
-        split = Split(self._rows_in(own), self._held.sizes(own), self._attributes.places.mark)
+        assert np.array_equal(counts[own], self._arrays.n_entries[own]), "entries are lost"
+        assert counts.sum() == counts[own].sum(), "entries of deleted conjunctions remain"
+        split = Split(self._rows_in(own), self._arrays.sizes(own), self._attributes.places.mark)
         assert np.array_equal(self._hits[own, 1], split.needed), "conditions are miscounted"
 
     def match_interfaces(
@@ -160,7 +160,7 @@ class TamaEngine(IntervalEngine):
         n_interfaces = int(interface_of.max(initial=-1)) + 1
         by_slot = np.where(self._owner >= 0, interface_of[self._owner], -1).astype(np.int32)
         always = np.unique(by_slot[np.array(sorted(self._always), np.int64)])
-        found: list[NDArray[np.int32]] = []
+        chunks: list[NDArray[np.int32]] = []
         offsets = np.zeros(len(events) + 1, np.int64)
         size = chunk_size(len(self._attributes))
         for first in range(0, len(events), size):
@@ -172,8 +172,8 @@ class TamaEngine(IntervalEngine):
                 self._decide(portion, chunk, by_slot, decided, dynamic)
             rows, interfaces = np.nonzero(decided)
             offsets[first + 1 : first + n + 1] = np.bincount(rows, minlength=n)
-            found.append(interfaces.astype(np.int32))
-        return RaggedIds(np.cumsum(offsets), np.concatenate([np.empty(0, np.int32), *found]))
+            chunks.append(interfaces.astype(np.int32))
+        return RaggedIds(np.cumsum(offsets), np.concatenate([np.empty(0, np.int32), *chunks]))
 
     def coded(self, dense: int) -> list[tuple[str, bytes]]:
         """Return the ranges of a subscription as they travel: attributes, and cells as bits."""
@@ -196,7 +196,7 @@ class TamaEngine(IntervalEngine):
             self._portion_of = grown(self._portion_of, len(self._owner))
             self._portion_of[first:] = -1
             self._hits[first:, 0] = 0
-        self._held.n_entries[slots] = 0
+        self._arrays.n_entries[slots] = 0
         self._portion_of[slots] = -1
         self._always.update(slots[sizes == 0].tolist())
         self._recent += slots[sizes > 0].tolist()
@@ -223,7 +223,7 @@ class TamaEngine(IntervalEngine):
             self._build()
 
     def _flush(self) -> None:
-        """Make a table of what is recent, with the tables that are not much larger."""
+        """Merge the recent insertions and the tables that are not much larger into a table."""
         slots = np.array(self._recent, np.int64)
         while self._portions and len(self._portions[-1].slots) < 2 * len(slots):
             at = len(self._portions) - 1
@@ -236,7 +236,7 @@ class TamaEngine(IntervalEngine):
         """Separate values for the events last profiled, and merge all tables into one."""
         places, live = self._attributes.places, self._live()
         places.is_spread = False
-        self._attributes.drop_cuts(self._held.rows, self._held.places(live))
+        self._attributes.drop_cuts(self._arrays.rows, self._arrays.places(live))
         self._portions, self._recent = [], []
         self._portion_of[:] = -1
         self._n_separated = len(live)
@@ -270,7 +270,7 @@ class TamaEngine(IntervalEngine):
         self._portion_of[slots] = len(self._portions)
         portion = Portion(slots, 8 * len(self._attributes), items)
         self._portions.append(portion)
-        self._held.n_entries[slots] = portion.count_entries(len(self._hits))[slots]
+        self._arrays.n_entries[slots] = portion.count_entries(len(self._hits))[slots]
         self._note_sorts(items)
 
     def _note_sorts(self, items: Items | None = None) -> None:
@@ -284,7 +284,7 @@ class TamaEngine(IntervalEngine):
         self._sorts = sorts
 
     def _split(self, slots: NDArray[np.int64]) -> Split:
-        sizes = self._held.sizes(slots)
+        sizes = self._arrays.sizes(slots)
         return Split(self._rows_in(slots), sizes, self._attributes.places.mark)
 
     def items(self, slots: NDArray[np.int64], split: Split | None = None) -> Items:
@@ -310,13 +310,13 @@ class TamaEngine(IntervalEngine):
             everything = np.array(sorted(self._always), np.int32)
             parts.append((np.repeat(np.arange(n), len(everything)), np.tile(everything, n)))
         rows = np.concatenate([part[0] for part in parts])
-        found = np.concatenate([part[1] for part in parts])
+        slots = np.concatenate([part[1] for part in parts])
         if len([part for part in parts if len(part[0])]) > 1:
             order = np.argsort(rows, kind="stable")
-            rows, found = rows[order], found[order]
+            rows, slots = rows[order], slots[order]
         offsets[1:] = first + np.cumsum(np.bincount(rows, minlength=n))
         self._out = grown(self._out, int(offsets[-1]))
-        self._out[first : offsets[-1]] = found
+        self._out[first : offsets[-1]] = slots
 
     def _match(
         self, portion: Portion, events: Events
@@ -340,8 +340,8 @@ class TamaEngine(IntervalEngine):
                 break
             self._pairs = grown(self._pairs, int(ends[done]) + len(self._hits))
         self._base += (n + 1) * self._step
-        found = self._pairs[: ends[-1]].copy()
-        return self._kept(events, ends, found) if self._exact else (_rows_of(ends), found)
+        slots = self._pairs[: ends[-1]].copy()
+        return self._kept(events, ends, slots) if self._exact else (_rows_of(ends), slots)
 
     def _decide(
         self,
@@ -375,19 +375,19 @@ class TamaEngine(IntervalEngine):
         return (*table, *self._known(), events, *lookup)
 
     def _match_recent(self, events: Events) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Check what is in no table yet."""
+        """Verify the conjunctions that are in no table yet."""
         n = len(events.kind)
         ends = np.arange(n + 1, dtype=np.int64) * len(self._recent)
         return self._kept(events, ends, np.tile(np.array(self._recent, np.int32), n))
 
     def _kept(
-        self, events: Events, ends: NDArray[np.int64], found: NDArray[np.int32]
+        self, events: Events, ends: NDArray[np.int64], slots: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the candidates that match."""
-        if len(found):
+        if len(slots):
             mark = self._attributes.places.mark
-            check_kernels.keep(self._held.rows, self._held.slots, mark, events, ends, found)
-        return _rows_of(ends), found[: ends[-1]]
+            check_kernels.keep(self._arrays.rows, self._arrays.slots, mark, events, ends, slots)
+        return _rows_of(ends), slots[: ends[-1]]
 
 
 def _rows_of(ends: NDArray[np.int64]) -> NDArray[np.int64]:

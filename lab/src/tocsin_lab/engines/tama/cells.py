@@ -1,7 +1,7 @@
 """Rows → cells: what a conjunction is entered under, and what an event is looked up by.
 
 Enters: rows of conjunctions, and events (`intervals.arrays`). Leaves: `Items`: ranges of cells, and
-keys of what is exact: single values, absence, presence (Zhao and Wu, section III-B.1). A value by
+exact keys: single values, absence, presence (Zhao and Wu, section III-B.1). A value by
 itself is a key, and so is the interval from an integer to the next, which is the floor of its
 values. The pieces of one condition that share a cell are joined, so that an event counts it once.
 """
@@ -54,7 +54,7 @@ class Ranges(NamedTuple):
 
 
 class Split:
-    """The rows of some conjunctions, told apart into ranges and keys."""
+    """The rows of some conjunctions, split into ranges and keys."""
 
     def __init__(self, rows: Rows, sizes: NDArray[np.int64], mark: NDArray[np.int64]) -> None:
         owner = np.repeat(np.arange(len(sizes)), sizes)

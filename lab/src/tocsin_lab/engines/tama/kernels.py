@@ -6,7 +6,7 @@ the next.
 
 The table has buckets of words, and in each bucket runs: a header with a tag, 24 bits of the key's
 hash that the bucket does not use, and how many follow, then as many conjunctions. What is read of
-the table comes from memory, so that its size is what counts. It is packed from entries of two
+the table comes from memory, so that its size decides. It is packed from entries of two
 words, a conjunction and its tag.
 """
 
@@ -231,21 +231,21 @@ def _keys_of(
     n: Any,
 ) -> Any:
     """Write the hashes of all keys under which a value may be found, from n on; return the end."""
-    held = sorts[a]
+    kinds = sorts[a]
     if kind == ABSENT:
-        if held & (1 << ABSENT_KEYS):
+        if kinds & (1 << ABSENT_KEYS):
             hashes[n] = _hash(a * 8 + ABSENT_KEYS, np.int64(1))
             n += 1
         return n
-    if held & (1 << PRESENT_KEYS):
+    if kinds & (1 << PRESENT_KEYS):
         hashes[n] = _hash(a * 8 + PRESENT_KEYS, np.int64(1))
         n += 1
     if kind == PRESENT:
         return n
-    if held & (1 << POINT_KEYS):
+    if kinds & (1 << POINT_KEYS):
         hashes[n] = _hash(a * 8 + POINT_KEYS, point)
         n += 1
-    if kind == 0 and held & (1 << UNIT_KEYS):
+    if kind == 0 and kinds & (1 << UNIT_KEYS):
         hashes[n] = _hash(a * 8 + UNIT_KEYS, unit)
         n += 1
     levels = used[a * 8 + kind]
@@ -263,7 +263,7 @@ def _keys_of(
 
 @inlined
 def _count(hits: Any, zero: Any, met: Any, n_met: Any, out: Any, n: Any) -> Any:
-    """Count a condition for each conjunction met; write those that have all of theirs."""
+    """Count a condition for each conjunction met; write the conjunctions that are complete."""
     for i in range(n_met):
         slot = np.int64(met[i])
         count = max(hits[slot, 0], zero) + np.int32(1)
@@ -295,7 +295,7 @@ def _meet(
     out: Any,
     n: Any,
 ) -> Any:
-    """Count what is entered under the keys of an event; write what matches, from n on."""
+    """Count the entries under the keys of an event; write the matches, from n on."""
     for k in range(min(n_keys, _AHEAD)):
         _fetch(offsets, words, np.int64(hashes[k] & mask))
     n_met = np.int64(0)
@@ -383,7 +383,7 @@ def _decide(
     e: Any,
     dynamic: Any,
 ) -> Any:
-    """Count what is entered under a key; return how many interfaces are decided by it."""
+    """Count the entries under a key; return how many interfaces are decided by it."""
     bucket, tag = np.int64(h & mask), h >> np.uint64(40)
     place, stop = np.int64(offsets[bucket]), np.int64(offsets[bucket + 1])
     n = np.int64(0)

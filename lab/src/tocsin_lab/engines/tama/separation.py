@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tocsin_lab.engines.tama import kernels
 
 MARGIN = 1 / 64
-"""The share of cells kept for what lies beyond the marks, at either end."""
+"""The share of cells reserved for values beyond the marks, at either end."""
 _MOST_MARKS = 2048
 
 
@@ -46,9 +46,9 @@ class Separation(NamedTuple):
 
     def leaves(self, tree: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the leaves in which values lie."""
-        found = np.empty(len(values), np.int64)
-        kernels.find_leaves(*self, tree, values, found)
-        return found
+        numbers = np.empty(len(values), np.int64)
+        kernels.find_leaves(*self, tree, values, numbers)
+        return numbers
 
 
 def nothing(n_trees: int) -> Separation:
@@ -75,12 +75,12 @@ def separate(n_trees: int, bounds: Values, sample: Values | None) -> Separation:
     return Separation(np.concatenate([none, *xs]), np.concatenate([none, *shares]), start)
 
 
-def _by_tree(n_trees: int, given: Values | None) -> list[NDArray[np.float64]]:
+def _by_tree(n_trees: int, bounds: Values | None) -> list[NDArray[np.float64]]:
     """Return the finite values of each tree, in order."""
-    if given is None:
+    if bounds is None:
         return [np.empty(0, np.float64)] * n_trees
-    finite = np.isfinite(given.value)
-    tree, value = given.tree[finite], given.value[finite]
+    finite = np.isfinite(bounds.value)
+    tree, value = bounds.tree[finite], bounds.value[finite]
     order = np.lexsort((value, tree))
     ends = np.searchsorted(tree[order], np.arange(n_trees + 1))
     return [value[order[a:b]] for a, b in pairwise(ends.tolist())]
@@ -102,7 +102,7 @@ def _marks_of(ordered: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArra
 def _closed(
     x: NDArray[np.float64], share: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Leave a margin at either end; what lies after the last mark is told apart from it."""
+    """Leave a margin at either end; values after the last mark are separated from it."""
     share = MARGIN + share[: len(x)] * (1 - 2 * MARGIN)
     with np.errstate(over="ignore"):
         beyond = np.nextafter(x[-1], np.inf)

@@ -72,8 +72,8 @@ class Portion:
         offsets: NDArray[np.int32],
         entries: NDArray[np.int32] = _NO_ENTRIES,
     ) -> int:
-        found: int = kernels.enter(*items, mode, self.mask, offsets, entries, self.words, self.used)
-        return found
+        n: int = kernels.enter(*items, mode, self.mask, offsets, entries, self.words, self.used)
+        return n
 
     @property
     def nbytes(self) -> int:

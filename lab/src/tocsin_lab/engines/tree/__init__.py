@@ -16,11 +16,11 @@ Where we deviate. A condition of our normal form is a set of values, so that an 
 general algorithm would chain by don't-care edges: equalities in the hash table, other sets in a
 list ordered by their bounds. Since an attribute has one condition a conjunction, only the result
 "yes" has edges. A set that lies within one that the node has is put below it, as its test is
-implied (section 2); equalities are not, as the hash table finds them at once. Index attributes
-have trees for the values that were asked for when the tree was built, and one for all others, where
+implied (section 2); equalities are not, as the hash table finds them at once. Index attributes have
+trees for the values that conditions named when the tree was built, and one for all others, where
 their tests are kept; they are given up where they would copy conjunctions too often. The order of
 attributes is chosen when the tree is first filled, and again when it has doubled or a profile came;
-the tree is then built anew, as it is when most of it was deleted. The search goes on in waves, not
+the tree is then rebuilt, as it is when most of it was deleted. The search goes on in waves, not
 down each path, unless there are annotations; it does not use what it knows about tests that failed
 (the last paragraph on successors).
 
@@ -51,9 +51,9 @@ from tocsin_lab.engines.tree.places import Attribute
 _SAMPLE = 10_000
 """How many events `profile` keeps."""
 _SMALL = 64
-"""Below so many conjunctions the order of attributes does not matter."""
+"""Below this number of conjunctions the order of attributes does not matter."""
 _MANY_DELETED = 1024
-"""So many conjunctions may be deleted, however few are left, before the tree is built anew."""
+"""The least number of deleted conjunctions that has the tree rebuilt."""
 
 
 class TreeEngine(Engine):
@@ -99,7 +99,7 @@ class TreeEngine(Engine):
             self._build()
 
     def _is_due(self) -> bool:
-        """Whether the tree is to be built anew, because it was empty or has doubled since."""
+        """Whether the tree is to be rebuilt, because it was empty or has doubled since."""
         if not self._n_ordered:
             return True
         is_free = self._options.order == "popular" or self._options.index_attributes != 0
@@ -112,7 +112,7 @@ class TreeEngine(Engine):
             self._first_of[first : self._n_dense] = -1
 
     def _build(self) -> None:
-        """Choose the order of attributes and build the tree anew, without what is deleted."""
+        """Choose the order of attributes and rebuild the tree without deleted conjunctions."""
         kept, n = self._forest.kept, self._forest.kept.n
         live = np.flatnonzero(self._owner[:n] >= 0)
         counts = np.diff(kept.start[: n + 1])[live]
@@ -188,14 +188,14 @@ class TreeEngine(Engine):
         cuts = np.empty((self._forest.n_levels, n), np.int32)
         for attribute, level in self._levels():
             cuts[level] = attribute.encode(events.column(attribute.name), n)
-        offsets, found = self._forest.match(np.ascontiguousarray(cuts.T))
+        offsets, conjunctions = self._forest.match(np.ascontiguousarray(cuts.T))
         if len(self._patterns):
-            offsets, found = self._patterns.keep(events, RaggedIds(offsets, found))
+            offsets, conjunctions = self._patterns.keep(events, RaggedIds(offsets, conjunctions))
         if not self._has_siblings:
-            return RaggedIds(offsets, self._owner[found])
-        ids, ends = np.empty(len(found), np.int32), np.empty(n, np.int64)
+            return RaggedIds(offsets, self._owner[conjunctions])
+        ids, ends = np.empty(len(conjunctions), np.int32), np.empty(n, np.int64)
         seen = (self._seen, self._stamp)
-        id_kernels.to_ids(offsets, found, self._owner, self._group, *seen, ids, ends)
+        id_kernels.to_ids(offsets, conjunctions, self._owner, self._group, *seen, ids, ends)
         self._stamp += n
         return RaggedIds(np.append(np.int64(0), ends), ids[: ends[-1] if n else 0])
 
@@ -207,9 +207,9 @@ class TreeEngine(Engine):
         cuts = np.empty((1, self._forest.n_levels), np.int32)
         for attribute, level in self._levels():
             cuts[0, level] = attribute.cut_of(read_value(event, attribute.name))
-        _, found = self._forest.match(cuts)
-        found = self._patterns.keep_one(event, found)
-        return list(dict.fromkeys(self._owner[found].tolist()))
+        _, conjunctions = self._forest.match(cuts)
+        conjunctions = self._patterns.keep_one(event, conjunctions)
+        return list(dict.fromkeys(self._owner[conjunctions].tolist()))
 
     @property
     def n_visits(self) -> int:
@@ -227,8 +227,8 @@ class TreeEngine(Engine):
 
     def explain(self, dense: int) -> str:
         """Say which path leads to each conjunction of a subscription."""
-        found = self._conjunctions_of(dense).tolist()
-        lines = [audit.explain(self._forest, conjunction) for conjunction in found]
+        conjunctions = self._conjunctions_of(dense).tolist()
+        lines = [audit.explain(self._forest, conjunction) for conjunction in conjunctions]
         return "\n".join(lines) if lines else "not kept: it can never match"
 
     def describe(self) -> str:

@@ -40,9 +40,9 @@ def _check_cuts(forest: Forest) -> None:
     """Marks must have the order of the cuts."""
     places = forest.book.places
     for attribute in places.attributes:
-        for domain, held in enumerate(attribute.domains):
+        for domain, domain_cuts in enumerate(attribute.domains):
             ends = np.arange(attribute.first + 1 + domain, attribute.first + 3 + domain)
-            cuts = np.concatenate([ends[:1], held.cuts, ends[1:]])
+            cuts = np.concatenate([ends[:1], domain_cuts.cuts, ends[1:]])
             assert np.all(np.diff(places.mark[cuts]) > 0), "marks are out of order"
 
 
@@ -145,18 +145,18 @@ def _check_entries(forest: Forest, nodes: NDArray[np.int64], live: NDArray[np.in
     n_own = np.diff(forest.kept.start)[conjunction]
     at = np.repeat(forest.kept.start[conjunction] - np.cumsum(n_own) + n_own, n_own)
     tests = forest.kept.test[at + np.arange(len(at))]
-    asked = (np.repeat(np.arange(len(leaf)), n_own) << 32) | tests
-    for pair in np.setdiff1d(asked, passed).tolist():
+    expected = (np.repeat(np.arange(len(leaf)), n_own) << 32) | tests
+    for pair in np.setdiff1d(expected, passed).tolist():
         entry, test = pair >> 32, pair & 0xFFFFFFFF
         assert _is_settled(forest, test, int(root[entry])), "a test is missing on the path"
-    for pair in np.setdiff1d(passed, asked).tolist():
+    for pair in np.setdiff1d(passed, expected).tolist():
         own = forest.kept.tests_of(int(conjunction[pair >> 32])).tolist()
         is_implied = any(_holds_in(forest, pair & 0xFFFFFFFF, test) for test in own)
         assert is_implied, "a strange test on the path"
 
 
 def _climb(forest: Forest, leaf: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the roots above leaves, and all tests on the way, beside the number of the leaf."""
+    """Return the roots above leaves, and all tests on the way, each with the number of its leaf."""
     tree = forest.tree
     root, passed = np.full(len(leaf), -1), [np.empty(0, np.int64)]
     at, node = np.arange(len(leaf)), leaf
@@ -260,11 +260,11 @@ def _words(forest: Forest, test: int) -> str:
 def _bound(forest: Forest, test: int, cut: int) -> str:
     """Say where a cut is: at a value, or at the end of a line."""
     attribute = forest.book.places.attributes[forest.book.attribute[test]]
-    for domain, held in zip(Domain, attribute.domains, strict=True):
-        for at in np.flatnonzero(held.cuts == cut).tolist():
-            if isinstance(held, StringCuts):
-                return repr(held.bounds[at][0])
-            key, offset = int(held.keys[at]), int(held.offsets[at])
+    for domain, domain_cuts in zip(Domain, attribute.domains, strict=True):
+        for at in np.flatnonzero(domain_cuts.cuts == cut).tolist():
+            if isinstance(domain_cuts, StringCuts):
+                return repr(domain_cuts.bounds[at][0])
+            key, offset = int(domain_cuts.keys[at]), int(domain_cuts.offsets[at])
             return str(unflatten_cut(domain, key, offset, str)[0])
     names = ("absent", "number", "string", "boolean", "timestamp", "other", "end")
     return names[cut - attribute.first]

@@ -48,17 +48,17 @@ class TestBook:
             number[at] = self.places.attribute(table.attributes[at])
         attribute = number[table.attribute]
         start, low, high = self._ranges(table, attribute)
-        found = np.empty(table.n_conditions, np.int32)
+        tests = np.empty(table.n_conditions, np.int32)
         is_single = np.diff(start) == 1
         single = np.flatnonzero(is_single)
         at = start[single]
         sorts = np.full(len(start) - 1, SET, np.uint8)
         sorts[single] = _sorts(table, single)
-        found[single] = self._intern(attribute[single], sorts[single], low[at], high[at])
+        tests[single] = self._intern(attribute[single], sorts[single], low[at], high[at])
         for i in np.flatnonzero(~is_single).tolist():
             ranges = slice(start[i], start[i + 1])
-            found[i] = self._intern_many(int(attribute[i]), low[ranges], high[ranges])
-        return found
+            tests[i] = self._intern_many(int(attribute[i]), low[ranges], high[ranges])
+        return tests
 
     def _ranges(
         self, table: ConjunctionTable, attribute: NDArray[np.int32]
@@ -129,15 +129,15 @@ class TestBook:
             larger = np.full((size, 2), arrays.NONE, np.int64)
             kernels.move_pairs(self._slots, larger)
             self._slots = larger
-        found = np.empty(len(low), np.int32)
+        tests = np.empty(len(low), np.int32)
         before = self.n
-        after = kernels.intern(self._slots, low, high, before, found)
+        after = kernels.intern(self._slots, low, high, before, tests)
         if after > before:
-            numbers, at = np.unique(found, return_index=True)
+            numbers, at = np.unique(tests, return_index=True)
             at = at[numbers >= before]
             ones = np.ones(len(at), np.int64)
             self._append(attribute[at], sorts[at], ones, low[at], high[at])
-        return found
+        return tests
 
     def _intern_many(self, attribute: int, low: NDArray[np.int32], high: NDArray[np.int32]) -> int:
         """Number a test of several ranges, or of none."""

@@ -22,10 +22,10 @@ from tocsin_lab.engines.tree.options import TreeOptions
 _MAX_SUCCESSORS = 8
 """How many successors a node may have on average; beyond that there are no annotations."""
 _ANNOTATE_FROM = 16
-"""A changed tree is annotated anew when it has matched one event for so many nodes."""
+"""How many nodes of a changed tree pay for one matched event before it is annotated again."""
 
 _SORT_FROM, _SORT_DEPTH = 1000, 4
-"""So many conjunctions at once are inserted in the order of the first tests of their paths."""
+"""From this number on, conjunctions are inserted in the order of the first tests of their paths."""
 
 _MAX_COPIES = 16
 """How many leaves a conjunction may be in on average, because of index attributes."""
@@ -163,11 +163,11 @@ class Forest:
             order = self._path_order(chosen, roots)
             chosen, roots = chosen[order], roots[order]
         reached = 0
-        given = self.tests
+        all_tests = self.tests
         while True:
             reached = kernels.insert(
                 self.tree,
-                given,
+                all_tests,
                 self.factors,
                 self.kept.runs,
                 chosen,
@@ -190,15 +190,15 @@ class Forest:
         """
         if not len(self.factors.stride):
             return numbers, np.zeros(len(numbers), np.int64)
-        runs, given = self.kept.runs, self.tests
+        runs, tests = self.kept.runs, self.tests
         none = np.empty(0, np.int64)
         n_roots = len(self.tree.roots)
         limit = _MAX_COPIES * (self.kept.n + 100) - int(self.tree.counts[arrays.N_ENTRIES])
-        n = kernels.spread(given, self.factors, runs, numbers, n_roots, limit, none, none)
+        n = kernels.spread(tests, self.factors, runs, numbers, n_roots, limit, none, none)
         if n > limit:
             return none, none
         chosen, roots = np.empty(n, np.int64), np.empty(n, np.int64)
-        kernels.spread(given, self.factors, runs, numbers, n_roots, limit, chosen, roots)
+        kernels.spread(tests, self.factors, runs, numbers, n_roots, limit, chosen, roots)
         return chosen, roots
 
     def _path_order(self, chosen: NDArray[np.int64], roots: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -260,21 +260,21 @@ class Forest:
         cells = Cells(places.value, places.unit)
         offsets = np.zeros(len(events) + 1, np.int64)
         visits = np.zeros(1, np.int64)
-        given = (self.tree, self.tests, cells, self.factors)
+        arguments = (self.tree, self.tests, cells, self.factors)
         reached = 0
         while True:
             room: Any = (events, self._stack, self._found, offsets, visits, reached)
             if len(self._after.is_gap):
-                reached = search_kernels.match_annotated(*given, self._after, *room)
+                reached = search_kernels.match_annotated(*arguments, self._after, *room)
             else:
-                reached = search_kernels.match(*given, *room)
+                reached = search_kernels.match(*arguments, *room)
             if reached == len(events):
                 self.n_visits = int(visits[0])
                 return offsets, self._found[: offsets[-1]]
             self._found = grown(self._found, 2 * len(self._found))
 
     def _annotate(self, n_events: int) -> None:
-        """Bring the successors up to date, when so many events make that worth it."""
+        """Update the successors, when the events matched since make that worth it."""
         if not self.options.successors or not self._is_stale:
             return
         self._after = _NO_SUCCESSORS

@@ -20,7 +20,7 @@ Numbers: TypeAlias = NDArray[np.int32]
 @kernel
 def to_ids(
     offsets: Integers,
-    found: Numbers,
+    conjunctions: Numbers,
     owner: NDArray[np.integer[Any]],
     group: Numbers,
     seen: Integers,
@@ -32,7 +32,7 @@ def to_ids(
     n = 0
     for e in range(len(offsets) - 1):
         for i in range(offsets[e], offsets[e + 1]):
-            c = found[i]
+            c = conjunctions[i]
             first = group[c]
             if first >= 0:
                 if seen[first] == stamp + e:

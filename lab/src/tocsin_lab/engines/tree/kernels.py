@@ -130,7 +130,7 @@ def move_pairs(slots: Integers, larger: Integers) -> None:
 
 
 @kernel
-def intern(slots: Integers, first: Numbers, second: Numbers, n: int, found: Numbers) -> int:
+def intern(slots: Integers, first: Numbers, second: Numbers, n: int, numbers: Numbers) -> int:
     """Give each pair its number: the one it has, or n, n + 1, …; return the next."""
     for i in range(len(first)):
         known = _find(slots, first[i], second[i])
@@ -138,7 +138,7 @@ def intern(slots: Integers, first: Numbers, second: Numbers, n: int, found: Numb
             known = np.int64(n)
             _put(slots, first[i], second[i], known)
             n += 1
-        found[i] = known
+        numbers[i] = known
     return n
 
 
@@ -282,7 +282,7 @@ def _high_mark(tests: Tests, test: Scalar) -> Scalar:
 
 @kernel
 def refresh_bounds(tree: Tree, tests: Tests) -> None:
-    """Write the marks of all lists anew, after cuts got other marks (in the same order)."""
+    """Rewrite the marks of all lists, after cuts got other marks (in the same order)."""
     nodes, lists = tree.nodes, tree.lists
     for node in range(tree.counts[N_NODES]):
         if nodes[node, LEVEL] == NONE or nodes[node, LEVEL] == LEAF or nodes[node, N_SETS] == 0:
@@ -353,14 +353,14 @@ def _holder(lists: Scalar, start: Scalar, n: Scalar, low: Scalar, high: Scalar) 
 def _relation(tests: Tests, test: Scalar, value: Scalar) -> Scalar:
     """Return how a test and a test of one value are: 0 apart, 1 they overlap, 2 it holds there."""
     low, high = _low_mark(tests, value), _high_mark(tests, value)
-    found = np.int64(0)
+    relation = np.int64(0)
     for i in range(tests.start[test], tests.start[test + 1]):
         its_low, its_high = tests.mark[tests.low[i]], tests.mark[tests.high[i]]
         if its_low <= low and high <= its_high:
             return np.int64(2)
         if its_low < high and low < its_high:
-            found = np.int64(1)
-    return found
+            relation = np.int64(1)
+    return relation
 
 
 @inlined

@@ -27,25 +27,25 @@ class TreeOptions:
     successors: bool = False
     """Annotate nodes with where a blocked search goes on."""
     index_attributes: int | None = None
-    """So many attributes, from the first on, have a separate tree for each of their values; None:
+    """How many attributes, from the first on, have a separate tree for each of their values; None:
     as many as copy few conjunctions, more in large trees."""
 
 
-def read_options(given: Mapping[str, object]) -> TreeOptions:
+def read_options(options: Mapping[str, object]) -> TreeOptions:
     """Check the options of the engine."""
     known = [field.name for field in fields(TreeOptions)]
-    unknown = sorted(set(given) - set(known))
+    unknown = sorted(set(options) - set(known))
     if unknown:
         raise ArgumentError(
             f"engine 'tree' has no option {', '.join(unknown)}; it has {', '.join(known)}"
         )
-    order = given.get("order", "popular")
+    order = options.get("order", "popular")
     if order not in ("popular", "given"):
         raise ArgumentError(f"order must be 'popular' or 'given', not {order!r}")
     for name in ("collapse", "implied", "successors"):
-        if not isinstance(given.get(name, True), bool):
-            raise ArgumentError(f"{name} must be True or False, not {given[name]!r}")
-    n = given.get("index_attributes")
+        if not isinstance(options.get(name, True), bool):
+            raise ArgumentError(f"{name} must be True or False, not {options[name]!r}")
+    n = options.get("index_attributes")
     if n is not None and (type(n) is not int or not 0 <= n <= _MAX_INDEX):
         raise ArgumentError(f"index_attributes must be 0 to {_MAX_INDEX} or None, not {n!r}")
-    return TreeOptions(**given)  # type: ignore[arg-type]
+    return TreeOptions(**options)  # type: ignore[arg-type]

@@ -39,10 +39,10 @@ def choose_order(
 
 
 def _guessed(book: TestBook, uses: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Guess that the values that are asked for share all events evenly."""
+    """Guess that the values named by conditions share all events evenly."""
     attribute, is_set = book.attribute[: book.n], book.sort[: book.n] == SET
-    asked = ~is_set & (uses > 0)
-    n_values = np.bincount(attribute[asked], minlength=len(book.places.attributes))
+    is_guessed = ~is_set & (uses > 0)
+    n_values = np.bincount(attribute[is_guessed], minlength=len(book.places.attributes))
     return np.where(is_set, _GUESSED, 1.0 / (1.0 + n_values[attribute]))
 
 

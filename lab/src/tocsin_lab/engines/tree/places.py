@@ -5,7 +5,7 @@ Leaves: for each bound the number of its *cut*, for each value the number of the
 before it. Cuts are numbered as they come, and a number keeps its meaning, so that a tree that
 refers to cuts needs no change when others arrive. Their order is kept apart, as *marks*: 64-bit
 integers with gaps, so that a new cut gets a mark between those of its neighbours. Where a gap is
-used up, all the marks of that line are spread anew, in the same order (`is_spread` says so).
+used up, all the marks of that attribute are respread, in the same order (`is_spread` says so).
 
 The cuts of an attribute stand on one line: "absent", then the lines of `normalize.domains` one
 after another, then present values that lie on none of them. So a condition on several lines, or on
@@ -160,11 +160,11 @@ class StringCuts:
     def encode(self, domain: Domain, values: pa.Array, places: NDArray[np.int32]) -> None:
         """Write how many cuts are at or before each string; nulls count as before all."""
         encoded = values.dictionary_encode()
-        found = np.zeros(len(encoded.dictionary) + 1, np.int32)
+        cuts = np.zeros(len(encoded.dictionary) + 1, np.int32)
         starts, octets = _buffers(encoded.dictionary)
-        cell_kernels.search_strings(starts, octets, *self._texts, *self._sides, 0, found)
-        found[-1] = 0
-        places[:] = found[encoded.indices.fill_null(-1).to_numpy()]
+        cell_kernels.search_strings(starts, octets, *self._texts, *self._sides, 0, cuts)
+        cuts[-1] = 0
+        places[:] = cuts[encoded.indices.fill_null(-1).to_numpy()]
 
     def place(self, domain: Domain, value: object) -> int:
         """Return how many cuts are at or before one string."""
@@ -203,27 +203,27 @@ class Attribute:
 
     def encode(self, column: Column, n: int) -> NDArray[np.int32]:
         """Return the last cut at or before each of n values."""
-        found = np.full(n, self.first + ABSENT, np.int32)
+        cuts = np.full(n, self.first + ABSENT, np.int32)
         if column.other is not None:
-            found[column.other] = self.first + OTHER
+            cuts[column.other] = self.first + OTHER
         for part in column.parts:
-            self._encode_part(part, found)
-        return found
+            self._encode_part(part, cuts)
+        return cuts
 
-    def _encode_part(self, part: Part, found: NDArray[np.int32]) -> None:
-        start, held = self.first + FIRST_DOMAIN + part.domain, self.domains[part.domain]
+    def _encode_part(self, part: Part, cuts: NDArray[np.int32]) -> None:
+        start, domain_cuts = self.first + FIRST_DOMAIN + part.domain, self.domains[part.domain]
         here = slice(None) if part.here is None else part.here
-        if not len(held.cuts):
-            found[here] = start
+        if not len(domain_cuts.cuts):
+            cuts[here] = start
             return
         values = part.values
         if part.domain is not Domain.STRING and part.here is not None:
             values = values[part.here]
         places = np.empty(len(values), np.int32)
-        held.encode(part.domain, values, places)
+        domain_cuts.encode(part.domain, values, places)
         if part.domain is Domain.STRING and part.here is not None:
             places = places[part.here]
-        found[here] = np.concatenate([np.array([start], np.int32), held.cuts])[places]
+        cuts[here] = np.concatenate([np.array([start], np.int32), domain_cuts.cuts])[places]
 
     def cut_of(self, value: object) -> int:
         """Return the last cut at or before one value."""
@@ -245,9 +245,9 @@ class Attribute:
         domain = domain_of(value)
         if domain is None:
             return self.first + OTHER
-        held = self.domains[domain]
-        place = held.place(domain, value)
-        return int(held.cuts[place - 1]) if place else self.first + FIRST_DOMAIN + domain
+        domain_cuts = self.domains[domain]
+        place = domain_cuts.place(domain, value)
+        return int(domain_cuts.cuts[place - 1]) if place else self.first + FIRST_DOMAIN + domain
 
 
 class Places:
@@ -289,9 +289,9 @@ class Places:
         self, attribute: int, domain: Domain, keys: NDArray[np.int64], offsets: NDArray[np.int16]
     ) -> NDArray[np.int32]:
         """Return the numbers of cuts on a line; new ones are added."""
-        held = self.attributes[attribute].domains[domain]
-        assert isinstance(held, NumberCuts)
-        at, known = held.find(keys, offsets)
+        domain_cuts = self.attributes[attribute].domains[domain]
+        assert isinstance(domain_cuts, NumberCuts)
+        at, known = domain_cuts.find(keys, offsets)
         if not known.all():
             fresh = np.flatnonzero(~known)
             order = np.lexsort((offsets[fresh], keys[fresh]))
@@ -299,21 +299,21 @@ class Places:
             first = np.ones(len(k), np.bool_)
             first[1:] = (k[1:] != k[:-1]) | (t[1:] != t[:-1])
             k, t, where = k[first], t[first], at[fresh][order][first]
-            held.add(where, k, t, self._add(attribute, domain, held.cuts, where))
-            at, _ = held.find(keys, offsets)
-        return held.cuts[at]
+            domain_cuts.add(where, k, t, self._add(attribute, domain, domain_cuts.cuts, where))
+            at, _ = domain_cuts.find(keys, offsets)
+        return domain_cuts.cuts[at]
 
     def string_cuts(self, attribute: int, bounds: list[tuple[str, int]]) -> NDArray[np.int32]:
         """Return the numbers of cuts on the line of strings; new ones are added."""
-        held = self.attributes[attribute].domains[Domain.STRING]
-        assert isinstance(held, StringCuts)
-        at, known = held.find(bounds)
+        strings = self.attributes[attribute].domains[Domain.STRING]
+        assert isinstance(strings, StringCuts)
+        at, known = strings.find(bounds)
         if not known.all():
             fresh = sorted({b for b, k in zip(bounds, known.tolist(), strict=True) if not k})
-            where, _ = held.find(fresh)
-            held.add(where, fresh, self._add(attribute, Domain.STRING, held.cuts, where))
-            at, _ = held.find(bounds)
-        return held.cuts[at]
+            where, _ = strings.find(fresh)
+            strings.add(where, fresh, self._add(attribute, Domain.STRING, strings.cuts, where))
+            at, _ = strings.find(bounds)
+        return strings.cuts[at]
 
     def _add(
         self,
@@ -366,9 +366,9 @@ class Places:
             used[attribute.first : attribute.first + N_FIXED] = True
         renumbered = (np.cumsum(used) - 1).astype(np.int32)
         for attribute in self.attributes:
-            for held in attribute.domains:
-                held.keep(used[held.cuts])
-                held.cuts = renumbered[held.cuts]
+            for domain_cuts in attribute.domains:
+                domain_cuts.keep(used[domain_cuts.cuts])
+                domain_cuts.cuts = renumbered[domain_cuts.cuts]
             attribute.first = int(renumbered[attribute.first])
             attribute.forget()
         n = self.n_cuts
@@ -382,7 +382,7 @@ class Places:
     def nbytes(self) -> int:
         """Bytes held."""
         arrays = self.mark.nbytes + self.value.nbytes + 2 * self.unit.nbytes
-        return arrays + sum(held.nbytes for a in self.attributes for held in a.domains)
+        return arrays + sum(cuts.nbytes for a in self.attributes for cuts in a.domains)
 
 
 def _marks_between(

@@ -134,18 +134,18 @@ def _push_all(after: Successors, node: Scalar, stack: Any, top: Any) -> Any:
 
 
 @inlined
-def _write(nodes: Scalar, entries: Scalar, leaf: Scalar, found: Any, n: Any) -> Any:
+def _write(nodes: Scalar, entries: Scalar, leaf: Scalar, out: Any, n: Any) -> Any:
     """Write the conjunctions of a leaf; return how many are written in all."""
-    found[n] = nodes[leaf, HEAD]
+    out[n] = nodes[leaf, HEAD]
     if nodes[leaf, N_SETS] == 1:
         return n + 1
     first, n_adjacent = np.int64(nodes[leaf, FIRST]), np.int64(nodes[leaf, N_ADJACENT])
     for i in range(n_adjacent):
-        found[n + i] = entries[first - i, CONJUNCTION]
+        out[n + i] = entries[first - i, CONJUNCTION]
     n += n_adjacent
     entry = np.int64(entries[first - n_adjacent + 1, NEXT])
     while entry >= 0:
-        found[n] = entries[entry, CONJUNCTION]
+        out[n] = entries[entry, CONJUNCTION]
         n += 1
         entry = np.int64(entries[entry, NEXT])
     return n
@@ -168,7 +168,7 @@ def match(
     factors: Factors,
     events: NDArray[np.int32],
     wave: Numbers,
-    found: Numbers,
+    out: Numbers,
     offsets: Integers,
     visits: Integers,
     first: int,
@@ -195,9 +195,9 @@ def match(
                 node = np.int64(wave[i])
                 level = np.int64(nodes[node, LEVEL])
                 if level == LEAF:
-                    if n + nodes[node, N_SETS] > len(found):
+                    if n + nodes[node, N_SETS] > len(out):
                         return e
-                    n = _write(nodes, entries, node, found, n)
+                    n = _write(nodes, entries, node, out, n)
                     continue
                 star = np.int64(nodes[node, STAR])
                 if star >= 0:
@@ -230,7 +230,7 @@ def match_annotated(
     after: Successors,
     events: NDArray[np.int32],
     stack: Numbers,
-    found: Numbers,
+    out: Numbers,
     offsets: Integers,
     visits: Integers,
     first: int,
@@ -252,9 +252,9 @@ def match_annotated(
                 waits = False  # type: ignore[assignment]
             level = np.int64(nodes[node, LEVEL])
             if level == LEAF:
-                if n + nodes[node, N_SETS] > len(found):
+                if n + nodes[node, N_SETS] > len(out):
                     return e
-                n = _write(nodes, entries, node, found, n)
+                n = _write(nodes, entries, node, out, n)
                 if waits:
                     top = _push_all(after, node, stack, top)
                 continue

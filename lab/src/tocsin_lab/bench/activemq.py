@@ -1,4 +1,4 @@
-"""A broker beside another one: the same STOMP client, the same selectors, one after the other.
+"""Our broker and ActiveMQ under the same load: one STOMP client, the same selectors, in turn.
 
 Enters: a setting, and ActiveMQ where it is installed. Leaves: events and notifications a second of
 both, as fast as each takes them: publishers send a batch, wait for its receipt, and send the next.
@@ -30,7 +30,7 @@ from typing import Any
 from tocsin.errors import UnavailableError
 from tocsin_lab.bench.broker import Show, start_broker, stop_broker
 from tocsin_lab.bench.machine import machine, versions
-from tocsin_lab.bench.settings import BesideSetting
+from tocsin_lab.bench.settings import ActiveMQSetting
 
 _JARS = (os.environ.get("ACTIVEMQ_JAR", ""), "/usr/share/activemq/bin/activemq.jar")
 _PER_KEY = 5
@@ -67,25 +67,25 @@ class _Reader(asyncio.Protocol):
         self._rest = data[1 - len(_MARK) :]  # a mark may be cut in two
 
 
-def run(load: BesideSetting, progress: Show = lambda *_: None) -> dict[str, Any]:
+def run(load: ActiveMQSetting, progress: Show = lambda *_: None) -> dict[str, Any]:
     """Measure ActiveMQ and our broker, in this order."""
     jar = next((each for each in _JARS if each and Path(each).exists()), None)
     if jar is None or shutil.which("java") is None:
         raise UnavailableError("ActiveMQ is not installed (apt-get install activemq)")
-    found: dict[str, Any] = {"load": asdict(load), "machine": machine()}
-    with tempfile.TemporaryDirectory(prefix="tocsin-beside-") as folder:
+    result: dict[str, Any] = {"load": asdict(load), "machine": machine()}
+    with tempfile.TemporaryDirectory(prefix="tocsin-activemq-") as folder:
         progress("activemq", 0, 2)
         with _activemq(jar, Path(folder)) as port:
-            found["activemq"] = asyncio.run(_measure(load, port))
+            result["activemq"] = asyncio.run(_measure(load, port))
         progress("tocsin", 1, 2)
         process, ports = start_broker(Path(folder))
         try:
-            found["tocsin"] = asyncio.run(_measure(load, ports["stomp"]))
+            result["tocsin"] = asyncio.run(_measure(load, ports["stomp"]))
         finally:
             stop_broker(process)
-    rates = [found[name]["events_per_second"] for name in ("tocsin", "activemq")]
-    found["times"] = round(rates[0] / max(1, rates[1]), 2)
-    return found | {"versions": versions("uvloop")}
+    rates = [result[name]["events_per_second"] for name in ("tocsin", "activemq")]
+    result["times"] = round(rates[0] / max(1, rates[1]), 2)
+    return result | {"versions": versions("uvloop")}
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _selector(at: int, keys: int) -> str:
     return f"k = 'k{at % keys}' AND s IN ({letters})"
 
 
-def _frames(load: BesideSetting, number: int) -> bytes:
+def _frames(load: ActiveMQSetting, number: int) -> bytes:
     """Return the SUBSCRIBE frames of a connection; the last asks for a receipt."""
     keys = max(1, load.subscriptions // _PER_KEY)
     mine = range(number, load.subscriptions, load.connections)
@@ -142,7 +142,7 @@ def _frames(load: BesideSetting, number: int) -> bytes:
     return "".join(frames).encode()
 
 
-async def _measure(load: BesideSetting, port: int) -> dict[str, Any]:
+async def _measure(load: ActiveMQSetting, port: int) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     readers = []
     for number in range(min(load.connections, load.subscriptions)):
@@ -156,14 +156,14 @@ async def _measure(load: BesideSetting, port: int) -> dict[str, Any]:
     async with asyncio.timeout(120):
         await asyncio.gather(*(reader.ready for reader in readers))
     await _round(load, port, readers, load.seconds / 2, load.seed + 1)
-    found = await _round(load, port, readers, load.seconds, load.seed)
+    figures = await _round(load, port, readers, load.seconds, load.seed)
     for reader in readers:
         reader.transport.abort()
-    return found
+    return figures
 
 
 async def _round(
-    load: BesideSetting, port: int, readers: list[_Reader], seconds: float, seed: int
+    load: ActiveMQSetting, port: int, readers: list[_Reader], seconds: float, seed: int
 ) -> dict[str, Any]:
     for reader in readers:
         reader.n = 0
@@ -189,7 +189,7 @@ async def _round(
     }
 
 
-async def _publish(load: BesideSetting, port: int, seconds: float, seed: int) -> tuple[int, int]:
+async def _publish(load: ActiveMQSetting, port: int, seconds: float, seed: int) -> tuple[int, int]:
     """Publish as fast as receipts come; return how many events, and their notifications."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
@@ -223,10 +223,10 @@ def render(result: Mapping[str, Any]) -> str:
         f"{load['publishers']} publishers, a receipt for every {load['batch']} events"
     ]
     for name in ("activemq", "tocsin"):
-        found = result[name]
+        figures = result[name]
         lines.append(
-            f"{name}: {found['events_per_second']:,} events/s, "
-            f"{found['notifications_per_second']:,} notifications/s, "
-            f"{found['delivered_share']:.2%} delivered in {found['seconds']} s"
+            f"{name}: {figures['events_per_second']:,} events/s, "
+            f"{figures['notifications_per_second']:,} notifications/s, "
+            f"{figures['delivered_share']:.2%} delivered in {figures['seconds']} s"
         )
     return "\n".join([*lines, f"tocsin takes {result['times']} times as many events"])
