@@ -22,6 +22,7 @@ from tocsin.normalize.condition import PRESENT
 from tocsin.normalize.table import ConjunctionTable, from_forms
 from tocsin_lab.engines.fastint import FastintEngine
 from tocsin_lab.engines.fastint.parametric import ParametricUpdates
+from tocsin_lab.engines.intervals.rows import Attributes
 
 pytestmark = pytest.mark.slow
 
@@ -291,6 +292,23 @@ def test_parametric_updates_refuse_what_a_matcher_refuses() -> None:
     updates.update(1, {"high": 3})
     assert matcher.match({"x": 4}) == []
     assert matcher.get(1).valid_until is not None
+
+
+def test_a_small_table_has_the_rows_of_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [
+        table_of("x = 1 AND s = 'b' OR s > 'a' AND s <= 'c' AND (y IS NULL OR y > 2.5)"),
+        table_of("s <> 'b' AND x IN (1, 2, 9007199254740993)", "FALSE", "s LIKE 'a%' OR f"),
+        table_of("s IS NOT NULL AND t < TIMESTAMP '2026-01-01' AND s2 >= ''", "TRUE"),
+    ]
+    attributes = Attributes()
+    for table in tables:
+        rows, sizes = attributes.rows_of(table)
+        with monkeypatch.context() as patch:
+            patch.setattr("tocsin_lab.engines.intervals.rows._FEW", -1)
+            expected, expected_sizes = attributes.rows_of(table)
+        for array, other in zip((*rows, sizes), (*expected, expected_sizes), strict=True):
+            assert array.dtype == other.dtype
+            assert array.tolist() == other.tolist()
 
 
 def test_a_search_for_unknown_strings_disturbs_nothing() -> None:

@@ -34,17 +34,15 @@ from tocsin_lab.engines.fastint import audit, kernels
 from tocsin_lab.engines.fastint.arrays import N_ENTRIES
 from tocsin_lab.engines.fastint.index import SvTrees
 from tocsin_lab.engines.intervals.arrays import (
-    ABSENT,
     LOW,
     POINT,
-    PRESENT,
     RUN,
     SIZE_BITS,
     SIZE_MASK,
     WHAT,
     Events,
     Rows,
-    take_rows,
+    pack,
 )
 from tocsin_lab.engines.intervals.engine import IntervalEngine
 from tocsin_lab.engines.tree.growing import grown
@@ -83,11 +81,11 @@ class FastintEngine(IntervalEngine):
         if not self._attributes.places.is_spread and not len(table.pattern_condition):
             self._note(ids)
             self._follow()
-            row_start = np.append(0, np.cumsum(sizes))
+            packed, row_start = pack(rows), np.append(0, np.cumsum(sizes)).tolist()
             for i, first in enumerate(conjunction_start[:-1].tolist()):
                 last = int(conjunction_start[i + 1])
-                new = take_rows(rows, np.arange(row_start[first], row_start[last]))
-                is_moved[i] = self._move(int(old[i]), int(ids[i]), new, sizes[first:last])
+                new = packed[row_start[first] : row_start[last]]
+                is_moved[i] = self._move(int(old[i]), int(ids[i]), new, sizes[first:last].tolist())
             self._settle()
         if not is_moved.all():
             kept = np.repeat(~is_moved, np.diff(conjunction_start))
@@ -225,7 +223,8 @@ class FastintEngine(IntervalEngine):
     def _follow(self) -> None:
         n = len(self._attributes)
         more = n - len(self._n_constrained)
-        self._n_constrained = np.append(self._n_constrained, np.zeros(more, np.int64))
+        if more:
+            self._n_constrained = np.append(self._n_constrained, np.zeros(more, np.int64))
         self._index.make_room(n)
 
     def _count(self, rows: Rows, sizes: NDArray[np.int64], sign: int) -> None:
@@ -236,17 +235,23 @@ class FastintEngine(IntervalEngine):
         counts = np.bincount(rows.attribute[is_first], minlength=len(self._n_constrained))
         self._n_constrained += sign * counts
 
-    def _move(self, old: int, new: int, rows: Rows, sizes: NDArray[np.int64]) -> bool:
+    def _move(self, old: int, new: int, rows: NDArray[np.int64], sizes: list[int]) -> bool:
         """Give a subscription a new dense id and new bounds; False where more than these differ."""
         slots = self._slots_of(old)
-        if not self._fits(slots, rows, sizes):
+        if not slots or len(slots) != len(sizes):
             return False
-        at = 0
-        for slot, size in zip(slots, sizes.tolist(), strict=True):
-            first = int(self._arrays.slots[slot, RUN]) >> SIZE_BITS
-            for row in range(first, first + size):
-                self._move_row(slot, row, rows, at)
-                at += 1
+        if self._arrays.sizes(np.array(slots)).tolist() != sizes:
+            return False
+        places = self._arrays.places(np.array(slots)).tolist()
+        own = self._arrays.rows[places]
+        if not np.array_equal(own[:, WHAT], rows[:, WHAT]):
+            return False
+        slot_of_row = [slot for slot, size in zip(slots, sizes, strict=True) for _ in range(size)]
+        for at in np.flatnonzero((own != rows).any(axis=1)).tolist():
+            what, low, high, tails = rows[at].tolist()
+            if what & 0xFF == POINT:
+                self._index.name_points(rows[at : at + 1, LOW])
+            self._index.move(self._arrays, slot_of_row[at], places[at], (low, high, tails))
         self._patterns.discard(slots)
         self._rename(slots, old, new)
         return True
@@ -255,25 +260,3 @@ class FastintEngine(IntervalEngine):
         """Give the subscription that some slots belong to a new dense id."""
         self._owner[slots] = new
         self._first_of[new], self._first_of[old] = self._first_of[old], -1
-
-    def _fits(self, slots: list[int], rows: Rows, sizes: NDArray[np.int64]) -> bool:
-        """Whether conjunctions have rows like those of some slots, but for their bounds."""
-        if not slots or len(slots) != len(sizes):
-            return False
-        own = np.array(slots)
-        if not np.array_equal(self._arrays.sizes(own), sizes):
-            return False
-        current = self._rows_in(own)
-        same = np.array_equal(current.attribute, rows.attribute)
-        return same and np.array_equal(current.kind, rows.kind)
-
-    def _move_row(self, slot: int, row: int, rows: Rows, at: int) -> None:
-        """Give one row of a conjunction the bounds of another."""
-        kind, current = rows.kind[at], self._arrays.rows[row]
-        tails = int(rows.low_offset[at]) << 16 | int(rows.high_offset[at])
-        bounds = int(rows.low[at]), int(rows.high[at]), tails
-        if kind in (ABSENT, PRESENT) or bounds == tuple(current[LOW:].tolist()):
-            return
-        if kind == POINT:
-            self._index.name_points(rows.low[at : at + 1])
-        self._index.move(self._arrays, slot, row, bounds)

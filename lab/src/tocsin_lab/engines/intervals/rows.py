@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.encode.columns import Column, Part
@@ -19,7 +20,7 @@ from tocsin.model import INT64_MAX, INT64_MIN
 from tocsin.normalize import domains
 from tocsin.normalize.condition import domain_of
 from tocsin.normalize.domains import Domain
-from tocsin.normalize.keys import float_keys, integer_keys, key_of_number
+from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, float_keys, integer_keys, key_of_number
 from tocsin.normalize.table import ABSENT as ABSENT_FLAG
 from tocsin.normalize.table import PRESENT as PRESENT_FLAG
 from tocsin.normalize.table import ConjunctionTable
@@ -35,6 +36,10 @@ from tocsin_lab.engines.intervals.arrays import (
     Rows,
 )
 from tocsin_lab.engines.tree.places import FIRST_DOMAIN, N_FIXED, Places, StringCuts
+
+_FEW = 64
+"""Up to how many conditions and pieces a table is read one condition at a time."""
+_ROW_TYPES = (np.int32, np.int8, np.int64, np.int64, np.int16, np.int16)
 
 
 class Attributes:
@@ -53,6 +58,8 @@ class Attributes:
 
     def rows_of(self, table: ConjunctionTable) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows of a table's conditions, and how many each conjunction has."""
+        if table.n_conditions + len(table.domain) <= _FEW:
+            return self._rows_of_few(table)
         numbers = np.array([self.places.attribute(name) for name in table.attributes], np.int32)
         attribute = numbers[table.attribute]
         is_absent = (table.flags & ABSENT_FLAG) > 0
@@ -71,6 +78,50 @@ class Attributes:
         rows.kind[(start[1:] - 1)[is_present]] = PRESENT
         self._number_strings(rows, table)
         return rows, start[table.condition_start[1:]] - start[table.condition_start[:-1]]
+
+    def _rows_of_few(self, table: ConjunctionTable) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the same one condition at a time, which takes less for a small table."""
+        numbers = [self.places.attribute(name) for name in table.attributes]
+        domains_of, starts = table.domain.tolist(), table.piece_start.tolist()
+        lows = list(zip(table.low_key.tolist(), table.low_offset.tolist(), strict=True))
+        highs = list(zip(table.high_key.tolist(), table.high_offset.tolist(), strict=True))
+        rows: list[tuple[int, int, int, int, int, int]] = []
+        row_start = [0]
+        for condition, flags in enumerate(table.flags.tolist()):
+            number = numbers[table.attribute[condition]]
+            for i in range(starts[condition], starts[condition + 1]):
+                (low, low_offset), (high, high_offset) = lows[i], highs[i]
+                if domains_of[i] == STRING:
+                    kind, low, high = self._string_row(number, lows[i], highs[i], table.vocabulary)
+                    rows.append((number, kind, low, high, 0, 0))
+                else:
+                    rows.append((number, domains_of[i], low, high, low_offset, high_offset))
+            if flags & ABSENT_FLAG:
+                rows.append((number, ABSENT, 0, 0, 0, 0))
+            if flags & PRESENT_FLAG:
+                rows.append((number, PRESENT, 0, 0, 0, 0))
+            row_start.append(len(rows))
+        columns = zip(*rows, strict=True) if rows else [()] * 6
+        of_conjunction = [row_start[at] for at in table.condition_start.tolist()]
+        return (
+            Rows(*(np.array(c, t) for c, t in zip(columns, _ROW_TYPES, strict=True))),
+            np.diff(np.array(of_conjunction, np.int64)),
+        )
+
+    def _string_row(
+        self, number: int, low: tuple[int, int], high: tuple[int, int], vocabulary: pa.Array
+    ) -> tuple[int, int, int]:
+        """Return the kind and the cuts of an interval of strings, whose bounds are ranks."""
+        first = self.places.attributes[number].first + FIRST_DOMAIN + Domain.STRING
+        inner = [cut for cut in (low, high) if cut not in (LOW_CUT, HIGH_CUT)]
+        bounds = [(vocabulary[rank].as_py(), side) for rank, side in inner]
+        cuts = self.places.string_cuts(number, bounds).tolist() if bounds else []
+        is_point = len(inner) == 2 and low[0] == high[0] and (low[1], high[1]) == (0, 1)
+        return (
+            POINT if is_point else STRING,
+            first if low == LOW_CUT else cuts[0],
+            first + 1 if high == HIGH_CUT else cuts[-1],
+        )
 
     def _number_strings(self, rows: Rows, table: ConjunctionTable) -> None:
         """Replace the ranks of strings by the numbers of cuts."""
@@ -180,14 +231,7 @@ class Attributes:
 
 
 def _empty_rows(n: int) -> Rows:
-    return Rows(
-        np.zeros(n, np.int32),
-        np.zeros(n, np.int8),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int16),
-        np.zeros(n, np.int16),
-    )
+    return Rows(*(np.zeros(n, dtype) for dtype in _ROW_TYPES))
 
 
 def _empty_events(n: int, n_attributes: int) -> Events:
