@@ -239,7 +239,7 @@ def test_parametric_updates_equal_those_of_the_matcher(seed: int, declared: bool
     texts = [draw.choice(templates) for _ in range(60)]
 
     def value_of(name: str) -> object:
-        return draw.choice("abc") if name == "name" else draw.choice([None, *range(12)])
+        return draw.choice("abc") if name == "name" else draw.choice([None, *range(12), 2.5, 7.0])
 
     for i, text in enumerate(texts):
         params = {name: value_of(name) for name in names_of[text]}
@@ -306,7 +306,8 @@ def test_a_small_table_has_the_rows_of_a_large_one(monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr("tocsin_lab.engines.intervals.rows._FEW", -1)
             expected, expected_sizes = attributes.rows_of(table)
-        for array, other in zip((*rows, sizes), (*expected, expected_sizes), strict=True):
+        pairs: Any = zip((*rows, sizes), (*expected, expected_sizes), strict=True)
+        for array, other in pairs:
             assert array.dtype == other.dtype
             assert array.tolist() == other.tolist()
 

@@ -95,7 +95,7 @@ class FastintEngine(IntervalEngine):
         """Move bounds of a subscription, which gets a new dense id: the paper's update.
 
         Returns False, and changes nothing, unless the subscription is one conjunction with one
-        interval, of numbers or timestamps, on each of the attributes.
+        interval of its domain on each of the attributes. Intervals of strings cannot be moved.
         """
         slots = self._slots_of(old)
         if len(slots) != 1:
@@ -113,7 +113,8 @@ class FastintEngine(IntervalEngine):
             rows.append(first + attributes.index(number))
         for row, (_, _, low, high) in zip(rows, moves, strict=True):
             self._index.move(self._arrays, slot, row, (low[0], high[0], low[1] << 16 | high[1]))
-        self._note(np.array([new]))
+        if new >= len(self._first_of):
+            self._note(np.array([new]))
         self._rename(slots, old, new)
         self._settle()
         return True
@@ -258,5 +259,6 @@ class FastintEngine(IntervalEngine):
 
     def _rename(self, slots: list[int], old: int, new: int) -> None:
         """Give the subscription that some slots belong to a new dense id."""
-        self._owner[slots] = new
+        for slot in slots:
+            self._owner[slot] = new
         self._first_of[new], self._first_of[old] = self._first_of[old], -1

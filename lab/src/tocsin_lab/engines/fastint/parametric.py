@@ -5,40 +5,41 @@ in which those subscriptions have their new bounds. Follows Jayaram et al. (Bere
 an update names the constraints whose bounds change, and the rest of the condition is not read.
 
 Bounds are moved where a condition is a conjunction of predicates on distinct attributes, and the
-parameters are operands of `=`, `<`, `<=`, `>`, `>=` or BETWEEN on numbers or timestamps. Other
-updates go through `Matcher.update`.
+parameters are numbers that `=`, `<`, `<=`, `>`, `>=` or BETWEEN compares with. Other updates go
+through `Matcher.update`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 
 from tocsin.arguments import to_params
 from tocsin.catalog.sources import OneSource, to_expression
-from tocsin.errors import ArgumentError, SubscriptionError
+from tocsin.errors import ArgumentError
 from tocsin.language.expression import (
     And,
     Between,
     Comparison,
     Expression,
+    Literal,
     Predicate,
+    operands,
     parameter_names,
 )
 from tocsin.matcher import Matcher
-from tocsin.model import EventType, SubscriptionId, check_id
-from tocsin.normalize import bind
-from tocsin.normalize.condition import check_kind, condition_of
+from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind, SubscriptionId, check_id
 from tocsin.normalize.domains import Domain
-from tocsin.normalize.keys import flatten_cut
+from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, key_of_number
 from tocsin_lab.engines.fastint import FastintEngine, Move
 
 _MAX_PLANS = 1024
-_MOVABLE = (Domain.NUMBER, Domain.TIMESTAMP)
-
-_Plan = tuple[tuple[Predicate, tuple[str, ...]], ...] | None
-"""The predicates that parameters are operands of, each with all of its parameters."""
+Interval: TypeAlias = Comparison | Between
+_Plan: TypeAlias = tuple[Interval, ...] | None
+"""The predicates that some parameters are operands of."""
 
 
 class ParametricUpdates:
@@ -76,8 +77,8 @@ class ParametricUpdates:
             return False
         merged = {**source.params, **params}
         moves = []
-        for predicate, names in plan:
-            move = _move_of(predicate, {n: merged[n] for n in names}, self._matcher.event_type)
+        for predicate in plan:
+            move = _move_of(predicate, merged, self._matcher.event_type)
             if move is None:
                 return False
             moves.append(move)
@@ -104,44 +105,50 @@ def _plan_of(expression: Expression, names: tuple[str, ...]) -> _Plan:
     n_attributes = len({predicate.attribute for predicate in predicates})
     if not len(parts) == len(predicates) == n_attributes:
         return None
-    touched = [
-        (predicate, tuple(parameter_names(predicate)))
-        for predicate in predicates
-        if not set(names).isdisjoint(parameter_names(predicate))
-    ]
-    if not all(_is_interval(predicate) for predicate, _ in touched):
-        return None
-    used = {name for _, own in touched for name in own}
-    return tuple(touched) if used.issuperset(names) else None
+    touched = [p for p in predicates if not set(names).isdisjoint(parameter_names(p))]
+    used = {name for predicate in touched for name in parameter_names(predicate)}
+    intervals = tuple(predicate for predicate in touched if _is_interval(predicate))
+    return intervals if len(intervals) == len(touched) and used.issuperset(names) else None
 
 
-def _is_interval(predicate: Predicate) -> bool:
+def _is_interval(predicate: Predicate) -> TypeGuard[Interval]:
     if isinstance(predicate, Comparison):
         return predicate.op != "<>"
     return isinstance(predicate, Between) and not predicate.negated
 
 
 def _move_of(
-    predicate: Predicate, params: Mapping[str, object], event_type: EventType | None
+    predicate: Interval, params: Mapping[str, object], event_type: EventType | None
 ) -> Move | None:
-    """Return the bounds that a predicate has now; None where they are not those of one interval."""
-    name = predicate.attribute
-    declared = None if event_type is None else event_type.kind_of(name)
-    try:
-        bound = bind(predicate, params)
-        assert isinstance(bound, Comparison | Between)
-        if declared is not None:
-            check_kind(bound, declared)
-    except SubscriptionError:
-        return None  # which is raised where the condition is brought into normal form
-    condition = condition_of(bound, False, declared)
-    for domain in _MOVABLE:
-        pieces = condition.intervals[domain]
-        if len(pieces) == 1 and not condition.other:
-            low, high = (flatten_cut(domain, cut, _no_rank) for cut in pieces[0])
-            return Move(name, domain, low, high)
-    return None
+    """Return the bounds that a predicate has now; None where they are not of numbers, or no value.
+
+    Of an attribute declared integer, the ends of an interval lie before integers.
+    """
+    declared = None if event_type is None else event_type.kind_of(predicate.attribute)
+    if declared not in (None, Kind.INTEGER, Kind.FLOAT):
+        return None
+    is_integer = declared is Kind.INTEGER
+    values: list[int | float] = []
+    for operand in operands(predicate):
+        value = operand.value if isinstance(operand, Literal) else params[str(operand.name)]
+        if type(value) is float:
+            if is_integer or not isfinite(value):
+                return None
+        elif type(value) is not int or not INT64_MIN < value < INT64_MAX:
+            return None
+        values.append(value)
+    op = predicate.op if isinstance(predicate, Comparison) else "BETWEEN"
+    low, high = LOW_CUT, HIGH_CUT
+    if op not in ("<", "<="):
+        low = _cut(values[0], op == ">", is_integer)
+    if op not in (">", ">="):
+        high = _cut(values[-1], op != "<", is_integer)
+    return Move(predicate.attribute, Domain.NUMBER, low, high) if low < high else None
 
 
-def _no_rank(text: str) -> int:
-    raise AssertionError(f"{text!r} is no number")
+def _cut(value: int | float, is_after: bool, is_integer: bool) -> tuple[int, int]:
+    """Return the flat cut before or after a number."""
+    if is_after and is_integer:
+        return key_of_number(value + 1)
+    key, offset = key_of_number(value)
+    return key, offset + is_after

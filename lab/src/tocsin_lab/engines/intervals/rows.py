@@ -102,11 +102,9 @@ class Attributes:
                 rows.append((number, PRESENT, 0, 0, 0, 0))
             row_start.append(len(rows))
         columns = zip(*rows, strict=True) if rows else [()] * 6
-        of_conjunction = [row_start[at] for at in table.condition_start.tolist()]
-        return (
-            Rows(*(np.array(c, t) for c, t in zip(columns, _ROW_TYPES, strict=True))),
-            np.diff(np.array(of_conjunction, np.int64)),
-        )
+        starts_of = np.array(row_start, np.int64)[table.condition_start]
+        result = Rows._make(np.array(c, t) for c, t in zip(columns, _ROW_TYPES, strict=True))
+        return result, starts_of[1:] - starts_of[:-1]
 
     def _string_row(
         self, number: int, low: tuple[int, int], high: tuple[int, int], vocabulary: pa.Array
@@ -231,7 +229,7 @@ class Attributes:
 
 
 def _empty_rows(n: int) -> Rows:
-    return Rows(*(np.zeros(n, dtype) for dtype in _ROW_TYPES))
+    return Rows._make(np.zeros(n, dtype) for dtype in _ROW_TYPES)
 
 
 def _empty_events(n: int, n_attributes: int) -> Events:
