@@ -40,7 +40,7 @@ from tocsin_lab.bench.machine import machine, one_core, versions
 from tocsin_lab.bench.settings import UpdateSetting
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.engines.fastint import FastintEngine
-from tocsin_lab.engines.fastint.parametric import ParametricUpdates
+from tocsin_lab.engines.fastint.parametric import ParametricUpdates, moves_of, plan_of
 
 Event = dict[str, object]
 Params = dict[str, object]
@@ -84,13 +84,11 @@ def run(setting: UpdateSetting, progress: Progress | None = None) -> dict[str, A
         rounds.check()
         steps.finish()
     ratios = {
-        f"{of}ratio": round(figures[f"{of}resubscribe_us"] / figures[f"{of}update_us"], 2)
+        f"{of}{ratio}": round(figures[f"{of}resubscribe_us"] / figures[f"{of}{how}_us"], 2)
+        for how, ratio in (("update", "ratio"), ("parametric", "parametric_ratio"))
         for of in ("", "index_")
-        if f"{of}update_us" in figures
+        if f"{of}{how}_us" in figures
     }
-    if "parametric_us" in figures:
-        ratio = figures["resubscribe_us"] / figures["parametric_us"]
-        ratios["parametric_ratio"] = round(ratio, 2)
     delays = figures["resubscribe_delay_us"] / figures["update_delay_us"]
     return {
         **asdict(setting),
@@ -128,9 +126,9 @@ class _NoExpressions:
 def _time_index(
     chosen: Workload, setting: UpdateSetting, events: Sequence[Event]
 ) -> dict[str, float]:
-    """Time the engine by itself: `replace`, and `delete` with `insert`; in µs.
+    """Time the engine by itself: `replace`, `delete` with `insert`, and `move` of `fastint`; in µs.
 
-    Conditions are in normal form before the clock starts.
+    Conditions are in normal form, and bounds are known, before the clock starts.
     """
     if setting.engine == "oracle":
         return {}
@@ -145,19 +143,27 @@ def _time_index(
     conditions = _changeable(chosen, setting, by_row=True)
     random = np.random.default_rng(setting.seed)
     figures = {}
-    for name in ("update", "resubscribe"):
+    own = ("parametric",) if isinstance(engine, FastintEngine) else ()
+    for name in ("update", *own, "resubscribe"):
         taken: list[int] = []
         gc.collect()
         for event in events:
             row = int(random.choice(list(conditions)))
             where, params = conditions.pop(row)
             conditions[n] = (where, _moved(random, n, params))
-            form = from_forms([normalize(bind(parse(where), conditions[n][1]), chosen.event_type)])
+            expression, params = parse(where), conditions[n][1]
+            form = from_forms([normalize(bind(expression, params), chosen.event_type)])
             form = replace(form, subscription=form.subscription + n)
+            plan = plan_of(expression, ("low", "high"))
+            moves = moves_of(plan or (), params, chosen.event_type)
             old, new = np.array([row]), np.array([n])
             started = process_time_ns()
             if name == "update":
                 engine.replace(old, new, form)
+            elif name == "parametric":
+                assert isinstance(engine, FastintEngine)
+                is_moved = engine.move(row, n, moves or ())
+                assert is_moved, f"the bounds of {row} were not moved"
             else:
                 engine.delete(old)
                 engine.insert(new, form)
@@ -272,4 +278,7 @@ def _index_lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "index_ratio" not in result:
         return []
     update, resubscribe = result["index_update_us"], result["index_resubscribe_us"]
-    return [("index alone", f"{update:,.1f} µs; {resubscribe:,.1f} µs to delete and insert")]
+    text = f"{update:,.1f} µs; {resubscribe:,.1f} µs to delete and insert"
+    if "index_parametric_us" in result:
+        text += f"; {result['index_parametric_us']:,.1f} µs to move bounds"
+    return [("index alone", text)]

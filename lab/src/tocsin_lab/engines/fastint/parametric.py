@@ -11,7 +11,7 @@ through `Matcher.update`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TypeAlias, TypeGuard
 
@@ -38,7 +38,7 @@ from tocsin_lab.engines.fastint import FastintEngine, Move
 
 _MAX_PLANS = 1024
 Interval: TypeAlias = Comparison | Between
-_Plan: TypeAlias = tuple[Interval, ...] | None
+Plan: TypeAlias = tuple[Interval, ...] | None
 """The predicates that some parameters are operands of."""
 
 
@@ -53,7 +53,7 @@ class ParametricUpdates:
         if not isinstance(matcher.index, FastintEngine):
             raise ArgumentError(f"bounds are moved by the engine fastint, not by {matcher.engine}")
         self._matcher = matcher
-        self._plans: dict[tuple[int | str, tuple[str, ...]], tuple[object, _Plan]] = {}
+        self._plans: dict[tuple[int | str, tuple[str, ...]], tuple[object, Plan]] = {}
 
     def update(self, id: SubscriptionId, params: Mapping[str, object]) -> None:
         """Change values of parameters, as `Matcher.update(id, params=params)` does.
@@ -76,30 +76,26 @@ class ParametricUpdates:
         if plan is None:
             return False
         merged = {**source.params, **params}
-        moves = []
-        for predicate in plan:
-            move = _move_of(predicate, merged, self._matcher.event_type)
-            if move is None:
-                return False
-            moves.append(move)
-        if not engine.move(old, catalog.next_dense, moves):
+        moves = moves_of(plan, merged, self._matcher.event_type)
+        if moves is None or not engine.move(old, catalog.next_dense, moves):
             return False
         catalog.remove(np.array([old]))
         catalog.add(id, OneSource(source.where, merged))
         return True
 
-    def _plan(self, where: str | Expression, names: tuple[str, ...]) -> _Plan:
+    def _plan(self, where: str | Expression, names: tuple[str, ...]) -> Plan:
         key = (where if isinstance(where, str) else id(where), names)
         known = self._plans.get(key)
         if known is None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             # The expression is kept, so that no other one gets its identity.
-            known = self._plans[key] = where, _plan_of(to_expression(where), names)
+            known = self._plans[key] = where, plan_of(to_expression(where), names)
         return known[1]
 
 
-def _plan_of(expression: Expression, names: tuple[str, ...]) -> _Plan:
+def plan_of(expression: Expression, names: tuple[str, ...]) -> Plan:
+    """Return the predicates whose bounds some parameters are; None where these cannot be moved."""
     parts = expression.operands if isinstance(expression, And) else (expression,)
     predicates = [part for part in parts if isinstance(part, Predicate)]
     n_attributes = len({predicate.attribute for predicate in predicates})
@@ -115,6 +111,19 @@ def _is_interval(predicate: Predicate) -> TypeGuard[Interval]:
     if isinstance(predicate, Comparison):
         return predicate.op != "<>"
     return isinstance(predicate, Between) and not predicate.negated
+
+
+def moves_of(
+    plan: Sequence[Interval], params: Mapping[str, object], event_type: EventType | None
+) -> list[Move] | None:
+    """Return the bounds that the predicates of a plan have now; None where one cannot be moved."""
+    moves = []
+    for predicate in plan:
+        move = _move_of(predicate, params, event_type)
+        if move is None:
+            return None
+        moves.append(move)
+    return moves
 
 
 def _move_of(
