@@ -22,7 +22,7 @@ from tocsin.kernel_cache import KernelCache
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 LANES = 16
-"""How many places `emit_block` and `count_below` look at."""
+"""How many elements `emit_block` and `count_below` process."""
 
 
 def _cached(compiled: Any) -> Any:
@@ -115,7 +115,7 @@ def _loader(n_bits: int, kind: Any) -> Any:
 load_integer: Any = intrinsic(_loader(64, types.int64))
 """`load_integer(address, i)` is the i-th 64-bit integer from a place in memory on.
 
-It is for arrays whose number the compiler must not know; nobody checks that they reach so far.
+It is for a number of arrays that is not known when kernels are compiled; bounds are not checked.
 """
 load_short: Any = intrinsic(_loader(32, types.int32))
 """The same for 32 bits."""
@@ -128,16 +128,16 @@ def _count_below(typing_context: Any, numbers: Any, at: Any, n: Any, value: Any)
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         place = builder.bitcast(builder.gep(array.data, [arguments[1]]), lanes.as_pointer())
-        found = builder.load(place)
-        found.align = 2
+        loaded = builder.load(place)
+        loaded.align = 2
         nothing = ir.Constant(lanes, ir.Undefined)
         one = builder.insert_element(nothing, arguments[3], ir.Constant(ir.IntType(32), 0))
         kind = ir.VectorType(ir.IntType(32), LANES)
         limit = builder.shuffle_vector(one, nothing, ir.Constant(kind, [0] * LANES))
-        below = builder.bitcast(builder.icmp_unsigned("<", found, limit), number)
+        below = builder.bitcast(builder.icmp_unsigned("<", loaded, limit), number)
         bits, first = builder.zext(below, ir.IntType(64)), ir.Constant(ir.IntType(64), 1)
-        wanted = builder.sub(builder.shl(first, arguments[2]), first)
-        return builder.ctpop(builder.and_(bits, wanted))
+        valid = builder.sub(builder.shl(first, arguments[2]), first)
+        return builder.ctpop(builder.and_(bits, valid))
 
     return types.int64(numbers, types.int64, types.int64, types.uint16), generate
 
@@ -145,19 +145,19 @@ def _count_below(typing_context: Any, numbers: Any, at: Any, n: Any, value: Any)
 count_below: Any = intrinsic(_count_below)
 """`count_below(numbers, at, n, value)`: how many of n numbers from `at` on are below a value.
 
-They are unsigned numbers of 16 bits, and at most `LANES`; so many are read, whatever n is.
+They are unsigned numbers of 16 bits; n is at most `LANES`, and `LANES` numbers are always read.
 """
 
 
 def _has_wide_vectors() -> bool:
     """Whether kernels are compiled for a processor that permutes vectors of 512 bits."""
-    chosen: Any = config
-    is_chosen = chosen.CPU_NAME is not None or chosen.CPU_FEATURES is not None
-    return not is_chosen and bool(binding.get_host_cpu_features().get("avx512f"))
+    options: Any = config
+    is_configured = options.CPU_NAME is not None or options.CPU_FEATURES is not None
+    return not is_configured and bool(binding.get_host_cpu_features().get("avx512f"))
 
 
 def _gather(context: Any, builder: Any, row: Any, which: Any) -> Any:
-    """Return 32-bit words of a row, those that a vector says."""
+    """Return the 32-bit words of a row at a vector of places."""
     number, wide, tools = ir.IntType(32), ir.IntType(64), cgutils
     lanes, flags = ir.VectorType(number, LANES), ir.VectorType(ir.IntType(1), LANES)
     addresses, places = ir.VectorType(number.as_pointer(), LANES), ir.VectorType(wide, LANES)
@@ -169,12 +169,12 @@ def _gather(context: Any, builder: Any, row: Any, which: Any) -> Any:
     name = f"llvm.masked.gather.v{LANES}i32.v{LANES}p0"
     gather = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
     everywhere = ir.Constant(flags, [1] * LANES)
-    found = builder.inttoptr(place, addresses)
-    return builder.call(gather, [found, ir.Constant(number, 4), everywhere, zeros])
+    pointers = builder.inttoptr(place, addresses)
+    return builder.call(gather, [pointers, ir.Constant(number, 4), everywhere, zeros])
 
 
 def _permute(context: Any, builder: Any, row: Any, which: Any) -> Any:
-    """Return the same where a row has 32 words: they fit into two vectors."""
+    """Do the same for a row of 32 words, which fit into two vectors."""
     number, tools = ir.IntType(32), cgutils
     lanes = ir.VectorType(number, LANES)
     halves = []
@@ -207,15 +207,15 @@ def _pair_finder(is_short: bool) -> Any:
                 return builder.lshr(words, builder.and_(which, same(31)))
 
             row = address(3, arguments[4])
-            asked = builder.load(builder.bitcast(address(0, arguments[1]), lanes.as_pointer()))
-            asked.align = 4
-            one, other = builder.and_(asked, same(0xFFFF)), builder.lshr(asked, same(16))
-            is_found = builder.trunc(builder.and_(has_bit(one), has_bit(other)), flags)
-            found = builder.zext(builder.bitcast(is_found, ir.IntType(LANES)), wide)
+            loaded = builder.load(builder.bitcast(address(0, arguments[1]), lanes.as_pointer()))
+            loaded.align = 4
+            one, other = builder.and_(loaded, same(0xFFFF)), builder.lshr(loaded, same(16))
+            are_set = builder.trunc(builder.and_(has_bit(one), has_bit(other)), flags)
+            bits = builder.zext(builder.bitcast(are_set, ir.IntType(LANES)), wide)
             least = ir.Constant(wide, 1)
-            wanted = builder.sub(builder.shl(least, arguments[2]), least)
+            valid = builder.sub(builder.shl(least, arguments[2]), least)
             is_few = builder.icmp_signed("<", arguments[2], ir.Constant(wide, LANES))
-            return builder.and_(found, builder.select(is_few, wanted, ir.Constant(wide, -1)))
+            return builder.and_(bits, builder.select(is_few, valid, ir.Constant(wide, -1)))
 
         return types.uint64(pairs, types.int64, types.int64, bits, types.int64), generate
 
@@ -223,15 +223,15 @@ def _pair_finder(is_short: bool) -> Any:
 
 
 find_pairs: Any = intrinsic(_pair_finder(is_short=False))
-"""Which of n pairs of numbers are both among those that a row of bits has, as bits.
+"""Which of n pairs of numbers are both in a set, as bits.
 
-`find_pairs(pairs, at, n, bits, first)`: a pair is a 32-bit word, 16 bits for each number; the row
-begins at the word `bits[first]`, of 32 bits. At most `LANES` pairs are looked at, and so many are
-read, whatever n is.
+`find_pairs(pairs, at, n, bits, first)`: a pair is a 32-bit word, 16 bits for each number; the set
+is a bitmap that begins at the word `bits[first]`, of 32 bits. n is at most `LANES`, and `LANES`
+pairs are always read.
 """
 
 find_pairs_in_short: Any = intrinsic(_pair_finder(is_short=True))
-"""The same where a row has just `SHORT` words."""
+"""The same for a bitmap of `SHORT` words."""
 
 SHORT = 2 * LANES
 
@@ -240,7 +240,7 @@ def _all_within(
     typing_context: Any,
     values: Any,
     start: Any,
-    chosen: Any,
+    steps: Any,
     first: Any,
     low: Any,
     width: Any,
@@ -261,55 +261,55 @@ def _all_within(
             return loaded
 
         wide = ir.IntType(64)
-        found = ir.Constant(lanes, ir.Undefined)
+        gathered = ir.Constant(lanes, ir.Undefined)
         for lane in range(RANGES):
             place = builder.add(arguments[3], ir.Constant(wide, lane))
             step = builder.sext(builder.load(address(2, place)), wide)
             value = builder.load(address(0, builder.add(arguments[1], step)))
-            found = builder.insert_element(found, value, ir.Constant(number, lane))
-        is_beyond = builder.icmp_unsigned(">", builder.sub(found, load(4)), load(5))
+            gathered = builder.insert_element(gathered, value, ir.Constant(number, lane))
+        is_beyond = builder.icmp_unsigned(">", builder.sub(gathered, load(4)), load(5))
         beyond = builder.bitcast(is_beyond, ir.IntType(RANGES))
         return builder.icmp_unsigned("==", beyond, ir.Constant(ir.IntType(RANGES), 0))
 
     number_64 = types.int64
-    kinds = (values, number_64, chosen, number_64, low, width, number_64)
+    kinds = (values, number_64, steps, number_64, low, width, number_64)
     return types.boolean(*kinds), generate
 
 
 RANGES = 8
-"""How many ranges `all_within` looks at."""
+"""How many ranges `all_within` checks."""
 
 all_within: Any = intrinsic(_all_within)
-"""Whether some chosen values are each within a range of its own.
+"""Whether each of some values is within its own range.
 
-`all_within(values, start, chosen, first, low, width, at)`: whether the values at
-`start + chosen[first + i]` less `low[at + i]` are at most `width[at + i]`, for each i below
+`all_within(values, start, steps, first, low, width, at)`: whether the values at
+`start + steps[first + i]` less `low[at + i]` are at most `width[at + i]`, for each i below
 `RANGES`; all are unsigned numbers of 32 bits.
 """
 
 
-def _press_and_write(context: Any, builder: Any, values: Any, chosen: Any, to: Any) -> None:
-    """Write the chosen lanes one after the other, and nothing else."""
-    kind = ir.FunctionType(ir.VoidType(), [values.type, to.type, chosen.type])
+def _press_and_write(context: Any, builder: Any, values: Any, mask: Any, to: Any) -> None:
+    """Write the lanes of a mask one after the other, and nothing else."""
+    kind = ir.FunctionType(ir.VoidType(), [values.type, to.type, mask.type])
     name, tools = f"llvm.masked.compressstore.v{LANES}i32", cgutils
     store = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
-    builder.call(store, [values, to, chosen])
+    builder.call(store, [values, to, mask])
 
 
-def _press(builder: Any, values: Any, chosen: Any) -> Any:
-    """Return the chosen lanes one after the other."""
-    kind = ir.FunctionType(values.type, [values.type, values.type, chosen.type])
+def _press(builder: Any, values: Any, mask: Any) -> Any:
+    """Return the lanes of a mask one after the other."""
+    kind = ir.FunctionType(values.type, [values.type, values.type, mask.type])
     name, tools = f"llvm.x86.avx512.mask.compress.v{LANES}i32", cgutils
     press = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
-    return builder.call(press, [values, values, chosen])
+    return builder.call(press, [values, values, mask])
 
 
-def _write_pressed(context: Any, builder: Any, values: Any, chosen: Any, to: Any) -> None:
-    """Write the chosen lanes one after the other, and something behind them.
+def _write_pressed(context: Any, builder: Any, values: Any, mask: Any, to: Any) -> None:
+    """Write the lanes of a mask one after the other, and undefined values behind them.
 
-    Some processors take very long where what is pressed together goes to memory at once.
+    A compressing store is very slow on some processors.
     """
-    pressed = _press(builder, values, chosen)
+    pressed = _press(builder, values, mask)
     store = builder.store(pressed, builder.bitcast(to, values.type.as_pointer()))
     store.align = 4
 
@@ -348,13 +348,13 @@ def _emit_block(
             return builder.shuffle_vector(one, nothing, ir.Constant(lanes, [0] * LANES))
 
         distance = builder.sub(spread(6), load(1))
-        is_found = builder.and_(
+        fits = builder.and_(
             builder.icmp_unsigned(">", load(0), spread(5)),
             builder.icmp_unsigned("<=", distance, load(2)),
         )
-        found = builder.add(load(3), spread(7))
-        write(context, builder, found, is_found, address(8, arguments[9]))
-        count = builder.ctpop(builder.bitcast(is_found, ir.IntType(LANES)))
+        numbers = builder.add(load(3), spread(7))
+        write(context, builder, numbers, fits, address(8, arguments[9]))
+        count = builder.ctpop(builder.bitcast(fits, ir.IntType(LANES)))
         return builder.add(arguments[9], builder.zext(count, ir.IntType(64)))
 
     arguments = (high, other_low, other_width, number, at, cell, other, base, out, n)
@@ -362,13 +362,13 @@ def _emit_block(
 
 
 emit_block: Any = intrinsic(_emit_block)
-"""Look at `LANES` places of four columns of 32 bits, from `at` on, and write what is found.
+"""Filter `LANES` rows of four columns of 32 bits, from `at` on, and write their numbers.
 
 `emit_block(high, other_low, other_width, number, at, cell, other, base, out, n)` writes
 `number + base` to `out[n]` and on for each place where `high > cell` and `other - other_low` is at
-most `other_width`, all unsigned, and returns where the next one goes. `out` must have room for
-`LANES` numbers from `n` on: what is behind those written may be anything. It takes a few
-instructions where the processor can compress a vector, and a branch a place elsewhere.
+most `other_width`, all unsigned, and returns where the next one goes. `out` must have capacity for
+`LANES` numbers from `n` on: those behind the results are undefined. It takes a few instructions
+where the processor can compress a vector, and a branch for each row elsewhere.
 """
 
 
@@ -377,7 +377,7 @@ WORDS = 8
 
 
 def _common(is_range: bool) -> Any:
-    """Return what meets three rows of masks, or three pairs of them, which differ in a range."""
+    """Return an intrinsic that intersects three rows of masks, or of differences of two rows."""
 
     def find(typing_context: Any, masks: Any, *places: Any) -> Any:
         words, wide = ir.VectorType(ir.IntType(64), WORDS), ir.IntType(64)
@@ -392,10 +392,10 @@ def _common(is_range: bool) -> Any:
                 loaded.align = 8
                 return loaded
 
-            found = [row(place) for place in arguments[1:]]
+            rows = [row(place) for place in arguments[1:]]
             if is_range:
-                found = [builder.xor(*found[i : i + 2]) for i in range(0, len(found), 2)]
-            met = builder.and_(builder.and_(found[0], found[1]), found[2])
+                rows = [builder.xor(*rows[i : i + 2]) for i in range(0, len(rows), 2)]
+            met = builder.and_(builder.and_(rows[0], rows[1]), rows[2])
             is_any = builder.icmp_unsigned("!=", met, ir.Constant(words, [0] * WORDS))
             return builder.zext(builder.bitcast(is_any, ir.IntType(WORDS)), wide)
 
@@ -410,8 +410,7 @@ common_words: Any = intrinsic(_common(is_range=False))
 """`common_words(masks, a, b, c)`: in which words three rows of masks have a common bit, as bits."""
 
 common_words_of_ranges: Any = intrinsic(_common(is_range=True))
-"""The same of what differs between two rows each: `(masks, low, high, low2, high2, low3, high3)`.
-"""
+"""The same for differences of two rows each: `(masks, low, high, low2, high2, low3, high3)`."""
 
 
 def _pass_block(
@@ -429,20 +428,20 @@ def _pass_block(
             return ir.Constant(lanes, [value] * LANES)
 
         least = ir.Constant(wide, 1)
-        wanted = builder.sub(builder.shl(least, arguments[2]), least)
-        wanted = builder.bitcast(builder.trunc(wanted, ir.IntType(LANES)), flags)
-        asked = _load_wanted(builder, address(0, arguments[1]), wanted)
-        which = builder.lshr(asked, same(5))
+        valid = builder.sub(builder.shl(least, arguments[2]), least)
+        valid = builder.bitcast(builder.trunc(valid, ir.IntType(LANES)), flags)
+        loaded = _load_masked(builder, address(0, arguments[1]), valid)
+        which = builder.lshr(loaded, same(5))
         start = ir.Constant(wide, 0)
         lower = _permute(context, builder, address(3, start), which)
         upper = _permute(context, builder, address(3, ir.Constant(wide, SHORT)), which)
         is_upper = builder.icmp_unsigned(">=", which, same(SHORT))
-        found = builder.select(is_upper, upper, lower)
-        found = builder.trunc(builder.lshr(found, builder.and_(asked, same(31))), flags)
-        found = builder.and_(found, wanted)
+        bits = builder.select(is_upper, upper, lower)
+        bits = builder.trunc(builder.lshr(bits, builder.and_(loaded, same(31))), flags)
+        bits = builder.and_(bits, valid)
         steps = ir.Constant(lanes, list(range(LANES)))
-        pressed = _press(builder, steps, found)
-        count = builder.zext(builder.ctpop(builder.bitcast(found, ir.IntType(LANES))), wide)
+        pressed = _press(builder, steps, bits)
+        count = builder.zext(builder.ctpop(builder.bitcast(bits, ir.IntType(LANES))), wide)
         target = address(4, arguments[5])
         _write_long(builder, pressed, _FEW_LANES, arguments[6], target)
         is_more = builder.icmp_unsigned(">", count, ir.Constant(wide, _FEW_LANES))
@@ -455,7 +454,7 @@ def _pass_block(
 
 
 _FEW_LANES = 4
-"""How many of them are written whether there are so many or not: more are rarely found."""
+"""How many lanes are always written; more are rarely set."""
 
 
 def _write_long(builder: Any, values: Any, n: int, tag: Any, to: Any) -> None:
@@ -463,32 +462,32 @@ def _write_long(builder: Any, values: Any, n: int, tag: Any, to: Any) -> None:
     longs, number = ir.VectorType(ir.IntType(64), n), ir.IntType(32)
     nothing = ir.Constant(values.type, ir.Undefined)
     first = ir.Constant(ir.VectorType(number, n), list(range(n)))
-    chosen = builder.zext(builder.shuffle_vector(values, nothing, first), longs)
+    numbers = builder.zext(builder.shuffle_vector(values, nothing, first), longs)
     nothing = ir.Constant(longs, ir.Undefined)
     one = builder.insert_element(nothing, tag, ir.Constant(number, 0))
     tags = builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(number, n), [0] * n))
-    store = builder.store(builder.add(chosen, tags), builder.bitcast(to, longs.as_pointer()))
+    store = builder.store(builder.add(numbers, tags), builder.bitcast(to, longs.as_pointer()))
     store.align = 8
 
 
-def _load_wanted(builder: Any, place: Any, wanted: Any) -> Any:
-    """Return the wanted lanes from a place on, and zeros; nothing else is read."""
+def _load_masked(builder: Any, place: Any, mask: Any) -> Any:
+    """Return the lanes of a mask from a place on, zeros elsewhere; reads no other lanes."""
     lanes, tools = ir.VectorType(ir.IntType(32), LANES), cgutils
     place = builder.bitcast(place, lanes.as_pointer())
-    kind = ir.FunctionType(lanes, [place.type, ir.IntType(32), wanted.type, lanes])
+    kind = ir.FunctionType(lanes, [place.type, ir.IntType(32), mask.type, lanes])
     name = f"llvm.masked.load.v{LANES}i32.p0"
     load = tools.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
     zeros = ir.Constant(lanes, [0] * LANES)
-    return builder.call(load, [place, ir.Constant(ir.IntType(32), 4), wanted, zeros])
+    return builder.call(load, [place, ir.Constant(ir.IntType(32), 4), mask, zeros])
 
 
 pass_block: Any = intrinsic(_pass_block)
-"""`pass_block(numbers, at, n, words, passed, to, tag)`: which of some numbers a set has.
+"""`pass_block(numbers, at, n, words, passed, to, tag)`: which of some numbers are in a set.
 
-It looks at n numbers of 32 bits, at most `LANES`, from `at` on, and writes `tag + i` to
-`passed[to]` and on for the i-th where the set has it; it returns where the next one goes. The set
-is `MOST_BITS` bits in words of 32; `passed` must have room for `LANES` numbers of 64 bits from `to`
-on. This needs wide vectors: see `HAS_WIDE_VECTORS`.
+It reads n numbers of 32 bits, at most `LANES`, from `at` on, and writes `tag + i` to
+`passed[to]` and on for the i-th if the set has it; it returns where the next one goes. The set is
+a bitmap of `MOST_BITS` bits in words of 32; `passed` must have capacity for `LANES` numbers of 64
+bits from `to` on. This needs wide vectors: see `HAS_WIDE_VECTORS`.
 """
 
 MOST_BITS = 32 * 2 * SHORT

@@ -544,7 +544,9 @@ class Matcher:
             merged = {**facts.options, **options}
             matcher = cls(facts.event_type, engine=facts.engine, clock=clock, **merged)
             matcher._saved_options = dict(facts.options)
-            matcher._fill(SubscriptionCatalog.from_parts(saved.books, saved.verify), saved, merged)
+            matcher._fill(
+                SubscriptionCatalog.from_parts(saved.catalogs, saved.verify), saved, merged
+            )
         return matcher
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Books for tests: filled, written to files, and opened again."""
+"""Catalogs for tests: filled, written to files, and opened again."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def ids_of(names: list[Any]) -> Ids:
     return Ids.of(names)
 
 
-def add_many(book: SubscriptionCatalog, names: list[Any], until: Any = None) -> np.ndarray:
+def add_many(catalog: SubscriptionCatalog, names: list[Any], until: Any = None) -> np.ndarray:
     """Add subscriptions in bulk; the i-th asks for x = i."""
     texts = pa.array([f"x = {i}" for i in range(len(names))], pa.large_string())
-    return book.add_many(IdTable(ids_of(names)), TextSource(texts), None, until)
+    return catalog.add_many(IdTable(ids_of(names)), TextSource(texts), None, until)
 
 
-def find_many(book: SubscriptionCatalog, names: list[Any]) -> list[int]:
-    return book.find(IdTable(ids_of(names))).tolist()
+def find_many(catalog: SubscriptionCatalog, names: list[Any]) -> list[int]:
+    return catalog.find(IdTable(ids_of(names))).tolist()
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """Write a book's parts to files."""
+    """Write a catalog's parts to files."""
     (folder / "facts.json").write_text(json.dumps(parts.facts))
     for name, array in parts.arrays.items():
         np.save(folder / f"{name}.npy", array)
@@ -45,7 +45,7 @@ def write(parts: Parts, folder: Path) -> None:
 
 
 def read(folder: Path) -> Parts:
-    """Map a book's parts into memory."""
+    """Map a catalog's parts into memory."""
     arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
     columns = {}
     for path in folder.glob("*.arrow"):
@@ -55,7 +55,7 @@ def read(folder: Path) -> Parts:
     return Parts(json.loads((folder / "facts.json").read_text()), arrays, columns)
 
 
-def reopened(book: SubscriptionCatalog, folder: Path) -> SubscriptionCatalog:
+def reopened(catalog: SubscriptionCatalog, folder: Path) -> SubscriptionCatalog:
     folder.mkdir()
-    write(book.parts(), folder)
+    write(catalog.parts(), folder)
     return SubscriptionCatalog.from_parts([read(folder)])

@@ -1,4 +1,4 @@
-"""The directory: hashes in kernels and in Python, duplicates, look-ups, what is gone."""
+"""The id index: hashes in kernels and in Python, duplicates, look-ups, what is gone."""
 
 from __future__ import annotations
 
@@ -55,55 +55,55 @@ def test_missing_ids_stand_nowhere_twice() -> None:
     missing = np.arange(n) % 2 == 1
     table = IdTable(Ids(np.where(missing, 0, np.arange(n))), missing)
     assert table.repeated.tolist() == []
-    book = SubscriptionCatalog()
-    add_many(book, list(range(n)))
-    assert np.flatnonzero(book.find(table) < 0).tolist() == np.flatnonzero(missing).tolist()
+    catalog = SubscriptionCatalog()
+    add_many(catalog, list(range(n)))
+    assert np.flatnonzero(catalog.find(table) < 0).tolist() == np.flatnonzero(missing).tolist()
 
 
 def test_many_are_found_as_one_by_one() -> None:
     """Among ids that came singly, in bulk, as integers and as strings, and of those gone."""
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
     for i in range(300):
-        book.add(i if i % 3 else f"s{i}", ONE)
-    add_many(book, [f"t{i}" for i in range(500)])
-    add_many(book, list(range(1000, 1500)))
+        catalog.add(i if i % 3 else f"s{i}", ONE)
+    add_many(catalog, [f"t{i}" for i in range(500)])
+    add_many(catalog, list(range(1000, 1500)))
     for i in range(2000):
-        book.add(str(i) if i % 2 else i + 5000, ONE)
-    book.remove(np.arange(0, 3300, 7))
+        catalog.add(str(i) if i % 2 else i + 5000, ONE)
+    catalog.remove(np.arange(0, 3300, 7))
     asked = [*range(0, 8000, 3)]
     texts = [f"{kind}{i}" for kind in ("s", "t", "") for i in range(0, 2000, 3)]
     for names in (asked, texts):
-        expected = [book.dense(name) for name in names]
-        assert find_many(book, names) == [-1 if d is None else d for d in expected]
+        expected = [catalog.dense(name) for name in names]
+        assert find_many(catalog, names) == [-1 if d is None else d for d in expected]
         assert len([d for d in expected if d is not None]) > 100
 
 
 def test_what_is_no_id_has_no_dense_id() -> None:
-    book = SubscriptionCatalog()
-    add_many(book, list(range(100)))
-    add_many(book, [str(i) for i in range(100)])
+    catalog = SubscriptionCatalog()
+    add_many(catalog, list(range(100)))
+    add_many(catalog, [str(i) for i in range(100)])
     for name in (INT64_MAX + 1, 2**64 + 5, "\ud800", "x" * 10_000, 10**30):
-        assert book.dense(name) is None
-        assert name not in book
-    assert (book.dense(5), book.dense("5")) == (5, 105)
+        assert catalog.dense(name) is None
+        assert name not in catalog
+    assert (catalog.dense(5), catalog.dense("5")) == (5, 105)
 
 
 def test_equal_hashes_are_told_apart_by_the_ids() -> None:
-    """A directory gives all dense ids with the same hash, whichever ids they are of."""
-    directory = IdIndex()
+    """An index gives all dense ids with the same hash, whichever ids they are of."""
+    index = IdIndex()
     texts = _texts_of_equal_hash()
-    directory.add(Ids.of(texts), np.array([7, 8]))
+    index.add(Ids.of(texts), np.array([7, 8]))
     octets = to_octets(texts[0])
-    assert sorted(directory.candidates(texts[0], octets)) == [7, 8]
-    book = SubscriptionCatalog()
+    assert sorted(index.candidates(texts[0], octets)) == [7, 8]
+    catalog = SubscriptionCatalog()
     filler = [f"f{i}" for i in range(100)]
-    dense = add_many(book, [*filler, *texts])
-    assert [book.dense(text) for text in texts] == dense[-2:].tolist()
-    assert find_many(book, [*filler, *texts]) == dense.tolist()
-    book.remove(dense[-1:])
-    assert book.dense(texts[0]) == dense[-2]
-    assert book.dense(texts[1]) is None
-    assert find_many(book, [*filler, *texts])[-2:] == [dense[-2], -1]
+    dense = add_many(catalog, [*filler, *texts])
+    assert [catalog.dense(text) for text in texts] == dense[-2:].tolist()
+    assert find_many(catalog, [*filler, *texts]) == dense.tolist()
+    catalog.remove(dense[-1:])
+    assert catalog.dense(texts[0]) == dense[-2]
+    assert catalog.dense(texts[1]) is None
+    assert find_many(catalog, [*filler, *texts])[-2:] == [dense[-2], -1]
 
 
 def _texts_of_equal_hash() -> list[str]:
@@ -117,12 +117,12 @@ def _texts_of_equal_hash() -> list[str]:
 
 
 def test_entries_of_what_is_gone_do_not_pile_up() -> None:
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
     names = [f"a{i}" for i in range(2_000)]
     for _ in range(10):
-        dense = add_many(book, names)
-        assert find_many(book, names) == dense.tolist()
-        book.remove(dense)
-        assert len(book) == 0
-        assert book.dense("a5") is None
-    assert book._directory.n_entries <= 4_000
+        dense = add_many(catalog, names)
+        assert find_many(catalog, names) == dense.tolist()
+        catalog.remove(dense)
+        assert len(catalog) == 0
+        assert catalog.dense("a5") is None
+    assert catalog._id_index.n_entries <= 4_000

@@ -1,4 +1,4 @@
-"""A book taken apart, written to files, and opened again: nothing changes its meaning."""
+"""A catalog taken apart, written to files, and opened again: nothing changes its meaning."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def rules() -> RuleSource:
 
 
 def filled() -> SubscriptionCatalog:
-    """Return a book with something of every kind, some of it gone."""
-    book = SubscriptionCatalog()
+    """Return a catalog with something of every kind, some of it gone."""
+    catalog = SubscriptionCatalog()
     for i, value in enumerate(VALUES):
-        book.add(f"one{i}", OneSource("x = :v OR y <> :v", {"v": value}), i if i % 2 else None)
-        book.add(i, OneSource(parse(f"x LIKE 'a{i}%'"), {}))
+        catalog.add(f"one{i}", OneSource("x = :v OR y <> :v", {"v": value}), i if i % 2 else None)
+        catalog.add(i, OneSource(parse(f"x LIKE 'a{i}%'"), {}))
     infinite = Comparison("x", "<", Literal(math.inf, Kind.FLOAT))
-    book.add("infinite", OneSource(Or((infinite, parse("y = :v1"))), {"v1": 3}))
-    add_many(book, [f"t{i}" for i in range(500)], np.arange(500) + 1_000)
+    catalog.add("infinite", OneSource(Or((infinite, parse("y = :v1"))), {"v1": 3}))
+    add_many(catalog, [f"t{i}" for i in range(500)], np.arange(500) + 1_000)
     n = 400
     columns = {
         "a": pa.array([None if i % 9 == 0 else i for i in range(n)]),
@@ -78,39 +78,39 @@ def filled() -> SubscriptionCatalog:
         "d": pa.nulls(n),
     }
     template = TemplateSource(parse("x = :a AND y = :b AND z < :c OR w = :d"), columns, {})
-    book.add_many(IdTable(Ids(np.arange(n) + 1_000)), template)
-    book.add_many(IdTable(Ids(np.arange(n) + 2_000)), template, np.arange(0, n, 2))
-    book.add_many(IdTable(Ids(np.arange(150) + 5_000)), rules())
-    book.add("last", ONE)
-    book.remove(np.arange(0, 1_270, 11))
-    return book
+    catalog.add_many(IdTable(Ids(np.arange(n) + 1_000)), template)
+    catalog.add_many(IdTable(Ids(np.arange(n) + 2_000)), template, np.arange(0, n, 2))
+    catalog.add_many(IdTable(Ids(np.arange(150) + 5_000)), rules())
+    catalog.add("last", ONE)
+    catalog.remove(np.arange(0, 1_270, 11))
+    return catalog
 
 
-def meaning(book: SubscriptionCatalog) -> dict[Any, Any]:
-    """Return all that a book says of its subscriptions."""
+def meaning(catalog: SubscriptionCatalog) -> dict[Any, Any]:
+    """Return all that a catalog says of its subscriptions."""
     said = {}
-    for dense in range(book._first + len(book._names)):
-        if book._are_live(np.array([dense]))[0]:
-            name = book.names[dense]
-            assert book.dense(name) == dense
-            said[name] = (dense, book.expression(dense), book.valid_until(dense))
-    assert len(said) == len(book)
+    for dense in range(catalog._first + len(catalog._names)):
+        if catalog._are_live(np.array([dense]))[0]:
+            name = catalog.names[dense]
+            assert catalog.dense(name) == dense
+            said[name] = (dense, catalog.expression(dense), catalog.valid_until(dense))
+    assert len(said) == len(catalog)
     return said
 
 
-def test_a_book_from_files_says_what_it_said(tmp_path: Path) -> None:
-    book = filled()
-    before = meaning(book)
-    opened = reopened(book, tmp_path / "a")
+def test_a_catalog_from_files_says_what_it_said(tmp_path: Path) -> None:
+    catalog = filled()
+    before = meaning(catalog)
+    opened = reopened(catalog, tmp_path / "a")
     assert meaning(opened) == before
-    assert meaning(book) == before
+    assert meaning(catalog) == before
     again = reopened(opened, tmp_path / "b")
     assert meaning(again) == before
-    assert opened.due(1_100).tolist() == book.due(1_100).tolist()
-    assert again.add("new", ONE) == book.add("new", ONE)
+    assert opened.due(1_100).tolist() == catalog.due(1_100).tolist()
+    assert again.add("new", ONE) == catalog.add("new", ONE)
 
 
-def test_an_empty_book_is_opened_empty(tmp_path: Path) -> None:
+def test_an_empty_catalog_is_opened_empty(tmp_path: Path) -> None:
     opened = reopened(SubscriptionCatalog(), tmp_path / "a")
     assert len(opened) == 0
     assert opened.dense("a") is None
@@ -118,8 +118,8 @@ def test_an_empty_book_is_opened_empty(tmp_path: Path) -> None:
 
 
 def test_what_was_opened_can_be_changed_and_its_files_are_not(tmp_path: Path) -> None:
-    book = filled()
-    write(book.parts(), tmp_path)
+    catalog = filled()
+    write(catalog.parts(), tmp_path)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
     opened = SubscriptionCatalog.from_parts([read(tmp_path)])
     said = meaning(opened)
@@ -137,12 +137,12 @@ def test_what_was_opened_can_be_changed_and_its_files_are_not(tmp_path: Path) ->
     assert meaning(SubscriptionCatalog.from_parts([read(tmp_path)])) == said
 
 
-def test_parts_are_not_changed_by_what_the_book_does_later() -> None:
-    book = filled()
-    before = meaning(book)
-    parts = book.parts()
-    add_many(book, [f"later{i}" for i in range(400)])
-    book.remove(np.array([found[0] for found in list(before.values())[::2]]))
+def test_parts_are_not_changed_by_what_the_catalog_does_later() -> None:
+    catalog = filled()
+    before = meaning(catalog)
+    parts = catalog.parts()
+    add_many(catalog, [f"later{i}" for i in range(400)])
+    catalog.remove(np.array([found[0] for found in list(before.values())[::2]]))
     assert meaning(SubscriptionCatalog.from_parts([parts])) == before
 
 
@@ -154,26 +154,26 @@ def test_the_description_is_json_and_arrays_are_flat() -> None:
 
 
 def test_single_subscriptions_are_written_together() -> None:
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
     for i in range(5_000):
-        book.add(i, OneSource("x = :v", {"v": i}))
-    parts = book.parts()
+        catalog.add(i, OneSource("x = :v", {"v": i}))
+    parts = catalog.parts()
     assert len(parts.facts["blocks"]) == 1
     assert len(parts.arrays) + len(parts.columns) < 10
 
 
 @pytest.mark.slow
-def test_a_large_book_is_opened_without_a_look_at_its_ids(tmp_path: Path) -> None:
+def test_a_large_catalog_is_opened_without_a_look_at_its_ids(tmp_path: Path) -> None:
     """Opening makes no object per id: what it allocates does not depend on their number."""
     import tracemalloc
 
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
     n = 1_000_000
     source = TemplateSource(parse("x = :v"), {"v": pa.array(np.arange(n))}, {})
-    book.add_many(IdTable(Ids(np.arange(n) * 3)), source)
+    catalog.add_many(IdTable(Ids(np.arange(n) * 3)), source)
     texts = pa.array(np.arange(n)).cast(pa.large_string())
-    book.add_many(IdTable(Ids(None, texts)), source)
-    write(book.parts(), tmp_path)
+    catalog.add_many(IdTable(Ids(None, texts)), source)
+    write(catalog.parts(), tmp_path)
     parts = read(tmp_path)
     tracemalloc.start()
     opened = SubscriptionCatalog.from_parts([parts])

@@ -1,4 +1,4 @@
-"""The book: dense ids, names that stay, what is released, ends."""
+"""The catalog: dense ids, names that stay, what is released, ends."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from tocsin.language import parse
 from tocsin.language.printer import print_expression
 
 
-def condition(book: SubscriptionCatalog, dense: int) -> str:
-    return print_expression(book.expression(dense))
+def condition(catalog: SubscriptionCatalog, dense: int) -> str:
+    return print_expression(catalog.expression(dense))
 
 
-def held(book: SubscriptionCatalog) -> int:
+def held(catalog: SubscriptionCatalog) -> int:
     """Return how many subscriptions are held, live or not, wherever."""
-    blocks = sum(len(shelved.block) for shelved in book._shelf)
-    return max(blocks, book._directory.n_entries, len(book._ends)) + len(book._names)
+    blocks = sum(len(live_block.block) for live_block in catalog._blocks)
+    return max(blocks, catalog._id_index.n_entries, len(catalog._ends)) + len(catalog._names)
 
 
 # Names.
 
 
 @pytest.mark.parametrize("n", [3, FEW + 1, 3 * SINGLES])
-def test_names_stay_as_they_were_when_the_book_changes(n: int) -> None:
-    book = SubscriptionCatalog()
-    bulk = add_many(book, [f"b{i}" for i in range(n)]).tolist()
-    single = [book.add(i, ONE) for i in range(n)]
-    names = book.names
-    book.remove(np.array([*bulk, *single[::2]]))
+def test_names_stay_as_they_were_when_the_catalog_changes(n: int) -> None:
+    catalog = SubscriptionCatalog()
+    bulk = add_many(catalog, [f"b{i}" for i in range(n)]).tolist()
+    single = [catalog.add(i, ONE) for i in range(n)]
+    names = catalog.names
+    catalog.remove(np.array([*bulk, *single[::2]]))
     for i in range(n):
-        book.add(f"later{i}", ONE)
-    add_many(book, [f"b{i}" for i in range(n)])
+        catalog.add(f"later{i}", ONE)
+    add_many(catalog, [f"b{i}" for i in range(n)])
     expected = [*(f"b{i}" for i in range(n)), *range(n)]
     assert [names[dense] for dense in [*bulk, *single]] == expected
     dense = np.array([*bulk, *single])
@@ -53,13 +53,13 @@ def test_names_stay_as_they_were_when_the_book_changes(n: int) -> None:
     assert names.take(np.array([], np.int64)).type == names.take(dense).type
     if n > FEW:
         with pytest.raises(IndexError):
-            book.names[bulk[0]]
+            catalog.names[bulk[0]]
 
 
 def test_names_may_be_read_beside_a_writer() -> None:
-    book = SubscriptionCatalog()
-    add_many(book, [f"b{i}" for i in range(1_000)])
-    views = [(book.names, 1_000)]
+    catalog = SubscriptionCatalog()
+    add_many(catalog, [f"b{i}" for i in range(1_000)])
+    views = [(catalog.names, 1_000)]
     wrong: list[Any] = []
     is_done = threading.Event()
 
@@ -72,82 +72,82 @@ def test_names_may_be_read_beside_a_writer() -> None:
     reader = threading.Thread(target=watch)
     reader.start()
     for i in range(1_000, 6_000):
-        book.add(i, ONE)
-        views.append((book.names, i + 1))
+        catalog.add(i, ONE)
+        views.append((catalog.names, i + 1))
     for start in range(0, 6_000, 500):
-        book.remove(np.arange(start, start + 500))
+        catalog.remove(np.arange(start, start + 500))
     is_done.set()
     reader.join()
     assert not wrong
-    assert len(book) == 0
+    assert len(catalog) == 0
 
 
 def test_odd_kinds_of_integers_and_strings_are_plain_ids() -> None:
     class Text(str):
         """A string of another class."""
 
-    book = SubscriptionCatalog()
-    dense = book.add(Text("a"), ONE)
-    assert type(book.names[dense]) is str
-    assert book.dense("a") == dense
+    catalog = SubscriptionCatalog()
+    dense = catalog.add(Text("a"), ONE)
+    assert type(catalog.names[dense]) is str
+    assert catalog.dense("a") == dense
 
 
 # What is released.
 
 
 def test_a_block_whose_subscriptions_are_gone_is_released() -> None:
-    book = SubscriptionCatalog()
-    dense = add_many(book, list(range(5_000)))
-    book.add("stays", ONE)
-    book.remove(dense)
-    assert held(book) <= FEW
-    assert len(book) == 1
+    catalog = SubscriptionCatalog()
+    dense = add_many(catalog, list(range(5_000)))
+    catalog.add("stays", ONE)
+    catalog.remove(dense)
+    assert held(catalog) <= FEW
+    assert len(catalog) == 1
 
 
 @pytest.mark.parametrize("left", [1, FEW, 200])
 def test_little_is_held_of_a_block_of_which_little_is_left(left: int) -> None:
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
     n = 10_000
     columns = {"v": pa.array(np.arange(n))}
     source = TemplateSource(parse("x = :v"), columns, {})
     until = np.arange(n) + 1_000_000
-    dense = book.add_many(IdTable(Ids(np.arange(n) * 2)), source, None, until)
+    dense = catalog.add_many(IdTable(Ids(np.arange(n) * 2)), source, None, until)
     order = np.random.default_rng(1).permutation(dense)
     for start in range(0, n - left, 500):
-        book.remove(order[start : min(start + 500, n - left)])
-    assert len(book) == left
-    assert held(book) <= 4 * left + 2_000
+        catalog.remove(order[start : min(start + 500, n - left)])
+    assert len(catalog) == left
+    assert held(catalog) <= 4 * left + 2_000
     for one in order[n - left :].tolist():
-        assert book.names[one] == 2 * one
-        assert book.dense(2 * one) == one
-        assert condition(book, one) == f"x = {one}"
-        assert book.valid_until(one) == one + 1_000_000
-    assert book.due(2_000_000).tolist() == sorted(order[n - left :].tolist())
+        assert catalog.names[one] == 2 * one
+        assert catalog.dense(2 * one) == one
+        assert condition(catalog, one) == f"x = {one}"
+        assert catalog.valid_until(one) == one + 1_000_000
+    assert catalog.due(2_000_000).tolist() == sorted(order[n - left :].tolist())
 
 
 @pytest.mark.parametrize("lifetime", [1, 100, pytest.param(3_000, marks=pytest.mark.slow)])
 def test_endless_churn_of_single_subscriptions_holds_little(lifetime: int) -> None:
     """Also where some of those that come stay for long."""
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
     live: list[int] = []
     longest = 0
     for i in range(15_000):
-        live.append(book.add(f"s{i}", ONE, 10**9 if i % 3 == 0 else None))
+        live.append(catalog.add(f"s{i}", ONE, 10**9 if i % 3 == 0 else None))
         if len(live) > lifetime:
-            book.remove(np.array([live.pop(i * 7919 % len(live))]))
+            catalog.remove(np.array([live.pop(i * 7919 % len(live))]))
         if i % 100 == 0:
-            longest = max(longest, held(book))
-    assert len(book) == len(live) == lifetime
+            longest = max(longest, held(catalog))
+    assert len(catalog) == len(live) == lifetime
     assert longest <= 4 * lifetime + 4 * SINGLES
-    assert len(book._shelf) <= lifetime // 100 + 8
+    assert len(catalog._blocks) <= lifetime // 100 + 8
     for dense in live:
-        assert book.dense(book.names[dense]) == dense
+        assert catalog.dense(catalog.names[dense]) == dense
 
 
 @pytest.mark.parametrize("kind", ["integers", "strings", "both"])
 def test_many_small_loads_of_texts_are_kept_together(kind: str) -> None:
     """Nothing of what they say is lost: ids, conditions, ends, what was removed meanwhile."""
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
     size, n_loads = 100, 200
     live: dict[int, tuple[Any, str, int | None]] = {}
     gone: list[Any] = []
@@ -156,30 +156,30 @@ def test_many_small_loads_of_texts_are_kept_together(kind: str) -> None:
         is_text = kind == "strings" or (kind == "both" and load % 40 == 7)
         names: list[Any] = [f"s{i}" for i in numbers] if is_text else list(numbers)
         until = np.array([i if i % 3 else NEVER for i in numbers]) if load % 5 == 0 else None
-        dense = add_many(book, names, until)
+        dense = add_many(catalog, names, until)
         for at, one in enumerate(dense.tolist()):
             end = None if until is None or until[at] == NEVER else int(until[at])
             live[one] = names[at], f"x = {at}", end
         removed = [one for one in live if (one * 7919 + load) % 311 == 0]
         gone += [live.pop(one)[0] for one in removed]
-        book.remove(np.array(removed, np.int64))
-    assert len(book._shelf) <= (60 if kind == "both" else 16)
-    assert held(book) <= 2 * len(live)
-    assert len(book) == len(live)
+        catalog.remove(np.array(removed, np.int64))
+    assert len(catalog._blocks) <= (60 if kind == "both" else 16)
+    assert held(catalog) <= 2 * len(live)
+    assert len(catalog) == len(live)
     for one, (name, text, end) in live.items():
-        assert (book.names[one], condition(book, one)) == (name, text)
-        assert (book.dense(name), book.valid_until(one)) == (one, end)
-    assert not any(name in book for name in gone)
+        assert (catalog.names[one], condition(catalog, one)) == (name, text)
+        assert (catalog.dense(name), catalog.valid_until(one)) == (one, end)
+    assert not any(name in catalog for name in gone)
 
 
 def test_the_memory_that_churn_takes_does_not_grow() -> None:
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
 
     def churn(first: int, n: int) -> int:
         for i in range(first, first + n):
-            dense = book.add(f"s{i}", OneSource(f"x = {i}", {"p": i}), 10**9)
+            dense = catalog.add(f"s{i}", OneSource(f"x = {i}", {"p": i}), 10**9)
             if i % 1_000:
-                book.remove(np.array([dense]))
+                catalog.remove(np.array([dense]))
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
@@ -187,7 +187,7 @@ def test_the_memory_that_churn_takes_does_not_grow() -> None:
     after = churn(3_000, 9_000)
     tracemalloc.stop()
     assert after - before < 300_000, "9,000 of them would take megabytes"
-    assert len(book) == 12
+    assert len(catalog) == 12
 
 
 # ExpiryQueue.
@@ -195,47 +195,51 @@ def test_the_memory_that_churn_takes_does_not_grow() -> None:
 
 @pytest.mark.parametrize("n", [10, 500])
 def test_those_are_due_whose_moment_has_come_and_that_are_still_there(n: int) -> None:
-    book = SubscriptionCatalog()
+    catalog = SubscriptionCatalog()
     until = np.where(np.arange(n) % 2, np.arange(n) + 100, NEVER)
-    bulk = add_many(book, [f"b{i}" for i in range(n)], until)
-    single = [book.add(i, ONE, 100 + i) for i in range(n)]
-    assert book.has_expiries
-    assert book.due(100).tolist() == [single[0]]
-    book.remove(np.array(single[:1]))
-    book.remove(bulk[3:4])
-    assert sorted(book.due(103)) == sorted([bulk[1], *single[1:4]])
-    book.remove(np.array([bulk[1], *single[1:4]]))
-    assert book.due(103).tolist() == []
-    assert book.valid_until(int(bulk[5])) == 105
-    assert book.valid_until(int(bulk[4])) is None
-    assert book.valid_until(single[5]) == 105
-    rest = book.due(10**30)
+    bulk = add_many(catalog, [f"b{i}" for i in range(n)], until)
+    single = [catalog.add(i, ONE, 100 + i) for i in range(n)]
+    assert catalog.has_expiries
+    assert catalog.due(100).tolist() == [single[0]]
+    catalog.remove(np.array(single[:1]))
+    catalog.remove(bulk[3:4])
+    assert sorted(catalog.due(103)) == sorted([bulk[1], *single[1:4]])
+    catalog.remove(np.array([bulk[1], *single[1:4]]))
+    assert catalog.due(103).tolist() == []
+    assert catalog.valid_until(int(bulk[5])) == 105
+    assert catalog.valid_until(int(bulk[4])) is None
+    assert catalog.valid_until(single[5]) == 105
+    rest = catalog.due(10**30)
     assert sorted(rest) == sorted([*bulk[5::2], *single[4:]])
-    book.remove(rest)
-    assert not book.has_expiries
-    assert len(book) == (n + 1) // 2
+    catalog.remove(rest)
+    assert not catalog.has_expiries
+    assert len(catalog) == (n + 1) // 2
 
 
 def test_moments_far_away_are_kept_apart_from_none() -> None:
-    book = SubscriptionCatalog()
-    dense = [book.add("far", ONE, 10**30), book.add("past", ONE, -(10**30)), book.add("no", ONE)]
-    assert book.due(0).tolist() == [dense[1]]
-    assert book.valid_until(dense[2]) is None
-    add_many(book, [f"b{i}" for i in range(FEW + 1)])  # those before are in a block now
-    book.remove(np.array(dense))
-    assert not book.has_expiries
+    catalog = SubscriptionCatalog()
+    dense = [
+        catalog.add("far", ONE, 10**30),
+        catalog.add("past", ONE, -(10**30)),
+        catalog.add("no", ONE),
+    ]
+    assert catalog.due(0).tolist() == [dense[1]]
+    assert catalog.valid_until(dense[2]) is None
+    add_many(catalog, [f"b{i}" for i in range(FEW + 1)])  # those before are in a block now
+    catalog.remove(np.array(dense))
+    assert not catalog.has_expiries
 
 
 # One random life, beside a dictionary.
 
 
 class Life:
-    """A book and a dictionary that do the same: id → (dense id, condition, end)."""
+    """A catalog and a dictionary that do the same: id → (dense id, condition, end)."""
 
     def __init__(self, seed: int, folder: Any) -> None:
         self.random = random.Random(seed)
         self.folder = folder
-        self.book = SubscriptionCatalog()
+        self.catalog = SubscriptionCatalog()
         self.model: dict[Any, tuple[int, str, int | None]] = {}
         self.n_made = 0
 
@@ -250,14 +254,14 @@ class Life:
                 until = self.random.choice((None, self.random.randrange(1_000)))
                 value = self.random.choice((1, 2.5, "a", True, None))
                 source = OneSource("x = :v OR y = 1", {"v": value})
-                dense = self.book.add(name, source, until)
-                self.model[name] = (dense, condition(self.book, dense), until)
+                dense = self.catalog.add(name, source, until)
+                self.model[name] = (dense, condition(self.catalog, dense), until)
 
     def add_many(self) -> None:
         names = self.fresh(self.random.choice((1, 30, 100, 2_000)))
         if names:
             until = np.array([self.random.choice((NEVER, 500)) for _ in names])
-            dense = add_many(self.book, names, until)
+            dense = add_many(self.catalog, names, until)
             for at, name in enumerate(names):
                 end = None if until[at] == NEVER else 500
                 self.model[name] = (int(dense[at]), f"x = {at}", end)
@@ -267,29 +271,29 @@ class Life:
         gone = [name for name in self.model if self.random.random() < share]
         dense = [self.model.pop(name)[0] for name in gone]
         if dense:
-            self.book.remove(np.array(dense))
+            self.catalog.remove(np.array(dense))
 
     def reopen(self) -> None:
         self.n_made += 1
-        self.book = reopened(self.book, self.folder / str(self.n_made))
+        self.catalog = reopened(self.catalog, self.folder / str(self.n_made))
 
     def compare(self) -> None:
-        book, model = self.book, self.model
-        assert len(book) == len(model)
+        catalog, model = self.catalog, self.model
+        assert len(catalog) == len(model)
         some = self.random.sample(list(model), min(len(model), 40))
         for name in some:
             dense, text, until = model[name]
-            assert book.dense(name) == dense
-            assert book.names[dense] == name
-            assert type(book.names[dense]) is type(name)
-            assert condition(book, dense) == text
-            assert book.valid_until(dense) == until
+            assert catalog.dense(name) == dense
+            assert catalog.names[dense] == name
+            assert type(catalog.names[dense]) is type(name)
+            assert condition(catalog, dense) == text
+            assert catalog.valid_until(dense) == until
         for kind in (int, str):
             asked = [kind(i) for i in range(0, 20_000, 29)]
-            found = book.find(IdTable(Ids.of(asked))).tolist()
+            found = catalog.find(IdTable(Ids.of(asked))).tolist()
             assert found == [model[name][0] if name in model else -1 for name in asked]
         ending = sum(until is not None for _, _, until in model.values())
-        assert book.has_expiries == (ending > 0)
+        assert catalog.has_expiries == (ending > 0)
 
 
 @pytest.mark.parametrize(

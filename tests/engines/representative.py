@@ -170,11 +170,11 @@ def _name(matcher: Matcher) -> None:
     matcher.unsubscribe_many(texts.slice(3, 150))
     matcher.unsubscribe_many(np.arange(10**10, 10**10 + 1_100, 2))
     matcher.unsubscribe_many([f"c{i}" for i in range(1, 1_100, 2)])
-    book = SubscriptionCatalog.from_parts([matcher._catalog.parts()])
-    book.find(IdTable(Ids.of([f"a{i}" for i in range(2 * n)])))
-    book.remove(book.find(IdTable(Ids(np.arange(6_000 - n, 6_000)))))
+    catalog = SubscriptionCatalog.from_parts([matcher._catalog.parts()])
+    catalog.find(IdTable(Ids.of([f"a{i}" for i in range(2 * n)])))
+    catalog.remove(catalog.find(IdTable(Ids(np.arange(6_000 - n, 6_000)))))
     for i in range(1_100):
-        book.add(i, OneSource("x = 1", {}))
+        catalog.add(i, OneSource("x = 1", {}))
 
 
 def signatures() -> dict[str, list[str]]:

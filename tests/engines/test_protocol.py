@@ -22,15 +22,15 @@ from tocsin.normalize.table import from_forms
 EVENTS: list[dict[str, Any]] = [{"x": 1}, {"x": 2, "s": "ab"}, {}, {"s": "b"}, {"x": 2.5}]
 
 
-class LiveBlocks:
+class Expressions:
     """Expressions by dense id: what the oracle evaluates."""
 
     def __init__(self) -> None:
-        self.kept: dict[int, Expression] = {}
+        self.expressions: dict[int, Expression] = {}
         self.forms: dict[int, NormalForm] = {}
 
     def expression(self, dense: int) -> Expression:
-        return self.kept[dense]
+        return self.expressions[dense]
 
 
 class Bench:
@@ -38,12 +38,12 @@ class Bench:
 
     def __init__(self, name: str, n_portions: int | None = None, **options: object) -> None:
         """With `n_portions`, nothing is merged, and what comes at once is in so many segments."""
-        self.shelf = LiveBlocks()
+        self.conditions = Expressions()
         self.live: set[int] = set()
         self.n_portions = n_portions
         if n_portions is not None:
             options["merges"] = False
-        self.engine: Engine = engines.make(name, self.shelf, options)
+        self.engine: Engine = engines.make(name, self.conditions, options)
 
     def insert(self, first: int, *texts: str) -> None:
         size = max(-(-len(texts) // (self.n_portions or 1)), 1)
@@ -56,8 +56,8 @@ class Bench:
         ids = np.arange(first, first + len(texts))
         expressions = [parse(text) for text in texts]
         forms = [normalize(expression) for expression in expressions]
-        self.shelf.kept.update(zip(ids.tolist(), expressions, strict=True))
-        self.shelf.forms.update(zip(ids.tolist(), forms, strict=True))
+        self.conditions.expressions.update(zip(ids.tolist(), expressions, strict=True))
+        self.conditions.forms.update(zip(ids.tolist(), forms, strict=True))
         self.live.update(ids.tolist())
         table = from_forms(forms)
         self.engine.insert(ids, replace(table, subscription=table.subscription + first))
@@ -67,7 +67,7 @@ class Bench:
         self.engine.delete(np.array(ids, np.int64))
 
     def expected(self, event: dict[str, Any]) -> list[int]:
-        return sorted(i for i in self.live if self.shelf.forms[i].holds(event))
+        return sorted(i for i in self.live if self.conditions.forms[i].holds(event))
 
     def check(self, events: Any = EVENTS) -> None:
         self.engine.check()
@@ -102,11 +102,11 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 def test_names_are_listed_and_made() -> None:
     assert {"auto", "oracle"} <= set(engines.names())
     with pytest.raises(UnknownEngineError) as caught:
-        engines.make("warp", LiveBlocks(), {})
+        engines.make("warp", Expressions(), {})
     assert caught.value.known == engines.names()
     for name in engines.names():
         with pytest.raises(ArgumentError, match="colour"):
-            engines.make(name, LiveBlocks(), {"colour": "red"})
+            engines.make(name, Expressions(), {"colour": "red"})
 
 
 def test_an_engine_without_subscriptions_finds_nothing(bench: Bench) -> None:

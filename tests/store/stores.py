@@ -77,17 +77,17 @@ def seen(matcher: Matcher, events: list[dict[str, Any]] = EVENTS) -> dict[str, A
     matcher.check()
     batch = [sorted(map(repr, found)) for found in matcher.match_batch(events)]
     assert [sorted(map(repr, matcher.match(event))) for event in events] == batch
-    book = matcher._catalog
-    dense = book.live().tolist()
-    ids = book.names.to_list(book.live())
+    catalog = matcher._catalog
+    dense = catalog.live().tolist()
+    ids = catalog.names.to_list(catalog.live())
     is_written = matcher.engine == "auto"
     explained = {repr(id): matcher.explain(id) for id in ids[::7]}
     return {
         "matches": batch,
         "length": len(matcher),
         "explained": explained if is_written else [e.split("\n")[0] for e in explained.values()],
-        "conditions": {repr(book.names[i]): book.expression(i) for i in dense},
-        "ends": [book.valid_until(i) for i in dense],
+        "conditions": {repr(catalog.names[i]): catalog.expression(i) for i in dense},
+        "ends": [catalog.valid_until(i) for i in dense],
         "known": [id in matcher for id in (*ids, "nobody", 1_003, 5)],
         "type": matcher.event_type,
         "engine": matcher.engine,

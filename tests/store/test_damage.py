@@ -53,10 +53,10 @@ def events() -> list[dict[str, Any]]:
 
 def glance(matcher: Matcher) -> Any:
     """Return what most of a store's bytes have a part in."""
-    book = matcher._catalog
+    catalog = matcher._catalog
     found = [sorted(map(repr, ids)) for ids in matcher.match_batch(events())]
-    dense = [book.dense(id) for id in ("t9", "one 3", 2_050, 1_007, -1, "nobody")]
-    return found, dense, [book.expression(i) for i in dense if i is not None], len(matcher)
+    dense = [catalog.dense(id) for id in ("t9", "one 3", 2_050, 1_007, -1, "nobody")]
+    return found, dense, [catalog.expression(i) for i in dense if i is not None], len(matcher)
 
 
 def refusal(store: Path) -> StoreError | None:

@@ -177,7 +177,7 @@ def test_what_died_is_forgotten_and_memory_stays_that_of_what_lives() -> None:
     assert not engine._tombstones.times.any()
     assert matcher.nbytes < 100_000
     assert len(engine._scratch.last_event) < 10_000
-    assert len(matcher._catalog._directory.joined()) < 10_000
+    assert len(matcher._catalog._id_index.joined()) < 10_000
 
 
 def test_a_store_written_near_the_end_of_the_numbers_opens_and_goes_on(tmp_path: Path) -> None:

@@ -163,8 +163,8 @@ def test_relations_stay_exact_when_subscriptions_are_renumbered_all_the_time(
         both.step(r)
         if at % 40 == 39:
             both.check_queries()
-    book = both.space._subscriptions.catalog
-    assert book.next_dense <= 2 * len(book) + 8
+    catalog = both.space._subscriptions.catalog
+    assert catalog.next_dense <= 2 * len(catalog) + 8
 
 
 Ends = tuple[int, int]

@@ -1,8 +1,8 @@
 """Blocks: runs of subscriptions in the order of their dense ids, and the names in them.
 
-Enters: ids with their sources and ends, as they were added. Leaves: `Block`, which is never changed
-(see `shelf` for what becomes of it), and `Names`, from dense ids to ids: a view that no later
-change touches, so that it may be read beside a writer.
+Enters: ids with their sources and expiries, as they were added. Leaves: `Block`, which is immutable
+(`live_blocks` marks and replaces blocks), and `Names`, which maps dense ids to ids: a snapshot,
+so that it may be read while a writer goes on.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tocsin.catalog.sources import OneSource, SinglesSource, Source, TextSource
 from tocsin.model import INT64_MAX, SubscriptionId
 
 NEVER = INT64_MAX
-"""The end of a subscription that has none, in columns of ends."""
+"""The expiry of a subscription that has none, in columns of expiries."""
 
 SINGLES = 1024
-"""How many single subscriptions are kept together at most."""
+"""The most single subscriptions of a block."""
 
 MOST_BYTES = 2**31 - 1
-"""More bytes than these have no place in an Arrow column of type `string`: offsets have 31 bits."""
+"""The most bytes of an Arrow column of type `string`: offsets have 31 bits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
     """Subscriptions `first` to `stop` by dense id: all of them, or those in `dense`.
 
-    `rows` are their places in the source (all, in order, when None), `until` the moments of their
-    ends, NEVER where there is none.
+    `rows` are their places in the source (all, in order, when None), `until` their expiries, NEVER
+    where there is none.
     """
 
     first: int
@@ -51,14 +51,14 @@ class Block:
         return len(self.ids)
 
     def place(self, dense: int) -> int:
-        """Return the place of a dense id, or -1."""
+        """Return the place of a dense id, or -1 if the block does not have it."""
         if self.dense is None:
             return dense - self.first if dense < self.stop else -1
         at = int(np.searchsorted(self.dense, dense))
         return at if at < len(self.dense) and self.dense[at] == dense else -1
 
     def places(self, dense: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of dense ids, -1 where one is not here."""
+        """Return the places of dense ids, -1 where the block does not have one."""
         if self.dense is None:
             return np.where(dense < self.stop, dense - self.first, -1)
         at = np.minimum(np.searchsorted(self.dense, dense), len(self.dense) - 1)
@@ -69,25 +69,25 @@ class Block:
         return at if self.rows is None else int(self.rows[at])
 
     def dense_ids(self) -> NDArray[np.int64]:
-        """Return the dense ids of all subscriptions here."""
+        """Return the dense ids of all subscriptions."""
         return np.arange(self.first, self.stop) if self.dense is None else self.dense
 
     def ends(self) -> NDArray[np.int64]:
-        """Return the moments of all ends."""
+        """Return all expiries."""
         return np.full(len(self), NEVER) if self.until is None else self.until
 
-    def only(self, kept: NDArray[np.int64]) -> Block:
-        """Return a block of some places that holds on to nothing of the others."""
-        rows = kept if self.rows is None else self.rows[kept]
+    def only(self, places: NDArray[np.int64]) -> Block:
+        """Return a block of some places, without references to the data of the others."""
+        rows = places if self.rows is None else self.rows[places]
         source: Source
-        if len(kept) <= FEW:
+        if len(places) <= FEW:
             source = SinglesSource([self.source.one(row) for row in rows.tolist()])
         else:
             source = self.source.take(rows)
-        dense = self.dense_ids()[kept]
-        until = None if self.until is None else self.until[kept]
+        dense = self.dense_ids()[places]
+        until = None if self.until is None else self.until[places]
         first, stop = int(dense[0]), int(dense[-1]) + 1
-        return Block(first, stop, self.ids.take(kept), source, None, until, dense)
+        return Block(first, stop, self.ids.take(places), source, None, until, dense)
 
 
 def singles_block(
@@ -111,7 +111,7 @@ def singles_block(
 
 
 def texts_block(parts: Sequence[tuple[Block, NDArray[np.int64]]]) -> Block | None:
-    """Put some places of blocks of texts together, or return None where they are of other kinds."""
+    """Join some places of blocks of texts; return None where a block is of another kind."""
     sources = [block.source for block, _ in parts]
     texts = [source for source in sources if isinstance(source, TextSource)]
     types = {source.texts.type for source in texts}
@@ -142,10 +142,10 @@ def texts_block(parts: Sequence[tuple[Block, NDArray[np.int64]]]) -> Block | Non
 
 
 class Names:
-    """From dense ids to ids; a view of a moment that no later change touches.
+    """A snapshot of the ids by dense id.
 
-    `growing` may be added to by others: what stands there already is never changed, and only what
-    the view's dense ids reach is read.
+    A writer may append to `growing` meanwhile: its present entries never change, and a snapshot
+    reads no others.
     """
 
     __slots__ = ("_blocks", "_first", "_growing", "_n_growing", "_starts")
@@ -196,7 +196,7 @@ class Names:
     def take(self, dense: NDArray[np.integer]) -> pa.Array:
         """Return the ids of many dense ids: integers if all of this view are, else strings.
 
-        So the type does not depend on which ids are taken, or whether any are.
+        So the type does not depend on which ids are taken, nor on their number.
         """
         parts = list(self._parts(dense))
         if not self.has_strings:
@@ -214,7 +214,7 @@ class Names:
         return texts
 
     def _parts(self, dense: NDArray[np.integer]) -> Iterator[tuple[Ids, NDArray[np.int64]]]:
-        """Yield the ids by block, with the places that they have among those asked for."""
+        """Yield ids by block, with their places in `dense`."""
         for at, order in split(self._starts, self._first, dense):
             here = dense[order].astype(np.int64)
             if at == len(self._starts):
@@ -231,7 +231,7 @@ def split(
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Divide dense ids by block: yield the number of a block and the places of its dense ids.
 
-    The number is -1 for what lies before all blocks, and `len(starts)` from `first` on.
+    The number is -1 for dense ids before all blocks, and `len(starts)` from `first` on.
     """
     if not len(dense):
         return

@@ -1,8 +1,8 @@
-"""ExpiryQueue: which subscriptions are due.
+"""ExpiryQueue: which subscriptions have expired.
 
-Enters: moments in microseconds with dense ids, one or many at a time. Leaves: the dense ids whose
-moment has come. Single ones wait in a heap, columns in sorted runs, so that a million ends cost
-neither a million objects nor a look at each.
+Enters: expiries in microseconds with dense ids, one or many at a time. Leaves: the dense ids whose
+expiry has passed. Single expiries are in a heap, columns in sorted runs, so that a million expiries
+cost neither a million objects nor a pass over them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IsLive: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
 class ExpiryQueue:
-    """Moments with dense ids. Those that are gone may be among them; `keep` drops them."""
+    """Expiries with dense ids. Some may be of removed subscriptions; `keep` drops these."""
 
     def __init__(self, run: _Run | None = None) -> None:
         self._heap: list[tuple[int, int]] = []
@@ -34,47 +34,47 @@ class ExpiryQueue:
         return len(self._heap) + sum(len(moments) for moments, _ in self._runs)
 
     def add(self, moment: int, dense: int) -> None:
-        """Add one end."""
+        """Add one expiry."""
         heapq.heappush(self._heap, (moment, dense))
         self._next = min(self._next, moment)
 
     def add_many(self, moments: NDArray[np.int64], dense: NDArray[np.int64]) -> None:
-        """Add ends by the column."""
+        """Add a column of expiries."""
         self._runs.append(_sorted(moments, dense))
         if len(self._runs) > _MOST_RUNS:
             self._join(None)
         self._next = self._first()
 
     def due(self, now: int) -> NDArray[np.int64]:
-        """Take out the dense ids whose moment has come."""
+        """Remove and return the dense ids whose expiry has passed."""
         if now < self._next:
             return np.empty(0, np.int64)
         single = []
         while self._heap and self._heap[0][0] <= now:
             single.append(heapq.heappop(self._heap)[1])
-        found = [np.array(single, np.int64)]
-        left = []
+        due = [np.array(single, np.int64)]
+        remaining = []
         for moments, dense in self._runs:
             n_due = int(np.searchsorted(moments, min(now, NEVER), "right"))
-            found.append(np.asarray(dense[:n_due]))
+            due.append(np.asarray(dense[:n_due]))
             if n_due < len(moments):
-                left.append((moments[n_due:], dense[n_due:]))
-        self._runs = left
+                remaining.append((moments[n_due:], dense[n_due:]))
+        self._runs = remaining
         self._next = self._first()
-        return np.concatenate(found)
+        return np.concatenate(due)
 
     def keep(self, is_live: IsLive) -> None:
-        """Drop all ends of subscriptions that are gone."""
+        """Drop the expiries of removed subscriptions."""
         self._join(is_live)
         self._next = self._first()
 
     def joined(self, is_live: IsLive) -> _Run:
-        """Return the ends of what is live, by moment."""
+        """Return the expiries of live subscriptions, in order of time."""
         self.keep(is_live)
         return self._runs[0] if self._runs else _sorted(*_columns([]))
 
     def renumbered(self, is_live: IsLive, new_of: Renumbering) -> _Run:
-        """Return the ends of what is live, by moment, with new dense ids."""
+        """Return the expiries of live subscriptions, in order of time, with new dense ids."""
         moments, dense = self.joined(is_live)
         return moments, new_of(dense)
 

@@ -1,15 +1,14 @@
-"""The kernels of the directory: ids by the column → a flat hash table, and look-ups in one.
+"""The kernels of the id index: columns of ids → a flat hash table, and look-ups in one.
 
 Enters: ids as 64-bit integers, or as UTF-8 bytes with offsets. Leaves: slots, duplicates, and pairs
 of entries whose hashes are equal.
 
-A slot is 64 bits: the hash of an id above, its number below. It is EMPTY where nobody is. The place
-of a hash in a table of n slots is `hash * n >> 32`, and what finds its place taken goes to the next
-one, so a table is in the order of hashes but for short runs. Hence a table is poured into another,
-or held against it, in one pass through both; no id is read for that. Equal hashes say little: ids
-are compared before they are called equal.
+A slot is 64 bits, the hash of an id above and its number below, or EMPTY. The place of a hash in a
+table of n slots is `hash * n >> 32`; collisions are resolved by linear probing. So a table is in
+the order of hashes but for short runs, and is copied into another or joined with it in one pass
+through both, without reading ids. Entries with equal hashes are candidates: callers compare ids.
 
-`hash_number` and `hash_text` of `directory` must give what the kernels here do.
+`hash_number` and `hash_text` of `ids` compute the same hashes as the kernels here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SHIFT = np.uint64(29)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 _LINE = 8
-"""A table has a multiple of so many slots: those of one line of the cache."""
+"""The number of slots in a cache line; tables have a multiple of it."""
 _AHEAD = 12
 _POLYNOMIAL = 0xEDB88320
 _ALL_BITS = np.uint32(0xFFFFFFFF)
@@ -37,12 +36,14 @@ _EIGHT = np.uint32(8)
 
 def _remainders() -> NDArray[np.uint32]:
     """Return the tables of CRC-32: the remainder of each octet, with 0 to 7 octets after it."""
-    found = np.arange(256, dtype=np.uint32)
+    remainders = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        found = np.where(found & 1, found >> 1 ^ np.uint32(_POLYNOMIAL), found >> 1)
-    tables = [found]
+        remainders = np.where(
+            remainders & 1, remainders >> 1 ^ np.uint32(_POLYNOMIAL), remainders >> 1
+        )
+    tables = [remainders]
     for _ in range(7):
-        tables.append(tables[-1] >> 8 ^ found[tables[-1] & 0xFF])
+        tables.append(tables[-1] >> 8 ^ remainders[tables[-1] & 0xFF])
     return np.concatenate(tables).astype(np.uint32)
 
 
@@ -112,9 +113,9 @@ def put_numbers(
     slots: NDArray[np.uint64],
     repeated: NDArray[np.bool_],
 ) -> int:
-    """Fill an empty table with the places of integers, and mark those that stand twice.
+    """Fill an empty table with the places of integers, and mark repeated ones.
 
-    `skipped` (none, or one for each) are not looked at. Returns how many were put in.
+    Places marked in `skipped` (which may be empty) are ignored. Returns the number of entries.
     """
     n_slots, n_put = np.uint64(len(slots)), 0
     lines = slots.reshape((-1, _LINE))
@@ -127,16 +128,16 @@ def put_numbers(
         number = numbers[at]
         hashed = _mix(np.uint64(number))
         place = hashed * n_slots >> _HALF
-        found = False
+        is_repeated = False
         while slots[place] != EMPTY:
             entry = slots[place]
             if entry >> _HALF == hashed and numbers[np.int64(entry & _LOW)] == number:
-                found = True
+                is_repeated = True
                 break
             place += _ONE
             if place == n_slots:
                 place = np.uint64(0)
-        if found:
+        if is_repeated:
             repeated[at] = True
         else:
             slots[place] = hashed << _HALF | np.uint64(at)
@@ -164,18 +165,18 @@ def put_texts(
         start, end = starts[at], starts[at + 1]
         hashed = hashes[at]
         place = hashed * n_slots >> _HALF
-        found = False
+        is_repeated = False
         while slots[place] != EMPTY:
             entry = slots[place]
             if entry >> _HALF == hashed:
                 other = np.int64(entry & _LOW)
                 if _are_equal(data, start, end, data, starts[other], starts[other + 1]):
-                    found = True
+                    is_repeated = True
                     break
             place += _ONE
             if place == n_slots:
                 place = np.uint64(0)
-        if found:
+        if is_repeated:
             repeated[at] = True
         else:
             slots[place] = hashed << _HALF | np.uint64(at)
@@ -210,7 +211,7 @@ def compare_texts(
     other_at: NDArray[np.int64],
     equal: NDArray[np.bool_],
 ) -> None:
-    """Say which strings of two columns are equal, pair by pair."""
+    """Compare pairs of strings of two columns."""
     for pair in range(len(at)):
         one, other = at[pair], other_at[pair]
         equal[pair] = _are_equal(
@@ -225,63 +226,63 @@ def compare_texts(
 
 @kernel
 def put(slots: NDArray[np.uint64], hashes: NDArray[np.uint64], dense: NDArray[np.int64]) -> None:
-    """Put entries into a table that has room."""
+    """Add entries to a table with enough capacity."""
     for at in range(len(hashes)):
         _put(slots, hashes[at] << _HALF | np.uint64(dense[at]))
 
 
 @kernel
-def pour(given: NDArray[np.uint64], slots: NDArray[np.uint64]) -> None:
-    """Put all entries of a table into another that has room."""
-    for at in range(len(given)):
-        if given[at] != EMPTY:
-            _put(slots, given[at])
+def copy_entries(entries: NDArray[np.uint64], slots: NDArray[np.uint64]) -> None:
+    """Copy all entries of a table into another with enough capacity."""
+    for at in range(len(entries)):
+        if entries[at] != EMPTY:
+            _put(slots, entries[at])
 
 
 @kernel
-def pour_numbered(
-    given: NDArray[np.uint64], dense: NDArray[np.int64], slots: NDArray[np.uint64]
+def copy_numbered(
+    entries: NDArray[np.uint64], dense: NDArray[np.int64], slots: NDArray[np.uint64]
 ) -> None:
-    """Put the entries of a table of places into another, with the dense id of each place.
+    """Copy the entries of a table of places into another, with the dense id of each place.
 
-    What has the dense id -1 is left out.
+    Places with the dense id -1 are skipped.
     """
-    for at in range(len(given)):
-        if given[at] != EMPTY:
-            number = dense[np.int64(given[at] & _LOW)]
+    for at in range(len(entries)):
+        if entries[at] != EMPTY:
+            number = dense[np.int64(entries[at] & _LOW)]
             if number >= 0:
-                _put(slots, given[at] & ~_LOW | np.uint64(number))
+                _put(slots, entries[at] & ~_LOW | np.uint64(number))
 
 
 @kernel
 def pair(
-    given: NDArray[np.uint64],
+    entries: NDArray[np.uint64],
     first: int,
     slots: NDArray[np.uint64],
     places: NDArray[np.int64],
     dense: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Find pairs of entries with equal hashes: one of a table of places, one of a directory.
+    """Join a table of places with one of the id index: write pairs of entries with equal hashes.
 
-    Starts at the slot `first`. Returns how many pairs were written, and the slot to go on from when
-    the output is full; the number of slots when all is done.
+    Starts at the slot `first`. Returns the number of pairs written, and the slot to continue from
+    when the output is full, or else the number of slots.
     """
     n_slots, n_pairs = np.uint64(len(slots)), 0
-    for at in range(first, len(given)):
-        if given[at] == EMPTY:
+    for at in range(first, len(entries)):
+        if entries[at] == EMPTY:
             continue
         before = n_pairs
-        hashed = given[at] >> _HALF
+        hashed = entries[at] >> _HALF
         place = hashed * n_slots >> _HALF
         while slots[place] != EMPTY:
             entry = slots[place]
             if entry >> _HALF == hashed:
                 if n_pairs == len(places):
                     return before, at
-                places[n_pairs] = np.int64(given[at] & _LOW)
+                places[n_pairs] = np.int64(entries[at] & _LOW)
                 dense[n_pairs] = np.int64(entry & _LOW)
                 n_pairs += 1
             place += _ONE
             if place == n_slots:
                 place = np.uint64(0)
-    return n_pairs, len(given)
+    return n_pairs, len(entries)

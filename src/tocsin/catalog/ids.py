@@ -1,7 +1,7 @@
 """Columns of ids: 64-bit integers, strings, or some of each.
 
-Enters: Arrow columns, NumPy arrays, lists. Leaves: `Ids`, immutable, which keeps a column as it
-came and gives single ids, parts, hashes and comparisons. 1 and "1" are two ids.
+Enters: Arrow columns, NumPy arrays, lists. Leaves: `Ids`, an immutable column with access to single
+ids, parts, hashes and comparisons. 1 and "1" are two ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tocsin.catalog import id_index_kernels as kernels
 from tocsin.model import SubscriptionId
 
 FEW = 64
-"""So few ids are looked at one by one, however they came."""
+"""Up to this many ids are processed one by one."""
 
 _WORD = 0xFFFFFFFFFFFFFFFF
 _NO_OCTETS = np.zeros(1, np.uint8)
@@ -42,7 +42,7 @@ def hash_text(octets: bytes) -> int:
 
 
 def to_octets(text: str) -> bytes:
-    """Return a string as UTF-8; what is no Unicode gives bytes that no id has."""
+    """Return a string as UTF-8; a lone surrogate gives bytes that no id has."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -55,7 +55,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Ids:
-    """A column of ids: `numbers`, `texts`, or both; then `texts` is null where a number counts."""
+    """A column of ids: `numbers`, `texts`, or both, with null in `texts` for numbers."""
 
     numbers: NDArray[np.int64] | None = None
     texts: pa.Array | None = None
@@ -78,7 +78,7 @@ class Ids:
 
     @staticmethod
     def joined(columns: Sequence[Ids]) -> Ids | None:
-        """Put columns of one kind together, one after the other; None where they have several."""
+        """Concatenate columns of one kind; return None where they have several."""
         numbers = [ids.numbers for ids in columns if ids.numbers is not None]
         texts = [ids.texts for ids in columns if ids.texts is not None]
         if not texts:
@@ -88,7 +88,7 @@ class Ids:
 
     @property
     def kinds(self) -> set[str]:
-        """What the ids are: `integers`, `strings` or both."""
+        """The kinds of the ids: `integers`, `strings` or both."""
         if self.texts is None:
             return {"integers"}
         return {"strings"} if self.numbers is None else {"integers", "strings"}
@@ -118,7 +118,7 @@ class Ids:
         return memoryview(data), memoryview(starts)  # type: ignore[arg-type]
 
     def is_at(self, at: int, name: SubscriptionId, octets: bytes | None) -> bool:
-        """Whether an id stands at a place; `octets` are its bytes when it is a string."""
+        """Whether a place has an id; `octets` are the bytes of the id when it is a string."""
         if octets is None:
             if self.texts is None:
                 return self._number_view[at] == name
@@ -173,7 +173,7 @@ class Ids:
     def equal(
         self, places: NDArray[np.int64], other: Ids, other_places: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Say which ids of two columns are equal, pair by pair."""
+        """Compare pairs of ids of two columns."""
         equal = np.zeros(len(places), np.bool_)
         if self.numbers is not None and other.numbers is not None:
             equal = self.numbers[places] == other.numbers[other_places]

@@ -1,8 +1,8 @@
 """Subscriptions as records and tables, for users to read back.
 
-Enters: sources, as the catalog keeps them. Leaves: `Subscription`, and columns of texts and
-parameters. Parameters are JSON: an object of names and values. What JSON has no value for is an
-object itself: `{"timestamp": "2026-07-01T12:30:00+00:00"}`, `{"float": "nan"}`.
+Enters: sources of a catalog. Leaves: `Subscription`, and columns of texts and
+parameters. Parameters are JSON: an object of names and values. A value that JSON does not have is
+an object: `{"timestamp": "2026-07-01T12:30:00+00:00"}`, `{"float": "nan"}`.
 """
 
 from __future__ import annotations

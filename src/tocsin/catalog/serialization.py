@@ -1,9 +1,9 @@
-"""A book taken apart: arrays, columns and a description, to be written and opened again.
+"""Catalogs ↔ arrays, columns and a description, to be written and opened again.
 
-Enters: the blocks of a book with what is live of them, the table of its directory, its ends.
-Leaves: `Parts`, which whoever keeps books writes: `arrays` as they are, `columns` as Arrow,
-`facts` as JSON. Opened again, they may lie in files that are mapped into memory: nothing is copied
-and no id is looked at. Conditions are written as texts, which are parsed when they are asked for.
+Enters: the live blocks of a catalog, the table of its id index, its expiries. Leaves: `Parts`, for
+stores to write: `arrays` as they are, `columns` as Arrow, `facts` as JSON. They may be opened from
+files mapped into memory, without a copy and without reading ids. Conditions are written as texts,
+which are parsed on demand.
 """
 
 from __future__ import annotations
@@ -44,66 +44,66 @@ from tocsin.normalize.rows import RuleTable
 
 _RULES = ("row", "row_start", "conjunction_start", "attribute", "op")
 _SOURCE = ".source."
-"""Is in the names of the parts of conditions."""
+"""Part of the names of arrays and columns of conditions."""
 _IdSlots: TypeAlias = tuple[NDArray[np.uint64], int]
 _Expiries: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def write_parts(shelf: LiveBlocks, directory: _IdSlots, ends: _Expiries, first: int) -> Parts:
-    """Take a book apart. `first` is the next dense id."""
-    slots, n_entries = directory
+def write_parts(live: LiveBlocks, id_slots: _IdSlots, ends: _Expiries, first: int) -> Parts:
+    """Return the parts of a catalog; `first` is the next dense id."""
+    slots, n_entries = id_slots
     blocks: list[dict[str, Any]] = []
     parts = Parts({"next": first, "n_entries": n_entries, "blocks": blocks})
     parts.arrays.update({"slots": slots, "end_moment": ends[0], "end_dense": ends[1]})
-    for shelved in _joined_singles(list(shelf)):
+    for live_block in _joined_singles(list(live)):
         at = _Place(parts, f"block{len(blocks)}.")
-        blocks.append(_write_block(at, shelved))
+        blocks.append(_write_block(at, live_block))
     return parts
 
 
 def read_parts(parts: Parts) -> tuple[LiveBlocks, _IdSlots, _Expiries, int]:
-    """Read what `write_parts` gave."""
+    """Return the arguments of `write_parts` from its result."""
     facts, arrays = parts.facts, parts.arrays
-    held = [
+    blocks = [
         _read_block(_Place(parts, f"block{number}."), of)
         for number, of in enumerate(facts["blocks"])
     ]
-    directory = (arrays["slots"], facts["n_entries"])
-    return LiveBlocks(held), directory, (arrays["end_moment"], arrays["end_dense"]), facts["next"]
+    id_slots = (arrays["slots"], facts["n_entries"])
+    return LiveBlocks(blocks), id_slots, (arrays["end_moment"], arrays["end_dense"]), facts["next"]
 
 
 def split(parts: Parts) -> tuple[Parts, Parts]:
-    """Divide the parts of a book: what finding subscriptions takes, and their conditions.
+    """Divide the parts of a catalog into its ids and expiries, and its conditions.
 
-    The second are most of the bytes, and matching never looks at them.
+    The conditions are most of the bytes, and matching does not read them.
     """
     arrays, columns = _divided(parts.arrays), _divided(parts.columns)
     return Parts(parts.facts, arrays[0], columns[0]), Parts({}, arrays[1], columns[1])
 
 
 def join(rest: Parts, conditions: Parts) -> Parts:
-    """Return what was divided."""
+    """Join the results of `split`."""
     arrays, columns = rest.arrays | conditions.arrays, rest.columns | conditions.columns
     return Parts(rest.facts, arrays, columns)
 
 
 def _divided(named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    rest = {name: held for name, held in named.items() if _SOURCE not in name}
-    return rest, {name: held for name, held in named.items() if _SOURCE in name}
+    rest = {name: value for name, value in named.items() if _SOURCE not in name}
+    return rest, {name: value for name, value in named.items() if _SOURCE in name}
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the arrays and columns of one block stand."""
+    """The names of the arrays and columns of one block."""
 
     parts: Parts
     prefix: str
 
-    def put(self, name: str, given: NDArray[Any] | pa.Array | None) -> None:
-        if isinstance(given, np.ndarray):
-            self.parts.arrays[self.prefix + name] = given
-        elif given is not None:
-            self.parts.columns[self.prefix + name] = given
+    def put(self, name: str, value: NDArray[Any] | pa.Array | None) -> None:
+        if isinstance(value, np.ndarray):
+            self.parts.arrays[self.prefix + name] = value
+        elif value is not None:
+            self.parts.columns[self.prefix + name] = value
 
     def array(self, name: str) -> NDArray[Any] | None:
         return self.parts.arrays.get(self.prefix + name)
@@ -112,14 +112,14 @@ class _Place:
         return self.parts.columns.get(self.prefix + name)
 
 
-def _write_block(at: _Place, shelved: LiveBlock) -> dict[str, Any]:
-    block = shelved.block
+def _write_block(at: _Place, live_block: LiveBlock) -> dict[str, Any]:
+    block = live_block.block
     at.put("numbers", block.ids.numbers)
     at.put("texts", block.ids.texts)
     at.put("rows", block.rows)
     at.put("until", block.until)
     at.put("dense", block.dense)
-    at.put("live", None if shelved.live is None else shelved.live.copy())
+    at.put("live", None if live_block.live is None else live_block.live.copy())
     return {"first": block.first, "stop": block.stop, "source": _write_source(at, block.source)}
 
 
@@ -132,34 +132,34 @@ def _read_block(at: _Place, of: Mapping[str, Any]) -> LiveBlock:
     return LiveBlock(block, None if live is None else read_only(live))
 
 
-def _joined_singles(held: list[LiveBlock]) -> list[LiveBlock]:
-    """Put neighbours of single subscriptions together, as columns of texts and parameters."""
+def _joined_singles(blocks: list[LiveBlock]) -> list[LiveBlock]:
+    """Join neighbours of single subscriptions, as columns of texts and parameters."""
     joined: list[LiveBlock] = []
     run: list[LiveBlock] = []
-    for shelved in [*held, None]:
-        if shelved is not None and shelved.is_small:
-            run.append(shelved)
+    for live_block in [*blocks, None]:
+        if live_block is not None and live_block.is_small:
+            run.append(live_block)
             continue
         if run:
             joined.append(_join(run))
             run = []
-        if shelved is not None:
-            joined.append(shelved)
+        if live_block is not None:
+            joined.append(live_block)
     return joined
 
 
 def _join(run: list[LiveBlock]) -> LiveBlock:
-    kept = [(shelved.block, shelved.kept()) for shelved in run]
-    names = [name for block, places in kept for name in block.ids.take(places).to_list()]
+    parts = [(live_block.block, live_block.live_places()) for live_block in run]
+    names = [name for block, places in parts for name in block.ids.take(places).to_list()]
     singles = [
         _written(block.source.one(block.row(place)))
-        for block, places in kept
+        for block, places in parts
         for place in places.tolist()
     ]
     texts = pa.array([text for text, _ in singles], STRING)
     params = pa.array([params for _, params in singles], STRING)
-    dense = np.concatenate([block.dense_ids()[places] for block, places in kept])
-    until = np.concatenate([block.ends()[places] for block, places in kept])
+    dense = np.concatenate([block.dense_ids()[places] for block, places in parts])
+    until = np.concatenate([block.ends()[places] for block, places in parts])
     source = TextSource(texts, params if params.null_count < len(params) else None)
     first, stop = int(dense[0]), int(dense[-1]) + 1
     return LiveBlock(Block(first, stop, Ids.of(names), source, None, until, dense))
@@ -172,7 +172,7 @@ def _written(source: OneSource) -> tuple[str, str | None]:
 
 
 def to_text(where: str | Expression) -> tuple[str, dict[str, object]]:
-    """Return a condition as a text that means the same, and parameters that it got for that.
+    """Return a condition as a text with the same meaning, and the parameters that it needs.
 
     Infinite floats and NaN have no literal: they become parameters.
     """

@@ -1,8 +1,8 @@
 """Sources: where the conditions of subscriptions came from.
 
 Enters: texts, expressions, templates with columns of parameters, rule tables. Leaves: for each
-subscription its condition with its parameters beside it. Conditions are kept as they came, by the
-column; nothing is parsed until it is asked for.
+subscription its condition and its parameters. Conditions stay in the columns they came in, and are
+parsed on demand.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Source(Protocol):
         """Return the at-th subscription as a source of its own."""
 
     def take(self, rows: NDArray[np.int64]) -> Source:
-        """Return a source of some subscriptions, which holds on to nothing of the others."""
+        """Return a source of some subscriptions, without references to the data of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneSource:
-    """A single subscription; a text is kept as a text, which is smaller than its expression."""
+    """A single subscription; a text stays a text, which is smaller than its expression."""
 
     where: str | Expression
     params: Mapping[str, object]
@@ -51,7 +51,7 @@ class OneSource:
 
 @dataclass(frozen=True)
 class SinglesSource:
-    """Single subscriptions that are kept together."""
+    """A list of single subscriptions."""
 
     singles: Sequence[OneSource]
 
@@ -135,7 +135,7 @@ class RuleSource:
 
 
 def to_expression(where: str | Expression) -> Expression:
-    """Return a condition that was kept as a text or as an expression."""
+    """Return the expression of a condition, which is parsed if it is a text."""
     return parse(where) if isinstance(where, str) else where
 
 

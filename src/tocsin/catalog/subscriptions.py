@@ -1,11 +1,11 @@
-"""The catalog: which subscriptions are registered, with their conditions and ends.
+"""The catalog: which subscriptions are registered, with their conditions and expiries.
 
-Enters: ids, one at a time or by the column, with their sources and ends. Leaves: dense ids,
-numbered in order of arrival, and back from them ids and bound expressions. A dense id is never used
+Enters: ids, one at a time or by the column, with their sources and expiries. Leaves: dense ids,
+numbered in order of arrival, and from them ids and bound expressions. A dense id is never used
 twice; before they run out, or when few of them are live, `renumbered` makes a catalog in which they
 start again.
 
-Columns stay columns (`catalog.blocks`). Single subscriptions gather in a growing list with a
+Columns stay columns (`catalog.blocks`). Single subscriptions are appended to a list, with a
 dictionary; a full list becomes a block, and its ids go into the id index. A removed subscription is
 marked in its block; id index and expiry queue are cleaned up later, in bulk. A catalog is for one
 thread at a time; other threads may read what `names` and `listing` return.
@@ -42,25 +42,25 @@ _LAST = to_microseconds(dt.datetime.max)
 MOST_IDS = 2**31 - 1
 """Dense ids are below this number: engines have 31 bits for them."""
 _WASTE = 8, 1 << 16
-"""A book that gave more than 8 dense ids for each live one, and 65,536, is renumbered."""
+"""A catalog that gave more than 8 dense ids for each live one, and 65,536, is renumbered."""
 
 
 class SubscriptionCatalog:
     """The registered subscriptions."""
 
     def __init__(self, first: int = 0) -> None:
-        """Make an empty book whose dense ids start at `first`."""
-        self._shelf = LiveBlocks()
-        self._directory = IdIndex()
+        """Make an empty catalog whose dense ids start at `first`."""
+        self._blocks = LiveBlocks()
+        self._id_index = IdIndex()
         self._ends = ExpiryQueue()
-        self._n_shelved = 0
+        self._n_in_blocks = 0
         self._n_ending = 0
         self._n_gone = 0
         self._verify: Callable[[], object] | None = None
         self._origin = first
         self._sure_until = first
         self._n_others = 0
-        """How many dense ids this book began with that are not live, but in use in an index."""
+        """The number of initial dense ids that are not live, but still in use in an engine."""
         self._start_growing(first)
 
     def _start_growing(self, first: int) -> None:
@@ -71,19 +71,19 @@ class SubscriptionCatalog:
         self._until: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return self._n_shelved + len(self._recent)
+        return self._n_in_blocks + len(self._recent)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str | int) and self.dense(name) is not None
 
     @property
     def names(self) -> Names:
-        """From dense ids to ids, as they are now: later changes do not touch what is returned.
+        """A snapshot of the ids by dense id.
 
-        Dense ids that are removed by now may be missing, so take it together with the state of the
-        engine that it is for.
+        Removed dense ids may be missing: take it together with the snapshot of the engine that it
+        is for.
         """
-        return self._shelf.names(self._names, self._first)
+        return self._blocks.names(self._names, self._first)
 
     def dense(self, name: SubscriptionId) -> int | None:
         """Return the dense id of a subscription, or None."""
@@ -91,8 +91,8 @@ class SubscriptionCatalog:
         if dense is not None:
             return dense
         octets = octets_of(name)
-        for dense in self._directory.candidates(name, octets):
-            if self._shelf.is_named(dense, name, octets):
+        for dense in self._id_index.candidates(name, octets):
+            if self._blocks.is_named(dense, name, octets):
                 return dense
         return None
 
@@ -102,9 +102,10 @@ class SubscriptionCatalog:
         return self._first + len(self._names)
 
     def has_room(self, n: int) -> bool:
-        """Whether n more dense ids can be given, and not so many were given in vain by now.
+        """Whether n more dense ids are free, and not too many belong to removed subscriptions.
 
-        Where not, the book is to be renumbered. It is looked at closely once in some thousand ids.
+        Otherwise the catalog is to be renumbered. The exact count is taken once in some thousand
+        ids.
         """
         stop = self._first + len(self._names) + n
         if stop <= self._sure_until:
@@ -117,38 +118,38 @@ class SubscriptionCatalog:
         return True
 
     def is_sparse(self) -> bool:
-        """Whether most of the dense ids given are not live, and there are more than a few."""
+        """Whether most dense ids are of removed subscriptions, and there are more than a few."""
         return self.next_dense - self._origin > 2 * len(self) + _SPARE
 
     def is_full(self, n: int) -> bool:
-        """Whether there are no n more dense ids to give."""
+        """Whether fewer than n dense ids are free."""
         return self.next_dense + n > MOST_IDS
 
     def check_room(self, n: int) -> None:
-        """Refuse n more subscriptions where there are no dense ids for them."""
+        """Raise CapacityError if fewer than n dense ids are free."""
         if self.is_full(n):
             raise CapacityError(
                 f"a matcher, a store or a subject space has at most {MOST_IDS:,} subscriptions: "
                 "divide them among several"
             )
 
-    def find(self, asked: IdTable) -> NDArray[np.int64]:
+    def find(self, table: IdTable) -> NDArray[np.int64]:
         """Return the dense id of each id of a column, -1 where there is none or it is repeated."""
-        dense = np.full(len(asked.ids), -1)
+        dense = np.full(len(table.ids), -1)
         if len(dense) <= FEW:
-            return self._find_few(asked, dense)
-        self._shelve()
-        places, candidates = self._directory.pairs(asked)
-        named = self._shelf.are_named(candidates, asked.ids, places)
+            return self._find_few(table, dense)
+        self._flush()
+        places, candidates = self._id_index.pairs(table)
+        named = self._blocks.are_named(candidates, table.ids, places)
         dense[places[named]] = candidates[named]
         return dense
 
-    def _find_few(self, asked: IdTable, dense: NDArray[np.int64]) -> NDArray[np.int64]:
-        for at, name in enumerate(asked.ids.to_list()):
-            if asked.missing is None or not asked.missing[at]:
-                found = self.dense(name)
-                dense[at] = -1 if found is None else found
-        dense[asked.repeated] = -1
+    def _find_few(self, table: IdTable, dense: NDArray[np.int64]) -> NDArray[np.int64]:
+        for at, name in enumerate(table.ids.to_list()):
+            if table.missing is None or not table.missing[at]:
+                one = self.dense(name)
+                dense[at] = -1 if one is None else one
+        dense[table.repeated] = -1
         return dense
 
     def add(self, name: SubscriptionId, source: OneSource, until: int | None = None) -> int:
@@ -164,38 +165,38 @@ class SubscriptionCatalog:
             self._ends.add(self._until[dense], dense)
             self._n_ending += 1
         if len(self._names) >= SINGLES:
-            self._shelve()
+            self._flush()
         return dense
 
     def add_many(
         self,
         table: IdTable,
         source: Source,
-        kept: NDArray[np.int64] | None = None,
+        rows: NDArray[np.int64] | None = None,
         until: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int64]:
         """Register the subscriptions of a column under new ids; return their dense ids.
 
-        `kept` are the places that are taken in (all when None), in the column and in the source;
-        `until` are the moments of their ends, NEVER where there is none.
+        `rows` are the places that are registered (all when None), in the column and in the source;
+        `until` are their expiries, NEVER where there is none.
         """
-        n = len(table.ids) if kept is None else len(kept)
+        n = len(table.ids) if rows is None else len(rows)
         if n <= FEW:
-            return self._add_few(table.ids, source, kept, until)
-        self._shelve()
+            return self._add_few(table.ids, source, rows, until)
+        self._flush()
         dense = np.arange(self._first, self._first + n)
         ids, numbers = table.ids, dense
-        if kept is not None:
-            ids, numbers = ids.take(kept), np.full(len(ids), -1)
-            numbers[kept] = dense
-        block = Block(self._first, self._first + n, ids, source, kept, until)
-        self._directory.add_table(table, numbers, n)
-        self._shelf.append(block)
+        if rows is not None:
+            ids, numbers = ids.take(rows), np.full(len(ids), -1)
+            numbers[rows] = dense
+        block = Block(self._first, self._first + n, ids, source, rows, until)
+        self._id_index.add_table(table, numbers, n)
+        self._blocks.append(block)
         if until is not None:
             ending = np.flatnonzero(until != NEVER)
             self._ends.add_many(until[ending], dense[ending])
             self._n_ending += len(ending)
-        self._n_shelved += n
+        self._n_in_blocks += n
         self._start_growing(self._first + n)
         return dense
 
@@ -203,10 +204,10 @@ class SubscriptionCatalog:
         self,
         ids: Ids,
         source: Source,
-        kept: NDArray[np.int64] | None,
+        rows: NDArray[np.int64] | None,
         until: NDArray[np.int64] | None,
     ) -> NDArray[np.int64]:
-        places = np.arange(len(ids)) if kept is None else kept
+        places = np.arange(len(ids)) if rows is None else rows
         ends = [NEVER] * len(places) if until is None else until.tolist()
         dense = [
             self.add(ids[at], source.one(at), None if end == NEVER else end)
@@ -214,8 +215,8 @@ class SubscriptionCatalog:
         ]
         return np.array(dense, np.int64)
 
-    def _shelve(self) -> None:
-        """Make a block of the single subscriptions that have gathered."""
+    def _flush(self) -> None:
+        """Make a block of the growing list of single subscriptions."""
         first, stop = self._first, self._first + len(self._names)
         if first == stop:
             return
@@ -228,27 +229,27 @@ class SubscriptionCatalog:
                 sources,
                 [self._until.get(dense, NEVER) for dense in live.tolist()],
             )
-            self._directory.add(block.ids, live)
-            self._shelf.append(block)
-            self._n_shelved += len(live)
+            self._id_index.add(block.ids, live)
+            self._blocks.append(block)
+            self._n_in_blocks += len(live)
         self._start_growing(stop)
 
     def remove(self, dense: NDArray[np.int64]) -> None:
-        """Strike out subscriptions by their dense ids; each must be there, once."""
+        """Remove subscriptions by their dense ids, which must be live and distinct."""
         self.verify()
         if len(dense) == 1:
             one = int(dense[0])
             if one >= self._first:
                 self._remove_recent(one)
             else:
-                self._n_ending -= self._shelf.strike_one(one)
-                self._n_shelved -= 1
+                self._n_ending -= self._blocks.remove_one(one)
+                self._n_in_blocks -= 1
         else:
             for one in dense[dense >= self._first].tolist():
                 self._remove_recent(one)
-            shelved = dense[dense < self._first]
-            self._n_ending -= self._shelf.strike(shelved)
-            self._n_shelved -= len(shelved)
+            in_blocks = dense[dense < self._first]
+            self._n_ending -= self._blocks.remove(in_blocks)
+            self._n_in_blocks -= len(in_blocks)
         self._n_gone += len(dense)
         if self._n_gone >= _SPARE:
             self._tidy()
@@ -261,15 +262,15 @@ class SubscriptionCatalog:
             self._n_ending -= 1
 
     def _tidy(self) -> None:
-        """Drop entries and ends of what is gone, where they are many."""
+        """Drop index entries and expiries of removed subscriptions, where they are many."""
         self._n_gone = 0
-        if self._directory.n_entries > 2 * self._n_shelved + _SPARE:
-            self._directory.rebuild(self._shelf.are_live)
+        if self._id_index.n_entries > 2 * self._n_in_blocks + _SPARE:
+            self._id_index.rebuild(self._blocks.are_live)
         if len(self._ends) > 2 * self._n_ending + _SPARE:
             self._ends.keep(self._are_live)
 
     def _are_live(self, dense: NDArray[np.int64]) -> NDArray[np.bool_]:
-        live = self._shelf.are_live(dense)
+        live = self._blocks.are_live(dense)
         recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         return live | np.isin(dense, recent)
 
@@ -277,7 +278,7 @@ class SubscriptionCatalog:
         """Return until when a subscription is valid, in microseconds, or None."""
         if dense >= self._first:
             return self._until.get(dense)
-        return self._shelf.valid_until(dense)
+        return self._blocks.valid_until(dense)
 
     @property
     def has_expiries(self) -> bool:
@@ -285,7 +286,7 @@ class SubscriptionCatalog:
         return self._n_ending > 0
 
     def due(self, now: int) -> NDArray[np.int64]:
-        """Return the dense ids whose time has come, each once; they are to be removed then."""
+        """Return live dense ids whose expiry has passed, each once; the caller removes them."""
         dense = self._ends.due(now)
         return dense[self._are_live(dense)] if len(dense) else dense
 
@@ -296,10 +297,10 @@ class SubscriptionCatalog:
             source = self._sources[dense - self._first]
             assert source is not None
             return source
-        return self._shelf.source(dense)
+        return self._blocks.source(dense)
 
     def template(self, dense: int) -> Template:
-        """Return a subscription's condition with its parameters beside it."""
+        """Return a subscription's condition and its parameters."""
         return self.source(dense).template()
 
     def expression(self, dense: int) -> Expression:
@@ -308,12 +309,14 @@ class SubscriptionCatalog:
 
     def live(self) -> NDArray[np.int64]:
         """Return the dense ids of all subscriptions, in order."""
-        parts = [shelved.block.dense_ids()[shelved.kept()] for shelved in self._shelf]
+        parts = [
+            live_block.block.dense_ids()[live_block.live_places()] for live_block in self._blocks
+        ]
         recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         return np.concatenate([*parts, np.sort(recent)])
 
     def ends_of(self, dense: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Return the ends of subscriptions, NEVER for none; None where no subscription ends."""
+        """Return expiries of subscriptions, NEVER for none; None if no subscription has one."""
         if not self.has_expiries:
             return None
         ends = [self.valid_until(each) for each in dense.tolist()]
@@ -331,75 +334,75 @@ class SubscriptionCatalog:
     def listing(self) -> Listing:
         """Return all subscriptions as they are now; later changes do not affect the result."""
         self.verify()
-        self._shelve()
-        return Listing([(live.block, live.kept()) for live in self._shelf])
+        self._flush()
+        return Listing([(live.block, live.live_places()) for live in self._blocks])
 
     # Renumbering.
 
-    def renumbered(self, kept: NDArray[np.int64]) -> SubscriptionCatalog:
-        """Return a book of the same subscriptions, in which `kept[i]` has the dense id i.
+    def renumbered(self, dense: NDArray[np.int64]) -> SubscriptionCatalog:
+        """Return a catalog of the same subscriptions, in which `dense[i]` has the dense id i.
 
-        `kept` has, in order, all that are live, and perhaps others. This book stays as it is.
+        `dense` has, in order, all live dense ids, and perhaps others. This catalog is not changed.
         """
         self.verify()
-        self._shelve()
-        new_of = Renumbering(kept)
-        book = SubscriptionCatalog()
-        book._shelf = self._shelf.renumbered(new_of)
-        book._directory = self._directory.renumbered(self._shelf.are_live, new_of)
-        book._ends = ExpiryQueue(self._ends.renumbered(self._are_live, new_of))
-        book._n_shelved, book._n_ending = self._n_shelved, len(book._ends)
-        book._start_growing(len(kept))
-        book._n_others = len(kept) - len(self)
-        return book
+        self._flush()
+        new_of = Renumbering(dense)
+        catalog = SubscriptionCatalog()
+        catalog._blocks = self._blocks.renumbered(new_of)
+        catalog._id_index = self._id_index.renumbered(self._blocks.are_live, new_of)
+        catalog._ends = ExpiryQueue(self._ends.renumbered(self._are_live, new_of))
+        catalog._n_in_blocks, catalog._n_ending = self._n_in_blocks, len(catalog._ends)
+        catalog._start_growing(len(dense))
+        catalog._n_others = len(dense) - len(self)
+        return catalog
 
     # Writing and opening.
 
     def parts(self) -> Parts:
-        """Return all that a book is as arrays, columns and a description, to be written."""
+        """Return the catalog as arrays, columns and a description, to be written."""
         self.verify()
-        self._shelve()
-        if self._directory.n_entries > 1.25 * self._n_shelved:
-            self._directory.rebuild(self._shelf.are_live)
+        self._flush()
+        if self._id_index.n_entries > 1.25 * self._n_in_blocks:
+            self._id_index.rebuild(self._blocks.are_live)
         ends = self._ends.joined(self._are_live)
-        slots, n_entries = self._directory.joined(), self._directory.n_entries
-        return write_parts(self._shelf, (slots, n_entries), ends, self._first)
+        slots, n_entries = self._id_index.joined(), self._id_index.n_entries
+        return write_parts(self._blocks, (slots, n_entries), ends, self._first)
 
     @staticmethod
     def from_parts(
-        given: Sequence[Parts], verify: Callable[[], object] | None = None
+        parts: Sequence[Parts], verify: Callable[[], object] | None = None
     ) -> SubscriptionCatalog:
-        """Put a book together; arrays and columns are used as they are and never changed.
+        """Return the catalog of some parts, whose arrays and columns are used without a copy.
 
-        Several parts are of books that were numbered one after the other. `verify` raises an error
-        where the conditions are damaged. It is called once, before they are looked at for the first
-        time: no sooner, since finding subscriptions does not need them.
+        Several parts are of catalogs that were numbered one after the other. `verify` raises an
+        error where the conditions are damaged. It is called once, before conditions are first used:
+        ids and expiries do not need them.
         """
-        book = SubscriptionCatalog()
-        book._verify = verify
-        read = [read_parts(parts) for parts in given]
-        book._shelf = LiveBlocks([shelved for shelf, *_ in read for shelved in shelf])
-        book._directory = IdIndex.opened([directory for _, directory, *_ in read])
+        catalog = SubscriptionCatalog()
+        catalog._verify = verify
+        read = [read_parts(one) for one in parts]
+        catalog._blocks = LiveBlocks([live_block for blocks, *_ in read for live_block in blocks])
+        catalog._id_index = IdIndex.opened([id_slots for _, id_slots, *_ in read])
         ends = [of for _, _, of, _ in read if len(of[0])]
-        book._ends = ExpiryQueue(ends[0] if len(ends) == 1 else None)
+        catalog._ends = ExpiryQueue(ends[0] if len(ends) == 1 else None)
         for moments, dense in ends if len(ends) > 1 else []:
-            book._ends.add_many(moments, dense)
-        book._n_ending = len(book._ends)
-        book._n_shelved = sum(shelved.n_live for shelved in book._shelf)
-        book._start_growing(max(first for *_, first in read))
-        starts = [shelved.block.first for shelved in book._shelf]
-        book._origin = min([*starts, book._first])
-        return book
+            catalog._ends.add_many(moments, dense)
+        catalog._n_ending = len(catalog._ends)
+        catalog._n_in_blocks = sum(live_block.n_live for live_block in catalog._blocks)
+        catalog._start_growing(max(first for *_, first in read))
+        starts = [live_block.block.first for live_block in catalog._blocks]
+        catalog._origin = min([*starts, catalog._first])
+        return catalog
 
     @property
     def kinds_of_ids(self) -> str | None:
-        """What the ids are: `integers`, `strings` or `mixed`; None where there are none."""
-        found = {kind for shelved in self._shelf for kind in shelved.block.ids.kinds}
-        found |= {"strings" if isinstance(name, str) else "integers" for name in self._recent}
-        return None if not found else "mixed" if len(found) > 1 else found.pop()
+        """The kinds of the ids: `integers`, `strings` or `mixed`; None where there are none."""
+        kinds = {kind for live_block in self._blocks for kind in live_block.block.ids.kinds}
+        kinds |= {"strings" if isinstance(name, str) else "integers" for name in self._recent}
+        return None if not kinds else "mixed" if len(kinds) > 1 else kinds.pop()
 
     def verify(self) -> None:
-        """Have the conditions verified, unless they were; a change that fails here fails whole."""
+        """Verify the conditions, once; a change that fails here has no effect."""
         if self._verify is not None:
             self._verify()
             self._verify = None

@@ -35,8 +35,8 @@ app.add_typer(demo_app.app)
 broker_app.register(app, EXIT_CODES)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         import tocsin
 
         typer.echo(f"tocsin {tocsin.__version__}")

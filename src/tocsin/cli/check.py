@@ -32,8 +32,8 @@ def check(
             expression = parse(text)
             names = parameter_names(expression)
             used.update(names)
-            given = {name: params[name] for name in names if name in params}
-            report = _report(text, expression, given, event_type)
+            values = {name: params[name] for name in names if name in params}
+            report = _report(text, expression, values, event_type)
         except SubscriptionError as error:
             code = BAD_INPUT
             if as_json:
@@ -73,8 +73,8 @@ def _report(
     report["normal_form"] = to_json(form, event_type)
     report["in_words"] = describe(form, event_type)
     report["warnings"] = [
-        {"code": found.code, "message": found.message, "parts": list(found.parts)}
-        for found in diagnose(bound, event_type)
+        {"code": warning.code, "message": warning.message, "parts": list(warning.parts)}
+        for warning in diagnose(bound, event_type)
     ]
     return report
 

@@ -71,7 +71,7 @@ def say(text: str) -> None:
 
 def printable(text: str) -> str:
     """Replace characters that could steer a terminal; line breaks and tabs stay."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    return _CONTROLS.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 class Progress:
@@ -109,7 +109,7 @@ class Progress:
             self.bars.stop()
 
     def show(self, label: str, done: float, total: float | None = 1.0, note: str = "") -> None:
-        """Show how far the part of the work called `label` has come; total None: nobody knows."""
+        """Show the progress of the task `label`; `total` is None if it is unknown."""
         if self.bars is None:
             return
         if label not in self.tasks:

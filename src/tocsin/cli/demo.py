@@ -94,16 +94,16 @@ def _match(
     for first in range(0, n, EVENT_CHUNK):
         events = market.events(min(EVENT_CHUNK, n - first), seed, first)
         start = time.perf_counter()
-        found = matcher.match_batch(events)
+        matches = matcher.match_batch(events)
         figures.seconds_matching += time.perf_counter() - start
-        counts = np.diff(found.offsets)
-        figures.events += len(found)
+        counts = np.diff(matches.offsets)
+        figures.events += len(matches)
         figures.matches += int(counts.sum())
         figures.matched_events += int(np.count_nonzero(counts))
         _count_firms(firms, events, counts)
         if figures.sample is None and counts.any():
             at = int(np.flatnonzero(counts)[0])
-            figures.sample = _sample(market, events, at, found[at], seed)
+            figures.sample = _sample(market, events, at, matches[at], seed)
         progress.show("events", figures.events, n, f"{figures.matches:,} matches")
     figures.top_firms = dict(firms.most_common(5))
 

@@ -66,7 +66,7 @@ def fleet(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Vehicles that cross zones on a road grid: only entering and leaving is told."""
+    """Vehicles that cross zones on a road grid: notifications when they enter and leave."""
     from tocsin.cli.fleet import run
 
     return run(vehicles, steps, seed, picture, as_json)

@@ -1,8 +1,8 @@
-"""`tocsin demo fleet`: vehicles that cross zones on a road grid, and who is told.
+"""`tocsin demo fleet`: vehicles that cross zones on a road grid, and who is notified.
 
 Enters: how many vehicles and moves, a seed. Leaves: transitions as they happen, figures, and a
 picture: of the terminal's characters, and an SVG file where one is asked for. Every position report
-goes to the space; only what enters or leaves a zone is told.
+goes to the space, which notifies of vehicles that enter or leave a zone.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def run(vehicles: int, steps: int, seed: int, picture: Path | None, as_json: boo
         progress.show("compiling", 0, None, "only the first time")
         started = time.perf_counter()
         space = make_space()
-        told = space.publish_many(fleet.table())
+        transitions = space.publish_many(fleet.table())
         space.update_publications(fleet.positions())
         figures.seconds_compiling = time.perf_counter() - started
         progress.show("compiling", 1, 1)
@@ -121,12 +121,12 @@ def run(vehicles: int, steps: int, seed: int, picture: Path | None, as_json: boo
         if step:
             fleet.move()
             started = time.perf_counter()
-            told = space.update_publications(fleet.positions())
+            transitions = space.update_publications(fleet.positions())
             figures.seconds_updating += time.perf_counter() - started
             figures.reports += vehicles
-        _count(told, counts, figures)
+        _count(transitions, counts, figures)
         if not as_json:
-            _show(step, told, is_live)
+            _show(step, transitions, is_live)
     figures.by_subscription = dict(counts.most_common())
     watched = [*(zone[0] for zone in ZONES), "cold chain", "old town, not the market"]
     figures.inside = {name: len(space.publications_of(name)) for name in watched}
@@ -136,8 +136,8 @@ def run(vehicles: int, steps: int, seed: int, picture: Path | None, as_json: boo
     return OK
 
 
-def _count(told: Any, counts: Counter[str], figures: Figures) -> None:
-    for transition in told:
+def _count(transitions: Any, counts: Counter[str], figures: Figures) -> None:
+    for transition in transitions:
         counts[str(transition.subscription)] += 1
         if transition.kind.value == "ENTER":
             figures.enters += 1
@@ -145,13 +145,13 @@ def _count(told: Any, counts: Counter[str], figures: Figures) -> None:
             figures.leaves += 1
 
 
-def _show(step: int, told: Any, is_live: bool) -> None:
+def _show(step: int, transitions: Any, is_live: bool) -> None:
     """Print the transitions of a step; on a terminal slowly enough to be read."""
     import typer
 
-    for at, transition in enumerate(told):
+    for at, transition in enumerate(transitions):
         if at == 3:
-            typer.echo(f"{step:>4}  … and {len(told) - at} more")
+            typer.echo(f"{step:>4}  … and {len(transitions) - at} more")
             break
         arrow = "→ into  " if transition.kind.value == "ENTER" else "← out of"
         typer.echo(f"{step:>4}  {transition.key:<12} {arrow} {transition.subscription}")
@@ -166,14 +166,14 @@ def _finish(figures: Figures, fleet: Fleet, picture: Path | None, as_json: bool)
         typer.echo(json.dumps(asdict(figures)))
         return
     each = 1e6 * figures.seconds_updating / max(1, figures.reports)
-    told = figures.enters + figures.leaves
+    n_transitions = figures.enters + figures.leaves
     typer.echo("\n" + to_text(fleet))
     typer.echo(
-        f"\n{figures.reports:,} position reports ({each:.1f} µs each) made {told:,} transitions: "
-        f"{figures.enters:,} ENTER, {figures.leaves:,} LEAVE"
+        f"\n{figures.reports:,} position reports ({each:.1f} µs each) made {n_transitions:,} "
+        f"transitions: {figures.enters:,} ENTER, {figures.leaves:,} LEAVE"
     )
     for name, count in figures.by_subscription.items():
-        typer.echo(f"  {name:<26}{count:>7,} told {figures.inside[name]:>5} inside now")
+        typer.echo(f"  {name:<26}{count:>7,} notifications {figures.inside[name]:>5} inside now")
     if picture is not None:
         typer.echo(f"picture: {picture}")
 

@@ -181,8 +181,8 @@ def _slice(chunk: Chunk, first: int, size: int) -> Chunk:
 
 
 def _next_size(size: int, n_matches: int) -> int:
-    wanted = size * SLICE_MATCHES // max(1, n_matches)
-    return max(1, min(wanted, 4 * size, MAX_SLICE))
+    target = size * SLICE_MATCHES // max(1, n_matches)
+    return max(1, min(target, 4 * size, MAX_SLICE))
 
 
 def _match_slice(

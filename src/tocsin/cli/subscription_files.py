@@ -4,9 +4,8 @@ Enters: a path. `.txt` and `.conditions` hold one condition a line, its id being
 (blank lines and lines that start with # are skipped); `.jsonl` an object a line with `id`, `where`
 and optionally `params` and `valid_until`; `.csv` and `.parquet` columns `id`, `where` and
 optionally `valid_until`. The text formats may end in `.gz` as well. Leaves: tables of columns
-`id`, `where` and `valid_until`, or `id` and parameters beside a shared template, with the place
-of every row; and the rows that are none. Whether a condition is in the language is not looked at
-here, except where its parameters must be put in.
+`id`, `where` and `valid_until`, or `id` and parameters of a shared template, with the place of
+every row; and the bad rows. Conditions are not parsed here, except to bind their parameters.
 
 In CSV, ids are integers when all of them are written as integers are, otherwise strings.
 """
@@ -177,10 +176,10 @@ class SubscriptionFile:
             yield SubscriptionTable(table, lines)
 
     def _columns(self, names: list[str]) -> dict[str, int]:
-        """Return where the columns that we read stand."""
-        for wanted in ("id", "where"):
-            if wanted not in names:
-                fail(self.path, f"there is no column {wanted!r} among {', '.join(names)}", None)
+        """Return the positions of the columns that we read."""
+        for name in ("id", "where"):
+            if name not in names:
+                fail(self.path, f"there is no column {name!r} among {', '.join(names)}", None)
         return {n: names.index(n) for n in ("id", "where", "valid_until") if n in names}
 
     def _drop_null(self, places: Numbers, table: pa.Table, name: str) -> tuple[Numbers, pa.Table]:
@@ -208,8 +207,8 @@ class SubscriptionFile:
     def _read_parquet(self) -> Iterator[SubscriptionTable]:
         first = 0
         with file_errors(self.path), pq.ParquetFile(self.path) as file:
-            wanted = list(self._columns(file.schema_arrow.names))
-            for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=wanted):
+            columns = list(self._columns(file.schema_arrow.names))
+            for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=columns):
                 end = first + batch.num_rows
                 places = to_numbers(range(first, end))
                 places, table = self._to_moments(places, pa.Table.from_batches([batch]))
@@ -239,10 +238,10 @@ def _group_of(row: _Row) -> _Group:
     return _Group(row.where if row.params else None, type(row.id), kinds)
 
 
-def _to_row(found: Mapping[str, Any], line: int) -> _Row:
+def _to_row(values: Mapping[str, Any], line: int) -> _Row:
     """Check one subscription; ValueError or SubscriptionError says what is wrong with it."""
-    where, params, until = (found.get(key) for key in ("where", "params", "valid_until"))
-    if found.get("id") is None:
+    where, params, until = (values.get(key) for key in ("where", "params", "valid_until"))
+    if values.get("id") is None:
         raise ValueError("there is no id")
     if where is None:
         raise ValueError("there is no where")
@@ -256,7 +255,7 @@ def _to_row(found: Mapping[str, Any], line: int) -> _Row:
     moment = parse_timestamp(until) if isinstance(until, str) else None
     if until is not None and moment is None:
         raise ValueError(f"valid_until {until!r} is not a timestamp")
-    return _Row(line, check_id(found["id"]), where, params or {}, moment)
+    return _Row(line, check_id(values["id"]), where, params or {}, moment)
 
 
 def _fits(row: _Row) -> bool:

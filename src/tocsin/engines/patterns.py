@@ -84,10 +84,10 @@ class PatternChecks:
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return RaggedIds(offsets, numbers[fits])
 
-    def keep_one(self, event: Mapping[str, object], found: NDArray[Any]) -> NDArray[Any]:
-        """Return those of one event's candidates that fit; each pattern is tried once."""
+    def keep_one(self, event: Mapping[str, object], candidates: NDArray[Any]) -> NDArray[Any]:
+        """Return the candidates of one event whose patterns match; each pattern is tried once."""
         if not self._of:
-            return found
+            return candidates
         answers: dict[str, _Answers] = {}
 
         def fits(number: int) -> bool:
@@ -98,7 +98,7 @@ class PatternChecks:
                     return False
             return True
 
-        return found[[fits(number) for number in found.tolist()]]
+        return candidates[[fits(number) for number in candidates.tolist()]]
 
     def _patterned(self) -> NDArray[np.int64]:
         if self._numbers is None:

@@ -101,7 +101,7 @@ class Engine(ABC):
         """Learn from a sample of events, for the next build."""
 
     def rebuild(self) -> None:  # noqa: B027 - an engine may have nothing to lay out
-        """Lay out the index anew for the events last profiled."""
+        """Lay out the index from scratch, for the events last profiled."""
 
     def check(self) -> None:  # noqa: B027 - an engine may have no invariants
         """Verify the invariants; raise AssertionError where one fails."""

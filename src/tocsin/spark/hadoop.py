@@ -6,8 +6,8 @@ Py4J; large ones are copied by the JVM between the file system and the folder of
 
 A file is committed by writing it under a hidden name, flushing it to the disks of the file system
 (`hsync`), and renaming it with `FileContext`, which refuses a name that is taken. Spark commits its
-own checkpoints in this way. Object stores without an atomic rename are not told apart from others
-by the test at the first commit: have one writer there, or a URL that fsspec reaches.
+own checkpoints in this way. The test at the first commit does not detect object stores without an
+atomic rename: have one writer there, or a URL that fsspec reaches.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class SavedMatcher:
     """A matcher in parts; `index` is None for an engine that has to be filled again."""
 
     facts: MatcherFacts
-    books: Sequence[Parts]
+    catalogs: Sequence[Parts]
     verify: Callable[[], object] | None
     """Raises DamagedStoreError if the conditions, which are not verified yet, are damaged."""
     index: Sequence[Parts] | None
@@ -56,9 +56,9 @@ class SavedMatcher:
     profile: EventBatch | None
 
 
-def part_contents(facts: MatcherFacts, book: Parts, index: IndexParts | None) -> PartContents:
+def part_contents(facts: MatcherFacts, catalog: Parts, index: IndexParts | None) -> PartContents:
     """Return the contents of a part that has a whole matcher."""
-    rest, conditions = split(book)
+    rest, conditions = split(catalog)
     files: dict[str, Callable[[], Parts]] = {"book": lambda: rest, _LATE: lambda: conditions}
     if index is not None:
         state = index.state

@@ -1,10 +1,10 @@
 """SubscriptionStore: subscriptions that several processes share, version by version.
 
 Enters: changes, from any process. Leaves: any version of the subscriptions, as a matcher whose
-arrays are mapped into memory. A change is written beside what is there and becomes the next version
-by taking its number, which only one writer can: whoever comes second looks at the new state and
-tries again, so that no change is lost and none is made to a state that it was not meant for.
-`compact` makes an index of base and changes; docs/store.md has the format.
+arrays are mapped into memory. A change is written to new files and becomes the next version by
+taking its number, which only one writer can: another one reads the new state and tries again, so
+that no change is lost or applied to a state that it was not made for. `compact` makes an index of
+base and changes; docs/store.md has the format.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class SubscriptionStore:
         folder.refuse_foreign_folder(place)
         if manifests.numbers(place):
             raise StoreError(str(place), "there is a subscription store already")
-        given: dict[str, Any] = options
-        contents = Matcher(event_type, engine=engine, **given).snapshot()
+        engine_options: dict[str, Any] = options
+        contents = Matcher(event_type, engine=engine, **engine_options).snapshot()
         part = folder.write_part(place, contents)
         try:
             folder.commit(place, 0, "base", contents.facts, parts=[part])
@@ -446,7 +446,7 @@ class SubscriptionStore:
     def rebuild(self, prepare: Callable[[Matcher], object] = lambda _: None) -> int:
         """Make one index of base and changes after some preparation; return the new version.
 
-        What others change meanwhile stays; where that does not fit, it is made anew.
+        Concurrent changes stay; if they do not fit the new index, it is built again.
         """
         while True:
             newest = self.newest()

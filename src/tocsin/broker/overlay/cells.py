@@ -1,6 +1,6 @@
 """Ranges ↔ cells: how numbers and timestamps travel coded over a link.
 
-Enters: intervals of a line, and the bounds that an attribute has. Leaves: a *grid* for it, the
+Enters: intervals of a domain, and the bounds that an attribute has. Leaves: a *grid* for it, the
 intervals rounded outward to the grid's cells, and such intervals as bits (Zhao and Wu, section
 III-E.2; `coding.py`). A grid halves a span `levels` times; its first cell takes in all
 values below it and its last all above it, so that each interval, an endless one too, is some cells.
@@ -9,8 +9,9 @@ A cell begins at a whole multiple of a power of two. So both ends of a link comp
 without rounding, and cells of two grids with the same step are the same. A span is at least twice
 as wide as the bounds are apart, so that they may move before another grid is needed.
 
-What must stay exact has no cells: single values, as in the paper, and what is fine beside its
-magnitude, as integers beyond 2^53 that lie close together. Strings and booleans have none either.
+Values that must stay exact have no cells: single values, as in the paper, and intervals that are
+short for their magnitude, such as integers beyond 2^53 that lie close together. Strings and
+booleans have none either.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 Enters: an event of a broker. Leaves: a line of JSON that has all of it, and from it the same event
 at the next broker, to be matched there. A line is
 
-    ["PUB", number, origin, number there, type, valid until, what is beside the text, the event]
+    ["PUB", number, origin, number there, type, valid until, envelope, the event]
 
-where the first number is 0 for what need not be acknowledged. Beside the text is `p` where a
-publication is told to those that begin to watch: it is no news to anybody else. Attributes are
-read anew at each broker, so that types which are declared there count.
+where the first number is 0 for events that need no acknowledgement. The envelope has headers, body
+and the key of a publication. It has `p` if the publication is sent only to subscribers that begin
+to watch. Each broker parses the attributes itself, with the types that it declares.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def to_line(
     """Return an event as a line for a peer."""
     until = event.valid_until
     origin, there = event.origin or (instance, event.seq)
-    beside: dict[str, Any] = {}
+    envelope: dict[str, Any] = {}
     if event.headers is not None or event.body is not None:
         body = None if event.body is None else base64.b64encode(event.body).decode()
-        beside = {"h": event.headers, "b": body, "c": event.content_type}
+        envelope = {"h": event.headers, "b": body, "c": event.content_type}
     if with_key and event.key is not None:
-        beside |= {"k": event.key, "g": event.gone}
+        envelope |= {"k": event.key, "g": event.gone}
         if is_past:
-            beside["p"] = 1
+            envelope["p"] = 1
     elif is_past:  # who asked does not watch any more, and it is no news: it is over
         until = 0
-    head = ["PUB", number, origin, there, event.type, until, beside or None]
+    head = ["PUB", number, origin, there, event.type, until, envelope or None]
     return json_text.write(head)[:-1] + b"," + event.text + b"]\n"
 
 
@@ -59,11 +59,11 @@ def of_line(plain: list[Any], types: Mapping[str, EventType]) -> Event:
     """Return the event of a line; what is ill-formed is refused as a publisher's would be."""
     if len(plain) != 8:
         raise EventError("PUB has 7 parts")
-    _, _, origin, there, type, until, beside, fields = plain
+    _, _, origin, there, type, until, envelope, fields = plain
     try:
         source = to_instance(origin), to_number(there, "number of an event")
         type = check_type(type)
-        event = _event(type, to_end(until), _beside(beside), fields, types.get(type or ""))
+        event = _event(type, to_end(until), _envelope(envelope), fields, types.get(type or ""))
     except ProtocolError as error:
         raise EventError(str(error)) from None
     except (TypeError, KeyError, ValueError) as error:
@@ -77,12 +77,12 @@ def of_line(plain: list[Any], types: Mapping[str, EventType]) -> Event:
 _ENDS = (None, "retracted", "expired")
 
 
-def _beside(plain: object) -> Mapping[str, Any]:
-    """Return what is beside an event's text, checked."""
+def _envelope(plain: object) -> Mapping[str, Any]:
+    """Return the envelope of an event, checked."""
     if plain is None:
         return {}
     if not isinstance(plain, dict) or set(plain) - {"h", "b", "c", "k", "g", "p"}:
-        raise EventError(f"{shown(plain)} cannot be beside an event")
+        raise EventError(f"{shown(plain)} is no envelope of an event")
     headers, kind = plain.get("h"), plain.get("c", "")
     if headers is not None and not isinstance(headers, dict):
         raise EventError("headers are an object")
@@ -105,11 +105,11 @@ def _check_header(name: str, value: object) -> None:
 def _event(
     type: str | None,
     until: int | None,
-    beside: Mapping[str, Any],
+    envelope: Mapping[str, Any],
     fields: object,
     event_type: EventType | None,
 ) -> Event:
-    headers, body = beside.get("h"), beside.get("b")
+    headers, body = envelope.get("h"), envelope.get("b")
     raw = b"" if body is None else base64.b64decode(body, validate=True)
     if headers is not None and "ce" in headers:
         context = headers["ce"]
@@ -119,12 +119,12 @@ def _event(
         event = from_cloudevent(CloudEvent(context, raw), event_type)
         event.valid_until = until  # it need not be the end that the context names
     elif headers is not None:
-        event = from_stomp(headers, raw, beside["c"], type, event_type, until)
+        event = from_stomp(headers, raw, envelope["c"], type, event_type, until)
     else:
         event = from_json(fields, type, event_type, valid_until=until)
-    if "k" in beside:
-        publication = to_publication(event, beside["k"], event_type)
-        publication.gone = beside.get("g")
-        publication.is_past = "p" in beside
+    if "k" in envelope:
+        publication = to_publication(event, envelope["k"], event_type)
+        publication.gone = envelope.get("g")
+        publication.is_past = "p" in envelope
         return publication
     return event

@@ -82,7 +82,7 @@ def to_flag(value: object, what: str) -> bool:
 
 
 def to_list(value: object, most: int, what: str) -> list[object]:
-    """Return an array of at most so many entries."""
+    """Return an array of at most `most` entries."""
     if not isinstance(value, list):
         raise ProtocolError(f"{shown(value)} is no array of {what}")
     if len(value) > most:

@@ -1,4 +1,4 @@
-"""What is wanted behind a broker, gathered for one link: the grades of summary.
+"""The interests behind a broker, summarized for one link, in one of several grades.
 
 Enters: members (local subscriptions, and slots of other links) with their forms, as they come,
 change and go. Leaves: slots for the link.
@@ -8,14 +8,14 @@ grade       slots
 =========== ========================================================================
 lub         one: the least upper bound, attribute by attribute (Beretta, section 5.6)
 disjunction the conjunctions that no other covers; where there are more than `bound`,
-            those that ask for the same single values share one (its non-approximate
+            conjunctions of the same single values share one (its non-approximate
             variant, kept small)
 exact       all conjunctions that no other covers: a poset's roots (section 2.4)
 flood       one that admits everything: no filter
 =========== ========================================================================
 
-A slot keeps its number while it is changed, so that an update says little: of those that go and
-those that come, as many as possible are told as changes of slots (section 5.6).
+A slot keeps its number while it is changed, so that updates are small: as many removed and added
+slots as possible are sent as changes of slots (section 5.6).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Member: TypeAlias = Hashable
 
 @dataclass(frozen=True)
 class Grading:
-    """How a link is told what is wanted."""
+    """How interests are summarized for a link."""
 
     grade: str = "lub"
     bound: int = 64
@@ -150,7 +150,7 @@ class _Roots:
         return self._slots
 
     def _replace(self, removed: Iterable[int], new: Sequence[Conjunction]) -> None:
-        """Give slots that go to those that come, of the same attributes where there are any."""
+        """Reuse the slots of removed roots for new ones, first for those of the same attributes."""
         freed: dict[Any, list[int]] = {}
         for key in removed:
             slot = self._slot_of.pop(key)

@@ -171,7 +171,7 @@ class Hub:
             lambda: sum(n.counts["refused"] for n in each.values()),
         )
         gauges["links_spurious"] = (
-            "Events of peers that nobody here spec.",
+            "Events of peers that match no local subscription.",
             lambda: self.spurious,
         )
         for name in ("events_in", "events_out", "bytes_in", "bytes_out"):
@@ -285,7 +285,7 @@ class Hub:
             no = min((n.transient.no for n in self.peers.values()), default=0) - 1
             peer = self._add(rows.PeerRow(name, no, instance, 0))
             await self._store(peer)
-        elif peer.instance != instance:  # its database is new, and its numbers begin anew
+        elif peer.instance != instance:  # its database is new, and its numbers start again
             peer.instance, peer.last_received = instance, 0
             await self._store(peer)
         if peer.connection is not None:

@@ -134,8 +134,8 @@ class Router:
     def link_up(self, peer: str, levels: int = 0) -> None:
         """Begin to use a link; everything is sent again.
 
-        `levels` are those that the peer matches with. Where both ends match approximately,
-        ranges travel coded, as finely as the one asks that has more levels.
+        `levels` is the number of levels that the peer matches with. Where both ends match
+        approximately, ranges are sent as cells, at the finer of the two resolutions.
         """
         if peer == self.name:
             raise ArgumentError("a broker is not linked to itself")
@@ -183,7 +183,7 @@ class Router:
             self._advertise_types()
 
     def _activate_links(self) -> None:
-        """Begin to use links that are in the tree now, and stop using those that are not."""
+        """Begin to use the links that are in the tree now, and stop using all others."""
         active = self.graph.active()
         for peer, link in self.links.items():
             if link.is_up and link.is_active and peer not in active:

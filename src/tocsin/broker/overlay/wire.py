@@ -14,7 +14,7 @@ is on disk with the number of the last, in one transaction: an event that comes 
 acknowledgement was lost, is known by its number.
 
 A peer may be wrong or lie: every field is checked (`fields.py`), a line and what waits to be
-read are bounded, long messages are taken in in parts so that nobody else waits for them, and a
+read are bounded, long messages are processed in parts so that other links need not wait, and a
 peer is who its token says it is. A message that is ill-formed ends the link; an event that
 cannot be taken is refused, counted and acknowledged, or it would come again for ever.
 """

@@ -45,7 +45,7 @@ from tocsin.jit import (
 )
 
 _BLOCKS = 16
-"""How many blocks of 64 entries are filtered before the pairs of those that are left are added."""
+"""How many blocks of 64 entries are filtered before pairs of the remaining ones are added."""
 _FEW = 64
 """How many events have masks of one word."""
 _FEW_RANGES = 128
@@ -160,8 +160,7 @@ def _add_ranges_one(
 ) -> Scalar:
     """Add the pairs of entries of any kind, for masks of one word.
 
-    They are added at once: with ranges, most entries have some. One source for both widths would
-    load the masks twice, which takes 1.4 times as long here.
+    They are added at once: with ranges, most entries have some.
     """
     order, pair_event, pair_number = pairs
     for i in range(np.uint64(places[0]), np.uint64(places[1])):

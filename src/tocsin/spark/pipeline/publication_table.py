@@ -96,8 +96,8 @@ class PublicationManifest:
     left: int = 0
     states: Mapping[str, BucketFile] = field(default_factory=dict)
     """The publications by bucket."""
-    found: tuple[str, ...] = ()
-    """Files, or one folder, of transitions."""
+    transition_files: tuple[str, ...] = ()
+    """Files, or one folder, of transitions; `found` in the manifest's file."""
     schema: str | None = None
     """The columns of transitions, as Spark writes them in JSON."""
     format: int = FORMAT
@@ -110,12 +110,13 @@ class PublicationManifest:
     @property
     def files(self) -> set[str]:
         """The names of the files and folders that the batch needs."""
-        names = {*self.found, *(bucket.name for bucket in self.states.values())}
+        names = {*self.transition_files, *(bucket.name for bucket in self.states.values())}
         return {name.partition("/")[0] for name in names}
 
     def to_json(self) -> bytes:
         """Return the content of the manifest's file, with a checksum."""
         values = asdict(self)
+        values["found"] = values.pop("transition_files")
         values["states"] = {bucket: list(of) for bucket, of in self.states.items()}
         return json.dumps({**values, "checksum": _checksum(values)}).encode()
 
@@ -128,7 +129,7 @@ class PublicationManifest:
             if checksum is not None and checksum != _checksum(values):
                 raise PipelineError(f"{path} is damaged: its checksum is wrong")
             values["states"] = {name: BucketFile(*of) for name, of in values["states"].items()}
-            values["found"] = tuple(values["found"])
+            values["transition_files"] = tuple(values.pop("found"))
             manifest = cls(**values)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise PipelineError(f"{path} is damaged") from None
@@ -178,7 +179,9 @@ class PublicationTable:
                 for row in rows
                 if row["state"] is not None
             },
-            found=tuple(sorted({row["found"] for row in rows if row["found"] is not None})),
+            transition_files=tuple(
+                sorted({row["found"] for row in rows if row["found"] is not None})
+            ),
             schema=self._schema(events) or (before.schema if before else None),
         )
         if not self.folder.create(f"{batch.name}.json", manifest.to_json()):
@@ -195,14 +198,14 @@ class PublicationTable:
         if manifest.schema is None:
             return None
         schema = StructType.fromJson(json.loads(manifest.schema))
-        if not manifest.found:
+        if not manifest.transition_files:
             return self.spark.createDataFrame([], schema)
-        files = [name for name in manifest.found if name.endswith(".parquet")]
+        files = [name for name in manifest.transition_files if name.endswith(".parquet")]
         if files:
             reader = self.spark.read.schema(schema)
             reader = reader.option("parquet.page.verify-checksum.enabled", "true")
             return reader.parquet(*map(self.place.path_of, files))
-        written = self._read_content(manifest.found)
+        written = self._read_content(manifest.transition_files)
         blobs = written.where("transitions IS NOT NULL").select("transitions")
         return blobs.mapInArrow(transition_plan.unpack, schema)
 
