@@ -32,8 +32,7 @@ NOWHERE = re.compile(r"\b(seed 00\d|DESIGN)\b")
 LOCALS = ("found", "held", "given", "asked", "wanted", "told")
 """Participles that do not say what a variable is."""
 
-NOT_YET: dict[str, str] = {
-}
+NOT_YET: dict[str, str] = {}
 """What packages still have to rewrite. This list may only become shorter."""
 
 

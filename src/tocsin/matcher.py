@@ -347,8 +347,8 @@ class Matcher:
         if not isinstance(self._engine, Renumberable):
             self._profiled = batch.sample(_SAMPLE)
 
-    def merge(self) -> None:
-        """Rebuild the whole index, for the events last profiled; returns when done."""
+    def rebuild(self) -> None:
+        """Lay out the whole index from scratch, for the events last profiled; return when done."""
         with self._match_guard:
             with self._lock:
                 self._expire()

@@ -54,7 +54,7 @@ def _reopen() -> None:
         _match(opened := _opened(matcher))
         _change(opened)
         _match(opened)
-        opened.merge()
+        opened.rebuild()
         _match(opened)
     odd, many = tocsin.Matcher(), tocsin.Matcher()
     _subscribe_odd(odd)
@@ -62,7 +62,7 @@ def _reopen() -> None:
     _grow(many)
     many = _opened(many)
     many.match_batch(pa.table({"x": [i % 60 for i in range(200)], "y": [1.5] * 200}))
-    many.merge()
+    many.rebuild()
     _name(_opened(many))
 
 

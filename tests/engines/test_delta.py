@@ -115,7 +115,7 @@ def test_what_does_not_suit_the_delta_becomes_a_segment_after_it(tmp_path: Path)
     batch = events(100)
     assert [set(found) for found in again.match_batch(batch)] == pair.expected(batch)
     assert again.match({"e": "x"}) == ["other"]
-    pair.matcher.merge()
+    pair.matcher.rebuild()
     assert len(pair.engine._slots) == 1
     assert pair.check(batch) > 0
 

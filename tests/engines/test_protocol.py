@@ -198,7 +198,7 @@ def test_an_engine_says_where_it_keeps_a_subscription(bench: Bench) -> None:
         assert bench.engine.explain(dense)
 
 
-def test_a_merge_changes_no_answer(bench: Bench) -> None:
+def test_a_rebuild_changes_no_answer(bench: Bench) -> None:
     bench.engine.rebuild()
     bench.check()
     for first in (0, 40, 80):

@@ -563,7 +563,7 @@ def test_more_attributes_than_fit_beside_a_form_or_into_an_entry(n: int) -> None
     assert m.match(rows[3]) == []
     m.subscribe("one", f"z{n - 1} = 2")
     assert m.match(rows[1]) == ["one"]
-    m.merge()
+    m.rebuild()
     assert [sorted(m.match(row)) for row in rows] == [[], ["one"], ["all"], [], []]
 
 

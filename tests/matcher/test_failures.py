@@ -456,7 +456,7 @@ def test_a_merge_that_fails_does_not_fail_the_change_before_it(
             assert sorted(map(int, matcher.match({"x": i % 5, f"y{i}": 1})))[-1] == i
     with pytest.raises(ZeroDivisionError):
         matcher.check()
-    matcher.merge()
+    matcher.rebuild()
     matcher.check()
     assert matcher.match({"x": 3, "y8": 1}) == [8]
 
@@ -480,7 +480,7 @@ def test_a_profile_that_is_refused_changes_nothing(engine: str, sample: object) 
     assert matcher.match({"x": 1}) == ["a"]
     matcher.subscribe("b", "x = 1 AND y = 2")
     matcher.subscribe("c", "z = 1 OR x = 1")
-    matcher.merge()
+    matcher.rebuild()
     assert sorted(map(str, matcher.match_batch([{"x": 1, "y": 2}])[0])) == ["a", "b", "c"]
     matcher.check()
 
@@ -497,7 +497,7 @@ def test_an_attribute_that_a_sample_cannot_say_anything_of_may_be_mentioned_late
         one.subscribe("b", "q = 1")
         one.subscribe("c", "q = 1 AND x = 1")
         assert sorted(map(str, one.match({"x": 1, "q": 1}))) == ["a", "b", "c"]
-        one.merge()
+        one.rebuild()
         assert sorted(map(str, one.match_batch([{"x": 1, "q": 1}])[0])) == ["a", "b", "c"]
 
 

@@ -502,10 +502,10 @@ def test_events_that_cannot_be_accepted_teach_nothing(engine: str) -> None:
         m.profile({"price": 3.0})
 
 
-def test_a_merge_changes_no_answer_and_gives_back_what_was_unsubscribed(engine: str) -> None:
+def test_a_rebuild_changes_no_answer_and_gives_back_what_was_unsubscribed(engine: str) -> None:
     """Engines that change in place keep their room for what comes next."""
     m = Matcher(engine=engine)
-    m.merge()
+    m.rebuild()
     texts = [f"x = {i % 50} AND y = {i // 50}" for i in range(1_000)]
     m.subscribe_many(pa.table({"id": range(1_000), "where": texts}))
     assert found(m, {"x": 5, "y": 1}) == {55}
@@ -513,7 +513,7 @@ def test_a_merge_changes_no_answer_and_gives_back_what_was_unsubscribed(engine: 
     m.unsubscribe_many(range(100, 1_000))
     m.subscribe("late", "x = 5")
     m.profile([{"x": 5, "y": i % 20} for i in range(400)])
-    m.merge()
+    m.rebuild()
     assert found(m, {"x": 5, "y": 1}) == {55, "late"}
     assert found(m, {"x": 5, "y": 2}) == {"late"}
     assert len(m) == 101

@@ -34,7 +34,7 @@ def segment_of_many() -> tuple[Any, int]:
     matcher.subscribe_many(broad, where="v < :a OR w > :a")
     mixed = {"id": range(3 * n, 4 * n), "a": [i % 40 for i in range(n)], "b": range(n)}
     matcher.subscribe_many(mixed, where="p = :a AND q = :b AND r > :a AND s < :b AND t <> 5")
-    matcher.merge()
+    matcher.rebuild()
     engine: Any = matcher._engine
     (segment,) = engine.segments()
     return segment, engine._tombstones.stop

@@ -59,7 +59,7 @@ def test_an_opened_matcher_is_changed_as_any_other(engine: str, tmp_path: Path) 
     assert seen(opened) == expected
     assert "'t11'" in expected["matches"][7]
     for each in (matcher, opened):
-        each.merge()
+        each.rebuild()
     assert seen(opened)["matches"] == expected["matches"]
     assert seen(reopened(opened, tmp_path / "store"))["matches"] == expected["matches"]
 
@@ -109,7 +109,7 @@ def test_several_segments_are_opened_as_several(tmp_path: Path) -> None:
     assert sorted(opened.match({"x": 2})) == [2, 102, 402]
     opened.subscribe(999, "x = 2")
     opened.check()
-    opened.merge()
+    opened.rebuild()
     assert sorted(opened.match({"x": 2})) == [2, 102, 402, 999]
     assert opened.explain(2) == opened.explain(2)
     opened.check()
@@ -154,7 +154,7 @@ def test_an_opened_matcher_does_not_change_its_files(tmp_path: Path) -> None:
     opened = reopened(filled(), tmp_path / "store")
     before = {path: path.read_bytes() for path in files(tmp_path / "store")}
     opened.unsubscribe_many([f"t{i}" for i in range(10, 110)])
-    opened.merge()
+    opened.rebuild()
     opened.match_batch(EVENTS)
     assert {path: path.read_bytes() for path in files(tmp_path / "store")} == before
 

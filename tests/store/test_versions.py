@@ -204,7 +204,7 @@ def test_parts_that_are_numbered_one_after_the_other_are_one_matcher(
     store.unsubscribe_many(["2.1"])
     assert whole.match({"x": 9, "y": ""}) != store.matcher().match({"x": 9, "y": ""})
     assert store.matcher(parts=[1]).match({"x": 9}) == [f"1.{i}" for i in range(5, 40, 4)]
-    assert store.recent().match({"x": 9}) == ["1.1"]
+    assert store.delta().match({"x": 9}) == ["1.1"]
     assert store.matcher(parts=[2]).match({"x": 1}) == [
         f"2.{i}" for i in range(4, 40) if i % 4 < 2 and i != 8
     ]
@@ -276,7 +276,7 @@ def test_ends_are_seen_as_they_were_when_a_change_was_made(tmp_path: Path) -> No
     assert store.matcher(2, clock=lambda: 1.0).match({"x": 1}) == ["a"]
     assert store.matcher(2, clock=lambda: 2.0).match({"x": 1}) == []
     assert store.matcher(clock=lambda: 1.0).match({"x": 2}) == ["a"]
-    assert store.recent(clock=lambda: 1.0).match({"x": 2}) == ["a"]
+    assert store.delta(clock=lambda: 1.0).match({"x": 2}) == ["a"]
 
 
 def test_a_store_is_made_once_and_only_where_there_is_nothing_else(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_merge_in_the_background_is_right_when_ids_are_renumbered_meanwhile(
         return built(content)
 
     monkeypatch.setattr(engine, "_build", build_slowly)
-    merging = threading.Thread(target=matcher.merge)
+    merging = threading.Thread(target=matcher.rebuild)
     merging.start()
     assert begun.wait(60)
     matcher.unsubscribe_many(ids[1::3])
@@ -170,7 +170,7 @@ def test_what_died_is_forgotten_and_memory_stays_that_of_what_lives() -> None:
     while (merger := engine._merger) is not None:  # it may be behind on a busy machine
         merger.join()
     assert matcher.nbytes < 20_000_000
-    matcher.merge()
+    matcher.rebuild()
     matcher.subscribe("last", "x = 3")
     matcher.match_batch(batch)
     assert matcher._catalog.next_dense < 2_000
@@ -243,12 +243,12 @@ def test_what_exceeds_a_segment_goes_into_several(small: None, seed: int) -> Non
             matcher.unsubscribe(id)
             del live[id]
         if one_in(source, 3):
-            matcher.merge()
+            matcher.rebuild()
         found = matcher.match_batch([{"x": v, "y": v} for v in range(5)])
         for v in range(5):
             assert sorted(map(int, found[v])) == [id for id, of in live.items() if of == v]
         matcher.check()
-    matcher.merge()
+    matcher.rebuild()
     engine: Any = matcher._engine
     sizes = [len(slot.segment.ids) for slot in engine._slots]
     assert max(sizes) <= 41

@@ -87,7 +87,7 @@ class Life:
         return [
             self.subscribe, self.subscribe, self.subscribe_texts, self.subscribe_template,
             self.subscribe_many, self.update_params, self.update_where, self.unsubscribe,
-            self.unsubscribe_many, self.fail, self.pass_time, self.replace_rows, self.merge,
+            self.unsubscribe_many, self.fail, self.pass_time, self.replace_rows, self.rebuild,
             self.profile, self.match_many,
         ]  # fmt: skip
 
@@ -281,10 +281,10 @@ class Life:
     def pass_time(self) -> None:
         self.model.now += self.source.below(4)
 
-    def merge(self) -> None:
+    def rebuild(self) -> None:
         for matcher in self.matchers:
             if one_in(self.source, 2):
-                matcher.merge()
+                matcher.rebuild()
 
     def profile(self) -> None:
         rows = [event(self.source, self.world) for _ in range(self.source.below(20))]
@@ -417,7 +417,7 @@ def test_thousands_of_subscriptions_come_and_go(engine: str) -> None:
         if step % 8 == 5:
             m.profile(crowd.events(500))
         if step % 8 == 7:
-            m.merge()
+            m.rebuild()
         crowd.check(2_100 if step % 5 == 4 and m.engine == "auto" else 5)
     assert len(m) == len(crowd.rows)
     crowd.drop(10)

@@ -145,7 +145,7 @@ class Meddler(threading.Thread):
                 self.matcher.profile(EVENTS[self.n_reads % 7 :: 3])
                 self.matcher.explain()
                 if self.n_reads % 4 == 3:
-                    self.matcher.merge()
+                    self.matcher.rebuild()
                 self.save()
                 self.n_reads += 1
         except Exception as error:
@@ -178,7 +178,7 @@ def stress(seed: int, n_steps: int, path: Path) -> int:
         for step in range(n_steps):
             writer.step()
             if step % 50 == 49:
-                matcher.merge()
+                matcher.rebuild()
             if step % 20 == 0:
                 matcher.check()
     finally:
@@ -230,19 +230,19 @@ def failing(n_times: int) -> Callable[..., Segment]:
     return fail
 
 
-def test_a_failed_merge_is_reported_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rebuild_is_reported_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = tocsin.Matcher(merges=False)
     expected = load_parts(matcher)
     with monkeypatch.context() as patched:
         patched.setattr(Segment, "build", classmethod(failing(10**9)))
         for _ in range(2):
             with pytest.raises(MemoryError, match="no room"):
-                matcher.merge()
+                matcher.rebuild()
             with pytest.raises(MemoryError, match="no room"):
                 matcher.check()
             assert both(matcher) == expected
             matcher.unsubscribe(expected[0].pop())
-    matcher.merge()
+    matcher.rebuild()
     matcher.check()
     assert len(matcher._engine.reader().segments) == 1  # type: ignore[attr-defined]
     assert both(matcher) == expected
@@ -261,7 +261,7 @@ def test_a_merge_that_fails_in_the_background_is_tried_again(
     merger = engine._merger
     if merger is not None:
         merger.join()
-    matcher.merge()
+    matcher.rebuild()
     matcher.check()
     assert both(matcher) == expected
 
@@ -287,7 +287,7 @@ def test_a_version_sees_nothing_of_later_changes() -> None:
     assert len(before) == sum(map(len, expected))
     matcher.unsubscribe_many(list(range(0, 400, 3)))
     matcher.subscribe_many({"id": range(1_000, 4_000)}, where="x < 3")
-    matcher.merge()
+    matcher.rebuild()
     assert version.match_batch(batch).ids.tolist() == before
     assert len(version.match_one({"x": 1})) == len(expected[0])
     now = matcher.match_batch([{"x": 1}])[0]

@@ -113,10 +113,10 @@ def test_skew_leaves_two_values_of_one_attribute_and_touches_no_other():
 
 
 class Emptied(Matcher):
-    """Loses everything when it merges."""
+    """Loses everything in a rebuild."""
 
-    def merge(self):
-        super().merge()
+    def rebuild(self):
+        super().rebuild()
         self.unsubscribe_many([name for name in range(100_000) if name in self])
 
 

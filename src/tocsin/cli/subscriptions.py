@@ -210,7 +210,7 @@ def compile_files(path: str, engine: str, options: FileOptions) -> int:
     """Build an index of the subscriptions of files; it takes the place of what the store holds."""
     matcher = Matcher(to_event_type(options.types), engine=engine)
     _, quarantine = _load(matcher, options)
-    matcher.merge()
+    matcher.rebuild()
     matcher.save(path)
     version = SubscriptionStore(path).newest()
     facts = {"version": version, "subscriptions": len(matcher), "index_bytes": matcher.nbytes}

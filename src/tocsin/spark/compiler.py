@@ -274,7 +274,7 @@ class BuildTask:
         bad = [[rows[b.row], b.id, b.reason, b.code] for b in report.bad]
         if not report.loaded:
             return _PartReport(number, 0, None, bad, 0.0)
-        matcher.merge()
+        matcher.rebuild()
         summary = Summary.of_table(loaded.conjunctions)
         admitted = None if events is None else float(summary.admits(events).mean())
         facts = {"summary": summary.to_json(), "admitted": admitted}

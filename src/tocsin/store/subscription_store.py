@@ -170,13 +170,13 @@ class SubscriptionStore:
         """Bring a matcher of a whole version to a later one; False if it must be opened again."""
         return self.snapshot(to).advance(matcher, version)
 
-    def recent(
+    def delta(
         self,
         version: int | None = None,
         *,
         clock: Callable[[], float] = time.time,
     ) -> Matcher:
-        """Return what was added or updated since the base of a version, as a matcher."""
+        """Return the subscriptions added or updated since the base of a version, as a matcher."""
         return folder.read_version(
             self.place, version, lambda chain: StoreSnapshot(self.place, chain).delta(clock=clock)
         )
@@ -452,7 +452,7 @@ class SubscriptionStore:
             newest = self.newest()
             matcher = self.matcher(newest, clock=self._clock)
             prepare(matcher)
-            matcher.merge()
+            matcher.rebuild()
             try:
                 return self.commit_base([self.write_part(matcher)], covers=newest)
             except ChangedStoreError:

@@ -13,7 +13,7 @@ skew      one of the two fixed attributes of W0 comes to have 2 values instead o
 
 The phases: `before`; `changing`, where the oldest part of the subscriptions is replaced by new ones
 and all events are of the new kind; `after`, with all of them replaced; `adapted`, after
-`Matcher.profile` with new events and `Matcher.merge`; and `fresh`, a new matcher that has known
+`Matcher.profile` with new events and `Matcher.rebuild`; and `fresh`, a new matcher that has known
 such events from the start, matched in turn with the adapted one. Where `after` is as fast as
 `adapted`, the index followed by itself: segments are merged in the background, and replanned.
 `checks` are the conjunctions that an event is expected to find under its keys, before the change
@@ -228,7 +228,7 @@ def _adapt(matcher: Matcher, after: Side, adapt: AdaptSetting) -> dict[str, floa
     started = perf_counter()
     matcher.profile(known)
     profiled = perf_counter()
-    matcher.merge()
+    matcher.rebuild()
     return {
         "profile_s": round(profiled - started, 6),
         "merge_s": round(perf_counter() - profiled, 6),

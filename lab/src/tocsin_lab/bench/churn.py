@@ -193,7 +193,7 @@ def run(churn: ChurnSetting, progress: Progress | None = None) -> dict[str, Any]
         checked = _check(matcher, chosen, churn, writer, batches.witnesses)
         steps.finish()
         steps.start("match, unchanged")
-        matcher.merge()
+        matcher.rebuild()
         calm_after = batches.match_for(matcher, for_s)
         steps.finish()
     memory = {"before": before, "after": after}

@@ -128,7 +128,7 @@ def _build(n: int, seed: int, path: Path) -> tuple[str, int]:
     for first in range(0, n, _MOST_LOADED):
         size = min(_MOST_LOADED, n - first)
         matcher.subscribe_many(chosen.subscription_rows(size, seed, first=first))
-    matcher.merge()
+    matcher.rebuild()
     matcher.save(path)
     return str(path), matcher.nbytes
 

@@ -120,7 +120,7 @@ def _build(setting: TransitionsSetting, path: Path) -> str:
         "value": np.concatenate([low[0], low[0] + setting.width, low[1], low[1] + setting.width]),
     }
     matcher.subscribe_many(rows)
-    matcher.merge()
+    matcher.rebuild()
     matcher.save(path)
     return str(path)
 

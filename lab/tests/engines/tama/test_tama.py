@@ -262,7 +262,7 @@ def test_attributes_that_only_recent_conditions_have_are_known_to_the_tables() -
     """The kernels look at one entry for each attribute of an event, which must be there."""
     matcher = tocsin.Matcher(engine="tama")
     matcher.subscribe("a", "x = 1")
-    matcher.merge()
+    matcher.rebuild()
     matcher.subscribe("b", "x = 1 AND y = 2 AND z < 3")
     assert sorted(map(str, matcher.match({"x": 1, "y": 2, "z": 0}))) == ["a", "b"]
     engine: Any = matcher.index

@@ -75,7 +75,7 @@ class Bench:
         """Do what an engine has left for the first match, merges included."""
         self.matcher.match_batch(self.events.slice(0, 1))
         if self.is_auto:
-            self.matcher.merge()
+            self.matcher.rebuild()
         self.matcher.match_batch(self.events.slice(0, 1))
 
     @property
