@@ -160,9 +160,9 @@ def fill_marks(
 
 
 @inlined
-def _count_chosen(
+def _count_bounds(
     values: Any,
-    chosen: Any,
+    rows: Any,
     marks: Any,
     n: Any,
     bounds: Any,
@@ -170,7 +170,7 @@ def _count_chosen(
     fractions: Any,
     counts: Any,
 ) -> None:
-    """Write how many bounds are at or before each of n chosen values; their marks are given."""
+    """Count the bounds at or before each of the n values at `rows`, which have these marks."""
     at_mark, at_value = marks
     for k in range(n):
         prefetch_row(fractions, np.int64(grid[at_mark[k]]))
@@ -186,7 +186,7 @@ def _count_chosen(
                 high = middle
         low += count_below(fractions, low, high - low, fraction)
         if low < end and fractions[low] == fraction:
-            value, high = values[chosen[k]], end
+            value, high = values[rows[k]], end
             while low < high:
                 middle = (low + high) >> 1
                 if bounds[middle] <= value:
@@ -214,7 +214,7 @@ def search_numbers(
     groups, so that their marks can be prefetched.
     """
     n_marks = len(grid) - 1
-    chosen, counts = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64)
+    rows, counts = np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.int64)
     marks = (np.empty(_AHEAD, np.int64), np.empty(_AHEAD, np.uint16))
     at_mark, at_value = marks
     i = np.int64(0)
@@ -223,18 +223,18 @@ def search_numbers(
         while i < len(values) and n < _AHEAD:
             if len(here) == 0 or here[i]:
                 mark, fraction = _mark_of(values[i], least, scale, n_marks)
-                chosen[n], at_mark[n], at_value[n] = i, mark, fraction
+                rows[n], at_mark[n], at_value[n] = i, mark, fraction
                 prefetch_row(grid, mark)
                 n += 1
             i += 1
-        _count_chosen(values, chosen, marks, n, bounds, grid, fractions, counts)
+        _count_bounds(values, rows, marks, n, bounds, grid, fractions, counts)
         for k in range(n):
-            cells[chosen[k]] = base + counts[k]
+            cells[rows[k]] = base + counts[k]
 
 
 @inlined
 def _prefetch_marks(grid: Any, fractions: Any) -> None:
-    """Ask for all marks: where most of them will be needed, they come sooner in a row."""
+    """Prefetch all marks: if most are needed, sequential reads are faster."""
     for at in range(0, len(grid), 16):
         prefetch_row(grid, at)
     for at in range(0, len(fractions), 32):
@@ -257,13 +257,13 @@ def search_present(
     events: NDArray[np.int32],
     cells: NDArray[np.int32],
 ) -> Any:
-    """Write rows and cells of the numbers that are there, from `n_found` on; return where it ends.
+    """Write rows and cells of the present numbers, from `n_found` on; return where they end.
 
-    Value i is there where bit `offset + i` is set, or where there are no bits. The cell of a NaN is
+    Value i is present if bit `offset + i` is set, or if there are no bits. The cell of a NaN is
     `other`. See `search_numbers`.
     """
     n_marks = len(grid) - 1
-    chosen, counts = np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.int64)
+    rows, counts = np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.int64)
     marks = (np.empty(_AHEAD + 64, np.int64), np.empty(_AHEAD + 64, np.uint16))
     at_mark, at_value = marks
     n_values = np.int64(len(values))
@@ -290,14 +290,14 @@ def search_present(
                 at = i + lowest_bit(word)
                 word &= word - np.uint64(1)
                 mark, fraction = _mark_of(values[at], least, scale, n_marks)
-                chosen[n], at_mark[n], at_value[n] = at, mark, fraction
+                rows[n], at_mark[n], at_value[n] = at, mark, fraction
                 prefetch_row(grid, mark)
                 n += 1
             i += 64
-        _count_chosen(values, chosen, marks, n, bounds, grid, fractions, counts)
+        _count_bounds(values, rows, marks, n, bounds, grid, fractions, counts)
         for k in range(n):
-            value = values[chosen[k]]
-            events[n_out] = chosen[k]
+            value = values[rows[k]]
+            events[n_out] = rows[k]
             cells[n_out] = base + counts[k] if value == value else other
             n_out += 1
     return n_out

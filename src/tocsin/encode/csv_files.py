@@ -65,9 +65,9 @@ class CsvFile(EventFile):
         table = pa.table(columns, names=list(kinds))
         if not reasons:
             return Chunk(table, block.rows, block.lines)
-        kept = np.ones(len(block.rows), dtype=bool)
-        kept[list(reasons)] = False
-        return Chunk(table.filter(pa.array(kept)), block.rows[kept], block.lines[kept])
+        is_good = np.ones(len(block.rows), dtype=bool)
+        is_good[list(reasons)] = False
+        return Chunk(table.filter(pa.array(is_good)), block.rows[is_good], block.lines[is_good])
 
 
 class CsvBlock(NamedTuple):

@@ -94,7 +94,7 @@ def _ranks(vocabulary: pa.Array, joined: pa.Array) -> NDArray[np.int64]:
 
 
 def _first_bounds(space: CellSpace) -> NDArray[np.int64]:
-    """Return where the bounds of each attribute begin among those of all: one more than cells."""
+    """Return where the bounds of each attribute begin; an attribute has one more than cells."""
     return np.concatenate([[0], np.cumsum(space.n_cells + 1)]).astype(np.int64)
 
 
@@ -122,13 +122,13 @@ class _Source:
 
     def cuts(self, at: int, domain: Domain) -> _Cuts | None:
         """Return the used cuts of a domain, strings by their new ranks."""
-        chosen = self.used_cuts(at, domain)
-        if chosen is None:
+        mask = self.used_cuts(at, domain)
+        if mask is None:
             return None
         cells = self.space.domains[at][domain]
         keys, offsets = cells.keys, cells.offsets
         if not self.is_whole:
-            keys, offsets = keys[chosen], offsets[chosen]
+            keys, offsets = keys[mask], offsets[mask]
         return (self.ranks[keys] if domain is Domain.STRING else keys), offsets
 
     def strings(self) -> pa.Array:
@@ -137,9 +137,9 @@ class _Source:
             return self.space.vocabulary
         is_used = np.zeros(len(self.space.vocabulary), np.bool_)
         for at in self.at.values():
-            chosen = self.used_cuts(at, Domain.STRING)
-            if chosen is not None:
-                is_used[self.space.domains[at][Domain.STRING].keys[chosen]] = True
+            mask = self.used_cuts(at, Domain.STRING)
+            if mask is not None:
+                is_used[self.space.domains[at][Domain.STRING].keys[mask]] = True
         return self.space.vocabulary.filter(pa.array(is_used))
 
 
@@ -165,10 +165,10 @@ def _moved(source: _Source, joined: CellSpace, number: dict[str, int]) -> Moved:
         lows, highs = low[first[at] : first[at + 1]], high[first[at] : first[at + 1]]
         lows[: FIRST_CELL + 1] = highs[: FIRST_CELL + 1] = np.arange(FIRST_CELL + 1)
         for domain, cells in space.domains[at].items():
-            chosen, cuts = source.used_cuts(at, domain), source.cuts(at, domain)
-            if chosen is None or cuts is None:
+            mask, cuts = source.used_cuts(at, domain), source.cuts(at, domain)
+            if mask is None or cuts is None:
                 continue
-            inner = cells.base + 1 + np.flatnonzero(chosen)
+            inner = cells.base + 1 + np.flatnonzero(mask)
             lows[cells.base] = new[domain].base
             lows[inner] = highs[inner] = _places(*cuts, new[domain]) + 1 + new[domain].base
             highs[cells.base + cells.n_cells] = new[domain].base + new[domain].n_cells

@@ -26,11 +26,11 @@ _STEPS_BETWEEN_YIELDS = 2_000
 class Budget:
     """The remaining steps for one condition. Used by one thread."""
 
-    __slots__ = ("_next_yield", "left", "limit")
+    __slots__ = ("_next_yield", "limit", "remaining")
 
     def __init__(self, limit: float = MAX_STEPS) -> None:
         self.limit = limit
-        self.left = limit
+        self.remaining = limit
         self._next_yield = max(limit - _STEPS_BETWEEN_YIELDS, 0)
 
     @staticmethod
@@ -41,13 +41,13 @@ class Budget:
     @property
     def spent(self) -> float:
         """Number of steps spent."""
-        return self.limit - self.left
+        return self.limit - self.remaining
 
     def spend(self, steps: int) -> None:
         """Spend steps; raise `ConditionCostError` if too few remain."""
-        self.left -= steps
-        if self.left < self._next_yield:
-            if self.left < 0:
+        self.remaining -= steps
+        if self.remaining < self._next_yield:
+            if self.remaining < 0:
                 raise ConditionCostError("steps", int(self.limit))
-            self._next_yield = max(self.left - _STEPS_BETWEEN_YIELDS, 0)
+            self._next_yield = max(self.remaining - _STEPS_BETWEEN_YIELDS, 0)
             time.sleep(0)

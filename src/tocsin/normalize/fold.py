@@ -125,11 +125,11 @@ class PredicateBatch:
             order,
         )
         is_kept = status == kernels.KEPT
-        kept = subscription if is_kept.all() else subscription[is_kept]
-        table = self._to_table(out, counts, kept, vocabulary, likes, n_subscriptions)
+        folded = subscription if is_kept.all() else subscription[is_kept]
+        table = self._to_table(out, counts, folded, vocabulary, likes, n_subscriptions)
         left_over = np.unique(subscription[status == kernels.LEFT_OVER])
         if len(left_over):
-            table = take(table, np.flatnonzero(~np.isin(kept, left_over)))
+            table = take(table, np.flatnonzero(~np.isin(folded, left_over)))
         return _drop_covered(table), left_over
 
     def _joined(
@@ -224,12 +224,12 @@ class PredicateBatch:
 
 
 def _trim(array: NDArray[_T], n: int) -> NDArray[_T]:
-    """Cut an array to size; copy where most of it would be kept for nothing."""
+    """Cut an array to size; copy it if most of the memory would be wasted."""
     return array[:n] if 2 * n > len(array) else array[:n].copy()
 
 
 def _with_zero(ends: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the first n ends with a zero before them, which `_make_room` left room for."""
+    """Return the first n ends with a zero before them, in the space that `_make_room` reserved."""
     starts: NDArray[np.int64] = ends.base[: n + 1]  # type: ignore[index]
     starts[0] = 0
     return _trim(starts, n + 1)

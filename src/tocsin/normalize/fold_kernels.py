@@ -202,11 +202,11 @@ def _sort_and_unite(pieces: Integers, n: Scalar) -> Scalar:
                     )
                 j -= gap
         gap //= 3
-    kept = 0
+    n_out = 0
     for i in range(n):
-        last = kept - 1
+        last = n_out - 1
         if (
-            kept > 0
+            n_out > 0
             and pieces[i, 0] == pieces[last, 0]
             and not _less(pieces[last, 3], pieces[last, 4], pieces[i, 1], pieces[i, 2])
         ):
@@ -215,9 +215,9 @@ def _sort_and_unite(pieces: Integers, n: Scalar) -> Scalar:
                 pieces[last, 4] = pieces[i, 4]
         else:
             for column in range(5):
-                pieces[kept, column] = pieces[i, column]
-            kept += 1
-    return kept
+                pieces[n_out, column] = pieces[i, column]
+            n_out += 1
+    return n_out
 
 
 @inner
@@ -390,7 +390,7 @@ def _integer_cut(key: Scalar, offset: Scalar) -> tuple[Scalar, Scalar]:
 @inner
 def _tighten(pieces: Integers, n: Scalar) -> Scalar:
     """Tighten the number pieces of an attribute declared integer."""
-    kept = 0
+    n_out = 0
     for i in range(n):
         low_key, low_offset, high_key, high_offset = (
             pieces[i, 1],
@@ -401,8 +401,8 @@ def _tighten(pieces: Integers, n: Scalar) -> Scalar:
         if pieces[i, 0] == _NUMBER:
             low_key, low_offset = _integer_cut(low_key, low_offset)
             high_key, high_offset = _integer_cut(high_key, high_offset)
-        kept = _put(pieces, kept, pieces[i, 0], low_key, low_offset, high_key, high_offset)
-    return _sort_and_unite(pieces, kept)
+        n_out = _put(pieces, n_out, pieces[i, 0], low_key, low_offset, high_key, high_offset)
+    return _sort_and_unite(pieces, n_out)
 
 
 @inner

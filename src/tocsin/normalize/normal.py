@@ -312,7 +312,7 @@ class _Normalizer:
             text = repr(condition.intervals)
             key = (text, condition.absent, condition.other, condition.patterns)
             number = self.number_of.setdefault(key, _RANDOM.getrandbits(63))
-            # The condition is held, so that its identity is not given to another one.
+            # The reference to the condition keeps its id from being reused.
             known = self.numbers[id(condition)] = condition, number
         return known[1]
 
@@ -322,12 +322,12 @@ class _Normalizer:
         A conjunction has a signature, the exclusive or of its items' hashes, so that what it is
         without one of them is found in one step.
         """
-        kept: dict[int, Conjunction] = dict(enumerate(conjunctions))
+        by_place: dict[int, Conjunction] = dict(enumerate(conjunctions))
         hashes: list[dict[str, int]] = []
         signatures: list[int] = []
         places: dict[str, list[int]] = {}
         several: dict[str, int | None] = {}
-        for place, conjunction in kept.items():
+        for place, conjunction in by_place.items():
             self.budget.spend(2 + 3 * len(conjunction))
             items = {name: self.item_hash(name, c) for name, c in conjunction.items()}
             signature = 0
@@ -340,14 +340,14 @@ class _Normalizer:
             signatures.append(signature)
         for name, used in places.items():
             if several[name] is None:  # else nothing can be united, since all is one
-                self.merge_on(name, used, kept, hashes, signatures)
-        return self.distinct(kept, signatures)
+                self.merge_on(name, used, by_place, hashes, signatures)
+        return self.distinct(by_place, signatures)
 
     def merge_on(
         self,
         name: str,
         used: list[int],
-        kept: dict[int, Conjunction],
+        by_place: dict[int, Conjunction],
         hashes: list[dict[str, int]],
         signatures: list[int],
     ) -> None:
@@ -355,14 +355,14 @@ class _Normalizer:
         groups: dict[int, list[int]] = {}
         self.budget.spend(2 * len(used))
         for place in used:
-            own = kept.get(place, {}).get(name)
+            own = by_place.get(place, {}).get(name)
             if own is not None and not own.patterns:
                 groups.setdefault(signatures[place] ^ hashes[place][name], []).append(place)
         for rest, group in groups.items():
             if len(group) > 1:
                 first = group[0]
-                self.merge_group(name, group, kept)
-                united = kept[first].get(name)
+                self.merge_group(name, group, by_place)
+                united = by_place[first].get(name)
                 hashes[first][name] = 0 if united is None else self.item_hash(name, united)
                 signatures[first] = rest ^ hashes[first][name]
 
@@ -370,12 +370,12 @@ class _Normalizer:
         known = self.numbers.get(id(condition))
         return hash((name, self.number(condition) if known is None else known[1]))
 
-    def merge_group(self, name: str, group: list[int], kept: dict[int, Conjunction]) -> None:
+    def merge_group(self, name: str, group: list[int], by_place: dict[int, Conjunction]) -> None:
         """Unite conjunctions of one signature on an attribute, in the place of the first."""
-        first = kept[group[0]]
-        same = [place for place in group[1:] if self.is_same(first, kept[place], name)]
+        first = by_place[group[0]]
+        same = [place for place in group[1:] if self.is_same(first, by_place[place], name)]
         if same:
-            kept[group[0]] = self.unite_on(name, [first, *map(kept.pop, same)])
+            by_place[group[0]] = self.unite_on(name, [first, *map(by_place.pop, same)])
 
     def is_same(self, a: Conjunction, b: Conjunction, ignored: str | None = None) -> bool:
         """Whether two conjunctions are equal, perhaps but for one attribute that both have."""
@@ -390,9 +390,11 @@ class _Normalizer:
                 return False
         return True
 
-    def distinct(self, kept: dict[int, Conjunction], signatures: list[int]) -> list[Conjunction]:
+    def distinct(
+        self, by_place: dict[int, Conjunction], signatures: list[int]
+    ) -> list[Conjunction]:
         unique: dict[object, Conjunction] = {}
-        for place, conjunction in kept.items():
+        for place, conjunction in by_place.items():
             known = unique.setdefault(signatures[place], conjunction)
             if known is not conjunction and not self.is_same(known, conjunction):
                 unique[signatures[place], place] = conjunction
@@ -414,7 +416,7 @@ class _Normalizer:
             for a, b in zip(conditions[::2], conditions[1::2], strict=False):
                 self.budget.spend(condition_steps(a) + condition_steps(b))
                 united = unite(a, b)
-                assert united is not None, "conditions with patterns are kept apart"
+                assert united is not None, "conditions with patterns are not united"
                 paired.append(united)
             if len(conditions) % 2:
                 paired.append(conditions[-1])
@@ -424,24 +426,24 @@ class _Normalizer:
     def drop_covered(self, conjunctions: list[Conjunction]) -> list[Conjunction]:
         masks = self.cover_masks(conjunctions)
         budget = self.budget
-        kept: list[int] = []
+        uncovered: list[int] = []
         for at, conjunction in enumerate(conjunctions):
-            budget.spend(2 + 2 * len(kept))
+            budget.spend(2 + 2 * len(uncovered))
             demands, refusals = masks[at]
             if any(
                 not masks[other][0] & refusals
                 and _counted_covers(conjunctions[other], conjunction, budget)
-                for other in kept
+                for other in uncovered
             ):
                 continue
-            kept = [
+            uncovered = [
                 other
-                for other in kept
+                for other in uncovered
                 if demands & masks[other][1]
                 or not _counted_covers(conjunction, conjunctions[other], budget)
             ]
-            kept.append(at)
-        return [conjunctions[at] for at in kept]
+            uncovered.append(at)
+        return [conjunctions[at] for at in uncovered]
 
     def cover_masks(self, conjunctions: list[Conjunction]) -> list[tuple[int, int]]:
         """Return for each conjunction what it demands, and what it refuses, as bits.

@@ -172,12 +172,12 @@ def take_rules(rules: RuleTable, subscriptions: NDArray[np.int64]) -> RuleTable:
 
 
 def _runs(
-    starts: NDArray[np.int64], chosen: NDArray[np.int64]
+    starts: NDArray[np.int64], runs: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the members of some runs, one run after the other, and where each starts now."""
-    counts = starts[chosen + 1] - starts[chosen]
+    """Return the members of some runs, one run after the other, and the new starts."""
+    counts = starts[runs + 1] - starts[runs]
     new_starts = np.concatenate([[0], np.cumsum(counts)])
-    return np.arange(new_starts[-1]) + np.repeat(starts[chosen] - new_starts[:-1], counts), (
+    return np.arange(new_starts[-1]) + np.repeat(starts[runs] - new_starts[:-1], counts), (
         new_starts
     )
 
@@ -194,16 +194,16 @@ def normalize_rows(rules: RuleTable, event_type: EventType | None = None) -> Bul
     bad_rows = np.flatnonzero(rules.problem)
     bad = np.unique(rules.subscription[np.searchsorted(rules.row_start, bad_rows, "right") - 1])
     good = ~np.isin(rules.subscription, bad)
-    kept = np.repeat(good, row_counts) if len(bad) else slice(None)
+    is_good_row = np.repeat(good, row_counts) if len(bad) else slice(None)
     names = [name for name in rules.names if name is not None]
     batch.add(
         Block(
             rules.subscription[good],
             row_counts[good],
-            batch.attribute_ids(names)[rules.attribute[kept]],
-            rules.op[kept],
-            literal[kept],
-            np.ones(len(rules.row), np.int32)[kept],
+            batch.attribute_ids(names)[rules.attribute[is_good_row]],
+            rules.op[is_good_row],
+            literal[is_good_row],
+            np.ones(len(rules.row), np.int32)[is_good_row],
         )
     )
     return batch.fold(len(rules.ids), event_type, rules.expression, bad.tolist())

@@ -337,7 +337,7 @@ def take(table: ConjunctionTable, rows: NDArray[np.int64]) -> ConjunctionTable:
 def _runs(
     starts: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indices inside the chosen runs, and where each chosen run now starts."""
+    """Return the members of some runs, one run after the other, and the new starts."""
     lengths = starts[rows + 1] - starts[rows]
     new_start = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=new_start[1:])
