@@ -1,4 +1,4 @@
-"""Sources: where the conditions of subscriptions came from.
+"""Sources: the conditions of subscriptions in their original form.
 
 Enters: texts, expressions, templates with columns of parameters, rule tables. Leaves: for each
 subscription its condition and its parameters. Conditions stay in the columns they came in, and are
@@ -25,7 +25,7 @@ Template: TypeAlias = tuple[Expression, Mapping[str, object]]
 
 
 class Source(Protocol):
-    """Where the conditions of one insertion came from."""
+    """The conditions of one insertion."""
 
     def template(self, at: int) -> Template:
         """Return the condition of the at-th subscription and its parameters."""

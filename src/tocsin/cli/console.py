@@ -48,7 +48,7 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
         except KeyboardInterrupt:
             say("interrupted")
             code = INTERRUPTED
-        except BrokenPipeError:  # whoever read our output has had enough of it
+        except BrokenPipeError:  # the reader of the output closed it
             _silence_stdout()
             code = OK
         raise typer.Exit(code)

@@ -44,7 +44,7 @@ class Figures:
 
 
 def run(subscriptions: int, events: int, seed: int, engine: str, as_json: bool) -> int:
-    """Run the demonstration and print what came of it."""
+    """Run the demonstration and print its results."""
     market = workload("M")
     matcher = Matcher(market.event_type, engine=engine)
     figures = Figures()

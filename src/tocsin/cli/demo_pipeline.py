@@ -68,7 +68,7 @@ class Story:
 
 
 def run(demo: Demo) -> int:
-    """Run the demonstration and tell what came of it."""
+    """Run the demonstration and print its results."""
     try:
         check_spark()
     except PipelineError as error:
@@ -87,7 +87,7 @@ def run(demo: Demo) -> int:
         _run(demo, folder, store, story, live)
     _look(folder, story)
     (folder / "picture.svg").write_text(_picture(demo, story))
-    typer.echo(json.dumps(_facts(story), default=str) if demo.as_json else _told(demo, story))
+    typer.echo(json.dumps(_facts(story), default=str) if demo.as_json else _report(demo, story))
     return OK
 
 
@@ -213,7 +213,7 @@ def _facts(story: Story) -> dict[str, Any]:
     return {**asdict(story), "batches": [asdict(batch) for batch in story.batches]}
 
 
-def _told(demo: Demo, story: Story) -> str:
+def _report(demo: Demo, story: Story) -> str:
     later = _later(story)
     n = sum(batch.events for batch in story.batches)
     busy = sum(batch.seconds for batch in later)

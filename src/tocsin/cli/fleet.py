@@ -42,7 +42,7 @@ ZONES: tuple[Zone, ...] = (
 
 @dataclass
 class Figures:
-    """What the demonstration found."""
+    """The results of the demonstration."""
 
     vehicles: int = 0
     reports: int = 0
@@ -78,11 +78,11 @@ class Fleet:
             self.y[i] += dy
 
     def table(self) -> pa.Table:
-        """Return where the vehicles are."""
+        """Return the vehicles with their positions."""
         return pa.table({"key": self.keys, "x": self.x, "y": self.y, "cold": self.cold})
 
     def positions(self) -> pa.Table:
-        """Return what a position report says."""
+        """Return the position reports."""
         return pa.table({"key": self.keys, "x": self.x, "y": self.y})
 
 
@@ -92,7 +92,7 @@ def _condition(zone: Zone) -> str:
 
 
 def make_space() -> SubjectSpace:
-    """Return a space in which every zone is watched, and some other things are."""
+    """Return a space with a subscription for each zone, and two others."""
     space = SubjectSpace(EventType("Position", x=float, y=float, cold=bool))
     for zone in ZONES:
         space.subscribe(zone[0], _condition(zone))
@@ -104,7 +104,7 @@ def make_space() -> SubjectSpace:
 
 
 def run(vehicles: int, steps: int, seed: int, picture: Path | None, as_json: bool) -> int:
-    """Run the demonstration and print what came of it."""
+    """Run the demonstration and print its results."""
     figures = Figures(vehicles=vehicles)
     fleet = Fleet(vehicles, seed)
     with Progress() as progress:

@@ -33,7 +33,7 @@ class MatchWriter(Protocol):
         """Add matches."""
 
     def close(self) -> None:
-        """Write what is still to be written; the stream stays open."""
+        """Write buffered matches; the stream stays open."""
 
 
 def check_output(path: Path, *inputs: Path) -> None:

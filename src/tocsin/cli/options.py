@@ -39,8 +39,8 @@ def to_event_type(declarations: Sequence[str]) -> EventType | None:
 def to_params(assignments: Sequence[str]) -> dict[str, Value]:
     """Return the parameters that `name=value` options give.
 
-    A value is a literal of the language (`90.5`, `'90'`, `TRUE`, `TIMESTAMP '…'`); what is none is
-    taken as a string.
+    A value is a literal of the language (`90.5`, `'90'`, `TRUE`, `TIMESTAMP '…'`); any other
+    text is a string.
     """
     params: dict[str, Value] = {}
     for assignment in assignments:

@@ -1,7 +1,7 @@
-"""`tocsin subscriptions …`: change a subscription store, and look at it.
+"""`tocsin subscriptions …`: change a subscription store, and list it.
 
-Enters: the path or URL of a store, and what is to be done. Leaves: a new version of the store, what
-was done on standard output, and the exit code. A file is added whole, in one version, or with
+Enters: the path or URL of a store, and a command. Leaves: a new version of the store, a report on
+standard output, and the exit code. A file is added whole, in one version, or with
 `--on-error quarantine` without its bad rows.
 """
 
@@ -207,7 +207,7 @@ def _add(store: SubscriptionStore, tables: Sequence[tuple[pa.Table, str | None]]
 
 
 def compile_files(path: str, engine: str, options: FileOptions) -> int:
-    """Build an index of the subscriptions of files; it takes the place of what the store holds."""
+    """Build an index of the subscriptions of files, which replaces the content of the store."""
     matcher = Matcher(to_event_type(options.types), engine=engine)
     _, quarantine = _load(matcher, options)
     matcher.rebuild()

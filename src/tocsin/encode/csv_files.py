@@ -220,9 +220,9 @@ def _odd_lines(block: bytes) -> dict[int, list[str]] | None:
     """Return the records of the lines whose quotes are not just around fields, by their number.
 
     None where such a line is not a record by itself, since a quoted field goes on beyond its end.
-    In all other lines each quote opens a field, closes one, or is doubled inside one. Where that is
-    so of all quotes, the lines are not looked at: the reader finds as many records as lines unless
-    a line break is quoted.
+    In all other lines each quote opens a field, closes one, or is doubled inside one. Where that
+    holds for all quotes, the lines are not parsed here: the reader finds as many records as lines
+    unless a line break is quoted.
     """
     if b'"' not in block:
         return {}
@@ -252,7 +252,7 @@ def _odd_lines(block: bytes) -> dict[int, list[str]] | None:
 def _are_around_fields(framed: NDArray[np.uint8]) -> bool:
     """Whether every quote opens a field, closes one or is doubled; a line break follows the last.
 
-    Some bytes are looked at a time, which stay in the cache.
+    The block is processed in steps that fit into the cache.
     """
     n_before = 0
     for start in range(0, len(framed), _STEP):

@@ -93,11 +93,11 @@ class EventBatch:
         return EventBatch(self._source.take(rows), self._event_type)
 
     def readable_sample(self, most: int, attributes: Iterable[str]) -> EventBatch | None:
-        """Return a sample that is to be kept, or None where there are no events.
+        """Return a sample to keep, or None where there are no events.
 
-        Raises EventError where a value of one of the attributes cannot be encoded. Those of other
-        attributes count as absent in the sample: it is read again when a condition mentions them,
-        which must not fail for what was only to be learned from.
+        Raises EventError where a value of one of the attributes cannot be encoded. Bad values of
+        other attributes become absent: the sample is read again when a condition mentions them, and
+        that must not fail because of a sample.
         """
         if not len(self):
             return None
@@ -295,7 +295,7 @@ def _to_python(name: str, column: pa.Array) -> list[object]:
 
 
 def _check_column(attribute: str, column: pa.Array, declared: Kind) -> pa.Array:
-    """Return a column whose kind is what is declared, or refuse it."""
+    """Return a column of the declared kind, or refuse it."""
     kind = kind_of_type(column.type)
     if kind is declared or (kind is Kind.INTEGER and declared is Kind.FLOAT):
         return column
@@ -383,7 +383,7 @@ class _MappingSource:
     def _of_one_type(self, attribute: str) -> tuple[pa.Array, Kind] | None:
         """Return the values of an attribute where all are of one type that Arrow takes as it is.
 
-        Most are; anything else, and what is to be refused, is looked at value by value.
+        Most are; other attributes, and bad values, are processed value by value.
         """
         if not self._are_dicts or "." in attribute:
             return None
@@ -475,7 +475,7 @@ _SMALL = 1 << 62
 
 
 def check_event(event: object, event_type: EventType | None) -> Mapping[str, object]:
-    """Refuse an event that is no mapping, or whose values do not fit what is declared."""
+    """Refuse an event that is no mapping, or whose values do not have the declared kinds."""
     if event.__class__ is not dict and not isinstance(event, Mapping):
         raise EventError(f"an event must be a mapping, not {event!r}")
     values: Any = event

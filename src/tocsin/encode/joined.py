@@ -60,7 +60,7 @@ def join_spaces(
 ) -> tuple[CellSpace, list[Moved]]:
     """Join cell spaces; attributes come in the order in which the spaces first have them.
 
-    Of a space with marks, the joined one has what is marked, and only that can be moved.
+    Of a space with marks, the joined one has the marked bounds only, and only these can be moved.
     """
     sources = [_Source(*pair) for pair in zip(spaces, used, strict=True)]
     names = tuple(dict.fromkeys(name for source in sources for name in source.at))

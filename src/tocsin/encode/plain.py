@@ -1,8 +1,8 @@
-"""Columns of 64-bit numbers as they lie in memory.
+"""Columns of 64-bit numbers without a copy.
 
-Enters: a column of an Arrow table. Leaves: its values and its bitmap of what is not null, as arrays
-that share the table's memory; nothing where the column is of another type or in several chunks. It
-takes a few microseconds, whatever the column's length: tables may have thousands of columns.
+Enters: a column of an Arrow table. Leaves: its values and its validity bitmap, as arrays that share
+the table's memory; nothing where the column is of another type or in several chunks. It takes a few
+microseconds, whatever the column's length: tables may have thousands of columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_BITS.flags.writeable = False  # as those of a table are
 
 
 def plain_numbers(column: pa.ChunkedArray, declared: Kind | None) -> Plain | None:
-    """Return a column's numbers, unless they are to be converted or do not fit what is declared."""
+    """Return a column's numbers, unless they need a conversion or do not have the declared kind."""
     if column.num_chunks != 1:
         return None
     array = column.chunk(0)

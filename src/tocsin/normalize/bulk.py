@@ -98,9 +98,9 @@ def _add_disjunctions(batch: PredicateBatch, texts: pa.Array, first: int) -> NDA
     """Read the texts of a chunk that are disjunctions of conjunctions; return the other rows."""
     data, starts = _bytes_of(texts)
     n = len(texts)
-    room = int(starts[-1] - starts[0]) // 2 + 2  # an upper bound on literals and predicates
-    spans, predicates = np.empty((room, 4), np.int64), np.empty((room, 5), np.int64)
-    conjunctions = np.empty(room, np.int64)
+    capacity = int(starts[-1] - starts[0]) // 2 + 2  # an upper bound on literals and predicates
+    spans, predicates = np.empty((capacity, 4), np.int64), np.empty((capacity, 5), np.int64)
+    conjunctions = np.empty(capacity, np.int64)
     literal_end, conjunction_end = np.empty(n, np.int64), np.empty(n, np.int64)
     taken = np.empty(n, np.bool_)
     kernels.scan_disjunctions(
@@ -136,14 +136,14 @@ def _attributes(
     starts = np.ascontiguousarray(predicates[:, kernels.NAME_START])
     ends = np.ascontiguousarray(predicates[:, kernels.NAME_END])
     name_of = np.empty(len(starts), np.int32)
-    room = 1 << 12
+    capacity = 1 << 12
     while True:
-        firsts = np.empty(room, np.int64)
-        table = np.zeros(4 * room, np.int32)
+        firsts = np.empty(capacity, np.int64)
+        table = np.zeros(4 * capacity, np.int32)
         count = kernels.number_names(data, starts, ends, table, firsts, name_of)
         if count >= 0:
             break
-        room *= 8
+        capacity *= 8
     names = [bytes(data[starts[i] : ends[i]]).decode() for i in firsts[:count]]
     return batch.attribute_ids(names)[name_of]
 

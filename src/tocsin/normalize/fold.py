@@ -27,7 +27,7 @@ from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
 MAX_PAIRWISE = 256
 """Up to how many conjunctions of one subscription every pair is tried for covering."""
 
-_MUCH_ROOM = 1 << 12
+_LARGE_CAPACITY = 1 << 12
 _KINDS = tuple(Kind)
 _IS_LIKE = np.isin(np.arange(256), (kernels.LIKE, kernels.NOT_LIKE))
 _IS_SPLIT = np.isin(np.arange(256), (kernels.NE, kernels.NOT_IN, kernels.NOT_LIKE))
@@ -111,7 +111,7 @@ class PredicateBatch:
         likes = self._read_likes(rows, like_rows, escape)
         literals, vocabulary = self.literals.finish(likes.bound_strings())
         declared = self._declared(event_type)
-        out, scratch, order = _make_room(rows, len(like_rows))
+        out, scratch, order = _allocate(rows, len(like_rows))
         status = np.empty(len(subscription), np.uint8)
         counts = kernels.fold(
             rows,
@@ -229,24 +229,24 @@ def _trim(array: NDArray[_T], n: int) -> NDArray[_T]:
 
 
 def _with_zero(ends: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the first n ends with a zero before them, in the space that `_make_room` reserved."""
+    """Return the first n ends with a zero before them, in the space that `_allocate` reserved."""
     starts: NDArray[np.int64] = ends.base[: n + 1]  # type: ignore[index]
     starts[0] = 0
     return _trim(starts, n + 1)
 
 
-def _make_room(
+def _allocate(
     rows: kernels.PredicateRows, n_likes: int
 ) -> tuple[kernels.Conditions, kernels.Scratch, NDArray[np.int64]]:
     n_conjunctions, n_rows = len(rows.row_start) - 1, len(rows.op)
     most = np.maximum(rows.n_literals, 1) + _IS_SPLIT[rows.op]
     n_pieces = int(most.sum())
     longest = int(np.diff(rows.row_start).max(initial=0))
-    room = longest * int(most.max(initial=0)) + 4
-    if room > _MUCH_ROOM:  # very unequal rows: look more closely
+    capacity = longest * int(most.max(initial=0)) + 4
+    if capacity > _LARGE_CAPACITY:  # very unequal rows: look more closely
         before = np.zeros(n_rows + 1, np.int64)
         np.cumsum(most, out=before[1:])
-        room = int(np.diff(before[rows.row_start]).max(initial=0)) + 4
+        capacity = int(np.diff(before[rows.row_start]).max(initial=0)) + 4
     out = kernels.Conditions(
         condition_end=np.empty(n_conjunctions + 1, np.int64)[1:],
         attribute=np.empty(n_rows, np.int32),
@@ -261,7 +261,7 @@ def _make_room(
         pattern_id=np.empty(n_likes, np.int32),
         pattern_negated=np.empty(n_likes, np.uint8),
     )
-    lists = [np.empty((room, 5), np.int64) for _ in range(4)]
+    lists = [np.empty((capacity, 5), np.int64) for _ in range(4)]
     scratch = kernels.Scratch(*lists)
     return out, scratch, np.empty(longest + 1, np.int64)
 

@@ -222,7 +222,7 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
 def _number_ids(column: ArrowColumn) -> tuple[pa.Array, NDArray[np.int64]]:
     """Return the distinct ids by first appearance, and the number of each row's id.
 
-    The rows of an id mostly stand together, so only the first of each run is looked at.
+    The rows of an id are mostly adjacent, so only the first of each run is hashed.
     """
     array = to_array(column)
     if pa.types.is_dictionary(array.type):  # it may have unused ids

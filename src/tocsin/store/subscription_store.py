@@ -392,9 +392,9 @@ class SubscriptionStore:
     def commit_base(self, parts: Sequence[Part], covers: int | None = None) -> int:
         """Make a base of parts, in the order of their dense ids; return its version.
 
-        It takes the place of all versions up to `covers` (by default of all); what was changed
-        since stays. Where the whole store was replaced meanwhile, or was changed in a way that the
-        base does not allow, it is refused.
+        It replaces all versions up to `covers` (by default all); later changes stay. Raises
+        ChangedStoreError where another base was committed after `covers`, or later changes cannot
+        be applied to the new base.
         """
         if not parts:
             raise ArgumentError("a base has at least one part")
@@ -402,27 +402,27 @@ class SubscriptionStore:
         while True:
             newest = self.newest()
             covered = newest if covers is None else covers
-            self._check_beside(parts, covered, newest)
+            self._check_later_changes(parts, covered, newest)
             try:
                 folder.commit(self.place, newest, "base", facts, covers=covered, parts=list(parts))
                 return newest + 1
             except FileExistsError:
                 continue
 
-    def _check_beside(self, parts: Sequence[Part], covered: int, newest: int) -> None:
-        """Refuse a base where what was committed since the version it covers cannot be made to it.
+    def _check_later_changes(self, parts: Sequence[Part], covered: int, newest: int) -> None:
+        """Refuse a base to which the changes after the version it covers cannot be applied.
 
-        Nothing slips in afterwards: who commits after `newest` takes the number of the base.
+        No change is missed: a commit after `newest` would take the version number of the base.
         """
         try:
-            self._try_beside(parts, range(covered + 1, newest + 1))
+            self._try_later_changes(parts, range(covered + 1, newest + 1))
         except DamagedStoreError as error:
             if set(range(covered + 1, newest + 1)) <= set(manifests.numbers(self.place)):
                 raise
-            reason = "another base took the place of what was changed while this one was made"
+            reason = "another base replaced these changes while this one was made"
             raise ChangedStoreError(str(self.place), reason) from error
 
-    def _try_beside(self, parts: Sequence[Part], since: range) -> None:
+    def _try_later_changes(self, parts: Sequence[Part], since: range) -> None:
         between = [manifests.read(self.place, number) for number in since]
         for manifest in between:
             if manifest.kind == "base":
