@@ -171,7 +171,7 @@ class Hub:
             lambda: sum(n.counts["refused"] for n in each.values()),
         )
         gauges["links_spurious"] = (
-            "Events of peers that match no local subscription.",
+            "Events of peers that match no subscription here or behind another peer.",
             lambda: self.spurious,
         )
         for name in ("events_in", "events_out", "bytes_in", "bytes_out"):
