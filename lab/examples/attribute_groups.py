@@ -30,7 +30,7 @@ SPEC = EngineSpec("attribute_groups:AttributeGroups")
 
 
 class AttributeGroups(Engine):
-    """Conjunctions by attribute and dense id; those that need no attribute are under None."""
+    """Conjunctions by attribute and dense id; conjunctions without attributes are under None."""
 
     def __init__(self) -> None:
         self._groups: dict[str | None, dict[int, list[Conjunction]]] = {None: {}}

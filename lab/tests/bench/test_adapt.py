@@ -67,7 +67,7 @@ def test_the_lowest_rate_is_one_between_the_change_and_the_merge(result):
     assert result["lowest_over_before"] == pytest.approx(lowest, abs=1e-4)
 
 
-def test_the_checks_an_event_needs_are_told_where_the_engine_knows_them():
+def test_the_checks_an_event_needs_are_reported_where_the_engine_knows_them():
     checks = adapt.run(small("skew", subscriptions=30_000))["checks"]
     assert set(checks) == {"before", "adapted", "fresh"}
     assert 0 < checks["before"] < checks["adapted"] == checks["fresh"]

@@ -31,8 +31,8 @@ def test_every_notification_that_is_expected_is_counted(protocol: str) -> None:
 @pytest.mark.slow
 def test_a_broker_is_compared_with_another_by_the_same_client(tmp_path: Path) -> None:
     load = ActiveMQSetting(60, 5, 2, 10, 0.4)
-    with running(tmp_path, http="") as found:
-        measured = asyncio.run(activemq._measure(load, found.stomp_port))
+    with running(tmp_path, http="") as ours:
+        measured = asyncio.run(activemq._measure(load, ours.stomp_port))
     assert measured["delivered_share"] == 1.0
     assert measured["notifications_per_second"] > measured["events_per_second"]
     result = {"load": asdict(load), "activemq": measured, "tocsin": measured, "times": 1.0}

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 def test_every_cost_of_the_planner_is_measured() -> None:
     result = CliRunner().invoke(app, ["bench", "calibrate", "--repeats", "1", "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.output)["nanoseconds"]
-    assert {name: value["in_use"] for name, value in found.items()} == asdict(Costs())
-    assert found["check"]["measured"] > 0
+    costs = json.loads(result.output)["nanoseconds"]
+    assert {name: value["in_use"] for name, value in costs.items()} == asdict(Costs())
+    assert costs["check"]["measured"] > 0
 
 
 def test_the_table_shows_measured_and_used_costs() -> None:

@@ -70,7 +70,7 @@ def test_pauses_are_in_order_and_the_longest_are_named(result):
     )
 
 
-def test_memory_is_told_before_and_after(result):
+def test_memory_is_reported_before_and_after(result):
     assert set(result["memory"]) == {"before", "after"}
     for memory in result["memory"].values():
         assert memory["rss_mb"] > 10
@@ -160,15 +160,15 @@ class Lossy(Matcher):
         self.has_changed = True
 
     def match_batch(self, events):
-        found = super().match_batch(events)
+        answers = super().match_batch(events)
         if not self.has_changed:
-            return found
-        return Matches(RaggedIds(np.zeros(len(found) + 1, np.int64), np.empty(0, np.int32)), [])
+            return answers
+        return Matches(RaggedIds(np.zeros(len(answers) + 1, np.int64), np.empty(0, np.int32)), [])
 
 
 class Failing(Matcher):
     def unsubscribe(self, id):
-        super().unsubscribe("nobody")
+        super().unsubscribe("stranger")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_matcher_that_is_wrong_about_changes_is_caught(broken, message, monkey
 
 def test_an_error_of_the_writer_is_not_lost(monkeypatch):
     monkeypatch.setattr(load, "Matcher", Failing)
-    with pytest.raises(UnknownSubscriptionError, match="nobody"):
+    with pytest.raises(UnknownSubscriptionError, match="stranger"):
         churn.run(small())
 
 

@@ -20,10 +20,10 @@ def test_a_worker_whose_parent_is_gone_still_belongs_to_the_driver() -> None:
         assert leader.stdout is not None
         orphan = int(leader.stdout.readline())
         time.sleep(0.5)
-        found = {each.pid: each for each in descendants(leader.pid)}
-        assert found[orphan].role == "worker"
-        assert found[orphan].parent != leader.pid
-        assert leader.pid not in found
+        processes = {each.pid: each for each in descendants(leader.pid)}
+        assert processes[orphan].role == "worker"
+        assert processes[orphan].parent != leader.pid
+        assert leader.pid not in processes
         kill([orphan])
         assert not wait_gone([orphan], 20)
         assert orphan not in {each.pid for each in descendants(leader.pid)}

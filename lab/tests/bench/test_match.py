@@ -40,8 +40,8 @@ class Broken(Matcher):
     gained = 0
 
     def match_batch(self, events):
-        found = super().match_batch(events)
-        ids = [[int(i) for i in event] for event in found]
+        answers = super().match_batch(events)
+        ids = [[int(i) for i in event] for event in answers]
         for event in reversed(ids):
             if event:
                 event.pop()

@@ -15,8 +15,8 @@ def test_every_variant_delivers_the_same_events(workload: str) -> None:
     result = run(
         OverlaySetting(workload, subscribers=60, edges=4, events=60, updates=0.2, repeats=1)
     )
-    (found,) = result["results"]
-    figures = found["variants"]
+    (row,) = result["results"]
+    figures = row["variants"]
     assert list(figures) == list(VARIANTS)
     assert figures["flooding"]["events_on_links"] == 4 * 60
     assert figures["lub"]["events_on_links"] < 4 * 60

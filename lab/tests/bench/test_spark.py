@@ -63,31 +63,31 @@ def run_benchmark(name: str, options: str) -> dict[str, Any]:
         timeout=840,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 @on_spark
 def test_a_small_run_gives_every_figure() -> None:
-    found = run_benchmark(
+    figures = run_benchmark(
         "spark",
         "--subscriptions 3000 --events 6000 --join-events 3000 --memory-mb 1 --repeats 1",
     )
-    assert found["identity"]["cpu_s"] > 0
-    assert found["match_to_identity"] > 0
-    assert found["join"]["matches"] <= found["matches"]
-    assert found["memory"]["workers"]
-    assert "CPU-µs an event" in render(found)
+    assert figures["identity"]["cpu_s"] > 0
+    assert figures["match_to_identity"] > 0
+    assert figures["join"]["matches"] <= figures["matches"]
+    assert figures["memory"]["workers"]
+    assert "CPU-µs an event" in render(figures)
 
 
 @on_spark
 def test_a_small_run_of_updates_is_compared_with_one_key_a_group() -> None:
-    found = run_benchmark(
+    figures = run_benchmark(
         "transitions",
         "--publications 301 --subscriptions 100 --batch 500 --batches 1 --warm-up 0 --baseline 20",
     )
-    assert found["updates_per_s"] > 0
-    assert 0 < found["jvm_us_per_update"] < found["cpu_us_per_update"]
-    assert {"baseline", "ratio", "state_commit_ms"} <= found.keys()
-    assert len(found["runs"]) == 2
-    assert "CPU-µs an update" in transitions.render(found)
+    assert figures["updates_per_s"] > 0
+    assert 0 < figures["jvm_us_per_update"] < figures["cpu_us_per_update"]
+    assert {"baseline", "ratio", "state_commit_ms"} <= figures.keys()
+    assert len(figures["runs"]) == 2
+    assert "CPU-µs an update" in transitions.render(figures)

@@ -106,7 +106,7 @@ def run(*arguments: str, path: Path = EXAMPLES) -> subprocess.CompletedProcess[s
 
 
 def test_the_example_conforms_as_an_installed_engine(tmp_path: Path) -> None:
-    """The metadata of a distribution beside the example is what an installation adds."""
+    """The metadata of a distribution, as an installation adds it to the example."""
     info = tmp_path / "groups-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: groups\nVersion: 1.0\n")

@@ -35,9 +35,9 @@ def test_a_subscription_that_does_not_test_an_attribute_is_behind_a_dont_care_ed
 def test_a_test_that_implies_another_one_stands_below_it() -> None:
     texts = ("t1 < 100 AND t2 = 2", "t1 < 50 AND t3 = 3")
     below = {"t1": {"number to 50": {"t3": {"3": 1}}, "*": {"t2": {"2": 1}}}}
-    beside = {"number to 100": {"t2": {"2": 1}}, "number to 50": {"t3": {"3": 1}}}
+    siblings = {"number to 100": {"t2": {"2": 1}}, "number to 50": {"t3": {"3": 1}}}
     assert Grove(*texts, **GIVEN).engine.draw() == {"t1": {"number to 100": below}}
-    assert Grove(*texts, **GIVEN, implied=False).engine.draw() == {"t1": beside}
+    assert Grove(*texts, **GIVEN, implied=False).engine.draw() == {"t1": siblings}
 
 
 def test_with_equalities_alone_each_attribute_is_a_level() -> None:
@@ -151,8 +151,8 @@ def test_every_optimisation_leaves_the_answers_and_saves_visits() -> None:
         m = tocsin.Matcher(engine="tree", **options)
         m.subscribe_many(rows)
         for _ in range(4):  # annotations come when enough events have
-            found = m.match_batch(events)
-        answers.append([sorted(ids, key=str) for ids in found])
+            matches = m.match_batch(events)
+        answers.append([sorted(ids, key=str) for ids in matches])
         engine: Any = m.index
         visits[name] = engine.n_visits
     assert all(answer == answers[0] for answer in answers[1:])
@@ -302,7 +302,7 @@ def test_new_bounds_find_their_place_among_the_others(bounds: Any) -> None:
     grove.check([{"x": x} for x in values])
 
 
-def test_integers_floats_and_what_lies_between_are_told_apart() -> None:
+def test_integers_floats_and_what_lies_between_are_distinguished() -> None:
     texts = ["x = 5", "x = 5.0", "x >= 5 AND x < 6", "x = 5.5", "x > 5 AND x < 6", "x >= 5.5"]
     big = 2**53
     texts += [f"x = {big + 1}", f"x = {big}", f"x > {big} AND x < {big + 2}", "x = 'x'", "x = TRUE"]
@@ -311,7 +311,7 @@ def test_integers_floats_and_what_lies_between_are_told_apart() -> None:
     Grove(*reversed(texts)).check([{"x": x} for x in values])
 
 
-def test_cuts_that_nobody_uses_any_more_are_forgotten() -> None:
+def test_unused_cuts_are_forgotten() -> None:
     grove = Grove()
     n_cuts = []
     for round_ in range(4):

@@ -45,11 +45,11 @@ class Grove:
     def check(self, events: Sequence[dict[str, Any]]) -> int:
         """Compare batch and single answers with the normal forms; return the visits of all."""
         self.engine.check()
-        found = self.engine.match_batch(to_batch(events))
+        matches = self.engine.match_batch(to_batch(events))
         n_visits = self.engine.n_visits
         for i, event in enumerate(events):
             expected = sorted(d for d, form in self.forms.items() if form.holds(event))
-            assert sorted(found.of(i).tolist()) == expected, event
+            assert sorted(matches.of(i).tolist()) == expected, event
             assert sorted(self.engine.match_one(event)) == expected, event
         return n_visits
 

@@ -36,15 +36,15 @@ def matches_per_event(name, n_subscriptions, n_events):
     sizes = np.bincount(owner)
     events = chosen.events(n_events)
     cells = np.stack([column(events, attribute_name) for attribute_name in names])
-    found = []
+    counts = []
     for event in range(n_events):
-        given = cells[attribute, event]
+        operand = cells[attribute, event]
         holds = np.zeros(len(value), np.bool_)
         for code, symbol in enumerate(ops):
             of_op = op == code
-            holds[of_op] = COMPARE[symbol](given[of_op], value[of_op])
-        found.append(np.count_nonzero(np.bincount(owner, holds) == sizes))
-    return np.mean(found)
+            holds[of_op] = COMPARE[symbol](operand[of_op], value[of_op])
+        counts.append(np.count_nonzero(np.bincount(owner, holds) == sizes))
+    return np.mean(counts)
 
 
 def shapes(name, n):
@@ -145,17 +145,17 @@ def m_matches_per_event(n_subscriptions, n_events):
     """Count the matches firm by firm, each quote against each subscription of its firm."""
     chosen = workload("M")
     events = chosen.events(n_events).to_pandas().groupby("firm")
-    found = 0
+    n_matches = 0
     for table in chosen.subscription_params(n_subscriptions):
         watched = table.to_pandas().groupby("firm")
         for firm in events.groups.keys() & watched.groups.keys():
-            quotes, asked = events.get_group(firm), watched.get_group(firm)
+            quotes, ranges = events.get_group(firm), watched.get_group(firm)
             price = quotes["price"].to_numpy()[:, None]
-            holds = (asked["low"].to_numpy() <= price) & (price <= asked["high"].to_numpy())
-            if "volume" in asked:
-                holds &= quotes["volume"].to_numpy()[:, None] > asked["volume"].to_numpy()
-            found += holds.sum()
-    return found / n_events
+            holds = (ranges["low"].to_numpy() <= price) & (price <= ranges["high"].to_numpy())
+            if "volume" in ranges:
+                holds &= quotes["volume"].to_numpy()[:, None] > ranges["volume"].to_numpy()
+            n_matches += holds.sum()
+    return n_matches / n_events
 
 
 def test_m_events_match_about_three_in_a_thousand_subscriptions():

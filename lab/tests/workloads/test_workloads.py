@@ -144,10 +144,10 @@ def test_drivers_move_along_their_road():
     highway = workload("H")
     assert isinstance(highway, Highway)
     ids = np.arange(20)
-    found = pa.concat_tables(
+    table = pa.concat_tables(
         t.select(["id", "low", "high"]) for t in highway.subscription_params(20)
     )
-    rows = {row["id"]: (row["low"], row["high"]) for row in found.to_pylist()}
+    rows = {row["id"]: (row["low"], row["high"]) for row in table.to_pylist()}
     assert dict(zip(ids.tolist(), zip(*highway.ahead(ids, 0), strict=True), strict=True)) == rows
     low, high = highway.ahead(ids, 3)
     for id in ids.tolist():

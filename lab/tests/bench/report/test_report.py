@@ -121,9 +121,9 @@ def test_sizes_keep_their_proportions() -> None:
 def test_the_report_is_written_with_its_tables(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(papers, "PAPERS", (PAPER,))
     result = papers.run(tmp_path / "deep" / "er", Scale.quick())
-    found = sorted(path.name for path in (tmp_path / "deep" / "er").iterdir())
+    names = sorted(path.name for path in (tmp_path / "deep" / "er").iterdir())
     assert (
-        found
+        names
         == result["files"]
         == ["aguilera-1999-time.csv", "aguilera-1999-time.svg", "findings.csv", "index.html"]
     )
@@ -173,7 +173,7 @@ def test_the_exponent_of_a_power_law_is_found() -> None:
     assert aguilera.exponent([10.0], [1.0]) != aguilera.exponent([10.0], [1.0]), "not a number"
 
 
-def test_why_a_tree_grows_faster_than_its_visits_is_told_by_a_visit() -> None:
+def test_why_a_tree_grows_faster_than_its_visits_is_explained_by_a_visit() -> None:
     columns = ("us_per_event", "visits_per_event", "bytes", "matches_per_event")
     small = dict(zip(columns, (2.0, 80.0, 9e6, 7), strict=True))
     large = dict(zip(columns, (60.0, 1000.0, 5e8, 765), strict=True))
@@ -208,7 +208,7 @@ def test_the_system_answers_what_another_process_submits(capfd, monkeypatch) -> 
     events = after.events(200, seed=1, first=7).to_pylist()
     matcher.subscribe(500, " AND ".join(f"{k} = {v}" for k, v in events[102].items()))
     seen: list[list[dict[str, object]]] = []
-    found: list[Matches] = []
+    batches: list[Matches] = []
     answers: list[bytes] = []
     send = submitted._send
 
@@ -221,8 +221,8 @@ def test_the_system_answers_what_another_process_submits(capfd, monkeypatch) -> 
     class Listening:
         def match_batch(self, batch: list[dict[str, object]]) -> Matches:
             seen.append(batch)
-            found.append(matcher.match_batch(batch))
-            return found[-1]
+            batches.append(matcher.match_batch(batch))
+            return batches[-1]
 
     with Generator("skew", seed=1, first=7) as generator:
         for _ in range(2):
@@ -231,7 +231,7 @@ def test_the_system_answers_what_another_process_submits(capfd, monkeypatch) -> 
         process = generator._process
     assert process.returncode == 0
     assert seen == [events[:100], events[100:]] * 2 + [before.events(100, 1, 7).to_pylist()]
-    assert [match.n_matches for match in found] == [0, 1, 0, 1, 0]
+    assert [match.n_matches for match in batches] == [0, 1, 0, 1, 0]
     assert json.loads(answers[2]) == [[], [], [500], *[[]] * 97]
     assert capfd.readouterr().err == ""
 
@@ -253,9 +253,9 @@ def test_no_generator_is_left_when_something_fails(capfd) -> None:
 def test_what_can_be_recovered_follows_from_the_checks_of_w0() -> None:
     n, tables = 20_000, 9
     rows = workload("W0").subscription_rows(n, 1)
-    of, asked = rows["id"].to_numpy(), rows["attribute"].to_pylist()
+    of, attributes = rows["id"].to_numpy(), rows["attribute"].to_pylist()
     chosen = {f"a{i}" for i in range(2, 2 + tables)}
-    inside = set(of[[attribute in chosen for attribute in asked]].tolist())
+    inside = set(of[[attribute in chosen for attribute in attributes]].tolist())
     counted = len(inside) / 35**3 + (n - len(inside)) / 35**2
     assert adaptivity._checks(n, 35**2, tables) == pytest.approx(counted, rel=0.03)
     assert adaptivity.possible(3_000_000, 300.0) == pytest.approx(0.51, abs=0.01)

@@ -20,13 +20,13 @@ CLUSTERED = ("propagation", "propagation-prefetch", "static", "dynamic")
 
 
 def clusters(engine: Any) -> dict[tuple[int, int], int]:
-    """Return how many clusters have so many predicates left, and so many conjunctions."""
-    found: dict[tuple[int, int], int] = {}
+    """Return the number of clusters by predicates left and conjunctions."""
+    counts: dict[tuple[int, int], int] = {}
     for row in cast(ClusterEngine, engine)._clusters:
         if row[N_LEFT] >= 0:
             key = int(row[N_LEFT]), int(row[COUNT])
-            found[key] = found.get(key, 0) + 1
-    return found
+            counts[key] = counts.get(key, 0) + 1
+    return counts
 
 
 @pytest.mark.parametrize("engine", ["propagation", "propagation-prefetch"])

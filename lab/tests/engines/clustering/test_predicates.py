@@ -42,7 +42,7 @@ def test_equal_conditions_are_one_predicate_however_they_are_written() -> None:
     assert again.tolist() == [first[4], first[0]]
 
 
-def test_strings_of_different_loads_are_told_apart() -> None:
+def test_strings_of_different_loads_are_distinguished() -> None:
     book = PredicateBook()
     b = book.intern(table("s = 'b'"))
     a_and_b = book.intern(table("s = 'a'", "s = 'b'"))
@@ -71,20 +71,20 @@ def test_anything_else_is_no_equality(text: str) -> None:
 
 def test_no_two_equalities_of_a_dimension_hold_together() -> None:
     book = PredicateBook()
-    found = book.intern(table("x = 5", "x >= 5 AND x < 6", "x = 6"))
-    one, unit, other = book.dimension[found].tolist()
+    numbers = book.intern(table("x = 5", "x >= 5 AND x < 6", "x = 6"))
+    one, unit, other = book.dimension[numbers].tolist()
     assert one == other != unit
     index = PredicateIndex(book)
-    assert satisfied(index, {"x": 5}, {"x": 5.5}) == [sorted(found[:2]), [found[1]]]
+    assert satisfied(index, {"x": 5}, {"x": 5.5}) == [sorted(numbers[:2]), [numbers[1]]]
 
 
 def test_integers_of_a_declared_attribute_are_equalities_too() -> None:
     book = PredicateBook()
-    found = book.intern(table("n = 5", "n = 6", "n > 5", event_type=WHOLE))
-    dimensions = book.dimension[found].tolist()
+    numbers = book.intern(table("n = 5", "n = 6", "n > 5", event_type=WHOLE))
+    dimensions = book.dimension[numbers].tolist()
     assert dimensions[0] == dimensions[1] != NO_DIMENSION
     assert dimensions[2] == NO_DIMENSION
-    assert book.shares(found).tolist() == [0.5, 0.5, 0.5], "one of two values, and a guess"
+    assert book.shares(numbers).tolist() == [0.5, 0.5, 0.5], "one of two values, and a guess"
 
 
 def test_predicates_of_every_generation_are_found() -> None:
@@ -100,14 +100,14 @@ def test_predicates_of_every_generation_are_found() -> None:
         index.check()
 
 
-def test_what_nobody_uses_is_dropped_and_its_number_used_again() -> None:
+def test_an_unused_predicate_is_dropped_and_its_number_used_again() -> None:
     book = PredicateBook()
     index = PredicateIndex(book)
     for round in range(5):
         texts = [f"s = 'r{round}.{i}' OR x > {round}.{i}5" for i in range(600)]
-        found = book.intern(table(*texts))
+        numbers = book.intern(table(*texts))
         index.flush()
-        book.release(found)
+        book.release(numbers)
         book.check(np.zeros(0, np.int64))
         index.check()
     index.flush()

@@ -81,29 +81,29 @@ def problem(bench: Bench, weight: float = 1.0) -> Problem:
     """Return the problem of the conjunctions of a bench, at even shares."""
     engine = static(bench)
     slots = np.arange(len(bench.live), dtype=np.int32)
-    given = engine._problem(slots)
-    return Problem(given.groups, given.share, given.n_left, given.size, given.presence, weight)
+    inputs = engine._problem(slots)
+    return Problem(inputs.groups, inputs.share, inputs.n_left, inputs.size, inputs.presence, weight)
 
 
 def test_groups_are_the_sets_of_two_to_four_equalities() -> None:
     bench = Bench("static")
     bench.insert(0, "a = 1 AND b = 1 AND c = 1 AND x > 1", "a = 1 AND b = 2", "a = 1", "x > 0")
     engine = static(bench)
-    found = engine._problem(np.arange(4, dtype=np.int32)).groups
-    names = [engine.schema_names(decode(int(code))) for code in found.codes]
+    groups = engine._problem(np.arange(4, dtype=np.int32)).groups
+    names = [engine.schema_names(decode(int(code))) for code in groups.codes]
     assert sorted(names) == [("a", "b"), ("a", "b", "c"), ("a", "c"), ("b", "c")]
-    assert sorted(found.conjunction.tolist()) == [0, 0, 0, 0, 1]
-    of_b = found.share[found.schema == names.index(("a", "b"))]
+    assert sorted(groups.conjunction.tolist()) == [0, 0, 0, 0, 1]
+    of_b = groups.share[groups.schema == names.index(("a", "b"))]
     assert of_b.tolist() == [0.5, 0.5], "a has one value, b has two"
-    assert len(found.schema_of_key) == 5
+    assert len(groups.schema_of_key) == 5
 
 
 def test_no_more_than_six_equalities_of_a_conjunction_are_grouped() -> None:
     bench = Bench("static")
     bench.insert(0, " AND ".join(f"a{i} = 1" for i in range(12)))
     engine = static(bench)
-    found = groups_of(engine._book, engine._predicates_of(np.array([0])), np.array([12], np.int32))
-    assert len(found.codes) == 15 + 20 + 15
+    groups = groups_of(engine._book, engine._predicates_of(np.array([0])), np.array([12], np.int32))
+    assert len(groups.codes) == 15 + 20 + 15
 
 
 def test_the_greedy_choice_is_that_computed_by_hand() -> None:
@@ -126,10 +126,10 @@ def test_the_space_limit_keeps_tables_out() -> None:
     """
     bench = Bench("static")
     bench.insert(0, *pairs(100))
-    given, needed = problem(bench, weight=10.0), 10.0 * 100 * 12 + 100 + 10.0 * 100 * (8 - 4)
-    assert choose_tables(given, PLAIN, needed)
-    assert not choose_tables(given, PLAIN, needed - 1)
-    assert not choose_tables(given, PLAIN, 0)
+    inputs, needed = problem(bench, weight=10.0), 10.0 * 100 * 12 + 100 + 10.0 * 100 * (8 - 4)
+    assert choose_tables(inputs, PLAIN, needed)
+    assert not choose_tables(inputs, PLAIN, needed - 1)
+    assert not choose_tables(inputs, PLAIN, 0)
 
 
 def test_the_table_that_saves_most_for_its_bytes_comes_first() -> None:
@@ -153,7 +153,7 @@ def test_static_makes_tables_for_what_it_holds_and_finds_everything() -> None:
     assert schemas(static(limited)) == []
 
 
-def test_static_plans_anew_when_much_has_changed_or_events_are_profiled() -> None:
+def test_static_replans_when_much_has_changed_or_events_are_profiled() -> None:
     bench = Bench("static")
     bench.insert(0, *pairs(2_000))
     assert schemas(static(bench)) == [("a", "b")]
@@ -163,7 +163,7 @@ def test_static_plans_anew_when_much_has_changed_or_events_are_profiled() -> Non
     assert schemas(static(bench)) == []
     bench.insert(2_000, *pairs(2_000))
     bench.engine.profile(to_batch([{"a": 100, "b": 100}] * 500))
-    assert schemas(static(bench)) == [], "nobody gets to them anyway"
+    assert schemas(static(bench)) == [], "no event reaches them anyway"
     bench.check([{"a": 1, "b": 1, "x": 5_000}])
 
 
@@ -195,7 +195,7 @@ def test_reparation_power_adds_up_over_clusters_until_it_suffices() -> None:
     assert not engine.tables
     bench.insert(200, *texts[200:])
     assert schemas(engine) == [("a", "b")]
-    assert engine.repair.best(1, 0.0) == 0, "nobody speaks any more"
+    assert engine.repair.best(1, 0.0) == 0, "no cluster speaks for a schema"
     bench.check([{"a": 3, "b": 4, "x": 1e9}])
 
 

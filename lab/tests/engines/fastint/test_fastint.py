@@ -91,9 +91,9 @@ def test_updates_in_place_equal_new_subscriptions(seed: int) -> None:
                 {"x": dice.randrange(60), "s": dice.choice(names), "y": dice.choice([None, 3, 60])}
                 for _ in range(20)
             ]
-            found, expected = updated.match_batch(events), plain.match_batch(events)
+            actual, expected = updated.match_batch(events), plain.match_batch(events)
             for row in range(20):
-                assert sorted(found[row]) == sorted(expected[row]), events[row]
+                assert sorted(actual[row]) == sorted(expected[row]), events[row]
                 assert sorted(updated.match(events[row])) == sorted(expected[row])
 
 
@@ -107,15 +107,15 @@ def test_what_was_moved_is_what_is_saved_found_and_removed(tmp_path: Path) -> No
     matcher.unsubscribe(399)
     matcher.check()
     matcher.save(tmp_path / "store")
-    for found in (matcher, tocsin.Matcher.open(tmp_path / "store")):
-        assert 210 not in found.match({"x": 300.0})
-        assert 210 in found.match({"x": 711.0})
-        assert 210 not in found.match({"x": 710.0})
-        assert 10 in found.match({"x": 510.0})
-        assert 399 not in found.match({"x": 5000.0})
-        found.update(210, params={"low": 2.5})
-        assert 210 in found.match({"x": 3.0})
-        found.check()
+    for each in (matcher, tocsin.Matcher.open(tmp_path / "store")):
+        assert 210 not in each.match({"x": 300.0})
+        assert 210 in each.match({"x": 711.0})
+        assert 210 not in each.match({"x": 710.0})
+        assert 10 in each.match({"x": 510.0})
+        assert 399 not in each.match({"x": 5000.0})
+        each.update(210, params={"low": 2.5})
+        assert 210 in each.match({"x": 3.0})
+        each.check()
 
 
 def test_a_move_that_is_refused_changes_nothing() -> None:
@@ -184,8 +184,8 @@ def test_deleting_much_builds_smaller_trees() -> None:
 def test_the_smallest_set_decides() -> None:
     """Whoever asks for a rare value is found without a look at what is common."""
     engine = engine_of(*(f"common = 1 AND rare = {i}" for i in range(500)))
-    found = engine.match_batch(to_batch(pa.table({"common": [1, 1, 2], "rare": [7, 900, 7]})))
-    assert found.values.tolist() == [7]
+    matches = engine.match_batch(to_batch(pa.table({"common": [1, 1, 2], "rare": [7, 900, 7]})))
+    assert matches.values.tolist() == [7]
     looked_at = np.count_nonzero(engine._arrays.slots[:, 1] >= 0)
     assert looked_at <= 3
 

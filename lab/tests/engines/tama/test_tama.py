@@ -183,7 +183,7 @@ def test_subscriptions_are_found_by_their_content() -> None:
     assert engine.same(table_of("x = 1 AND y > 2")) == [2]
 
 
-def test_a_profile_separates_anew_and_changes_no_answer() -> None:
+def test_a_profile_separates_again_and_changes_no_answer() -> None:
     engine = engine_of(*(f"x BETWEEN {i} AND {i + 5}" for i in range(1000)))
     before = sorted(engine.match_one({"x": 500}))
     engine.profile(to_batch(pa.table({"x": np.random.default_rng(1).normal(500, 3, 2000)})))
@@ -208,10 +208,10 @@ def test_interfaces_are_those_of_the_subscriptions_found(dynamic: bool) -> None:
     engine = engine_of(*texts, levels=14)
     interface_of = (np.arange(601) % 10).astype(np.int32)
     events = to_batch(pa.table({"x": [5.0, 100.5, None, 700.0], "y": [3.0, 12.0, 5.0, 1.0]}))
-    found = engine.match_interfaces(events, interface_of, dynamic=dynamic)
+    interfaces = engine.match_interfaces(events, interface_of, dynamic=dynamic)
     matches = engine.match_batch(events)
     for i in range(4):
-        own = found.values[found.offsets[i] : found.offsets[i + 1]].tolist()
+        own = interfaces.values[interfaces.offsets[i] : interfaces.offsets[i + 1]].tolist()
         ids = matches.values[matches.offsets[i] : matches.offsets[i + 1]]
         assert own == sorted(set(interface_of[ids].tolist()))
 
@@ -252,10 +252,10 @@ def test_values_that_are_next_to_each_other_or_at_the_ends_are_found() -> None:
         matcher.subscribe(f"not {i}", "x <> :v", params={"v": value})
         matcher.subscribe(f"to {i}", "x <= :v", params={"v": value})
     matcher.profile([{"x": value} for value in values])
-    for given in values:
-        expected = {f"not {i}" for i, value in enumerate(values) if value != given}
-        expected |= {f"to {i}" for i, value in enumerate(values) if given <= value}
-        assert set(matcher.match({"x": given})) == expected
+    for probe in values:
+        expected = {f"not {i}" for i, value in enumerate(values) if value != probe}
+        expected |= {f"to {i}" for i, value in enumerate(values) if probe <= value}
+        assert set(matcher.match({"x": probe})) == expected
 
 
 def test_attributes_that_only_recent_conditions_have_are_known_to_the_tables() -> None:
