@@ -111,10 +111,10 @@ class FastintEngine(IntervalEngine):
             if attributes.count(number) != 1 or number << 8 | move.domain not in kinds:
                 return False
             rows.append(first + attributes.index(number))
-        for row, (_, _, low, high) in zip(rows, moves, strict=True):
-            self._index.move(self._arrays, slot, row, (low[0], high[0], low[1] << 16 | high[1]))
         if new >= len(self._first_of):
             self._note(np.array([new]))
+        for row, (_, _, low, high) in zip(rows, moves, strict=True):
+            self._index.move(self._arrays, slot, row, (low[0], high[0], low[1] << 16 | high[1]))
         self._rename(slots, old, new)
         self._settle()
         return True
