@@ -182,6 +182,7 @@ class Rig:
         by_id = self.broker.subscriptions.by_id
         await self.broker.batches.listen(by_id["t"], self.transient)
         consumer = Consumer(self.broker, by_id["d"], self.durable, lambda: None, window=1000)
+        self.consumer = consumer
         consumer.attach()
         await eventually(lambda: len(consumer.in_flight) == by_id["d"].pending)
         await self.quiet()
@@ -415,6 +416,8 @@ async def _act(
         else:
             _check_memory(broker, folder)
         if probes:
+            if broker.metrics.read_failures:  # the reader pauses before it tries again
+                await eventually(lambda: rig.consumer._is_live)
             await rig.publish({"a": 99, "x": 99, "b": 9})
             await rig.quiet()
             _check_memory(broker, folder)

@@ -246,7 +246,7 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
     ),
     "KindClashError": (
         KindClashError("t", "timestamp", "string"),
-        {"attribute": "t", "declared": "timestamp", "found": "string"},
+        {"attribute": "t", "declared": "timestamp", "kind": "string"},
         "attribute 't' is declared timestamp, not string (write TIMESTAMP '…')",
     ),
     "TooManyConjunctionsError": (

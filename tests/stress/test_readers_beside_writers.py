@@ -283,12 +283,12 @@ def test_a_version_sees_nothing_of_later_changes() -> None:
     expected = load_parts(matcher)
     version: Any = matcher._engine.reader()
     batch = to_batch([{"x": 1}, {"x": 2}])
-    before = version.match_batch(batch).ids.tolist()
+    before = version.match_batch(batch).values.tolist()
     assert len(before) == sum(map(len, expected))
     matcher.unsubscribe_many(list(range(0, 400, 3)))
     matcher.subscribe_many({"id": range(1_000, 4_000)}, where="x < 3")
     matcher.rebuild()
-    assert version.match_batch(batch).ids.tolist() == before
+    assert version.match_batch(batch).values.tolist() == before
     assert len(version.match_one({"x": 1})) == len(expected[0])
     now = matcher.match_batch([{"x": 1}])[0]
     assert len(now) == 3_000 + len([i for i in expected[0] if i % 3])

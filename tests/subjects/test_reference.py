@@ -57,7 +57,7 @@ def test_the_papers_operations_tell_the_difference_of_the_relation(seed: int) ->
         elif action == 3:
             name = r.choice(list(subscriptions))
             at = r.randrange(subscriptions[name])
-            holds, held = reference.update(name, at, a_region(r))
+            holds, held = reference.update_subscription(name, at, a_region(r))
             entered, left = {(p, name) for p in holds}, {(p, name) for p in held}
         elif action == 4:
             name = r.choice(list(publications))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -98,11 +98,12 @@ def run(setting: TransitionsSetting, progress: Progress | None = None) -> dict[s
             result = _measure(session, setting, folder, store, steps)
         finally:
             session.stop()
-    return result | {
+    return {
         "benchmark": "transitions",
-        **{name: getattr(setting, name) for name in setting.__dataclass_fields__},
+        **asdict(setting),
         "machine": machine(),
         "versions": versions("pyspark"),
+        **result,
     }
 
 
@@ -322,7 +323,7 @@ def render(result: Mapping[str, Any]) -> str:
         f"{result['cores_used']:.1f} cores were had; committing state took "
         f"{result['state_commit_ms']:,.0f} ms a micro-batch, over all tasks",
     ]
-    if "baseline" in result:
+    if "ratio" in result:
         lines.append(
             f"  {result['baseline']['name']}: {result['baseline']['cpu_us_per_update']:,.0f} "
             f"CPU-µs an update, {result['ratio']:,.0f} times as much"
