@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tocsin.subjects.space import SubjectSpace
     from tocsin.warm import warm_up
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _MODULES = ("engines", "errors")
 _HOMES = {
