@@ -21,10 +21,10 @@ def test_both_placements_find_the_same_and_each_part_is_held_once(
     assert result["same"]
     assert result["partitioned"]["matches"] > 0
     assert 0.5 < result["partitions_per_event"] <= 1.3
-    held = result["held"]
-    assert sum(said["subscriptions"] for said in held["partitioned"]) == 3_000
-    assert sum(said["matchers"] for said in held["partitioned"]) == 4  # each part in one place
-    whole = [said["subscriptions"] for said in held["replicated"] if said["matchers"]]
+    memory = result["worker_memory"]
+    assert sum(said["subscriptions"] for said in memory["partitioned"]) == 3_000
+    assert sum(said["matchers"] for said in memory["partitioned"]) == 4  # each part in one place
+    whole = [said["subscriptions"] for said in memory["replicated"] if said["matchers"]]
     assert whole
     assert not any(n % 3_000 for n in whole)
     assert "both found the same" in placements.render(

@@ -136,7 +136,7 @@ def _measure(
         "partitioned": asdict(partitioned),
         "replicated": asdict(replicated),
         "same": is_same and partitioned.checksum == replicated.checksum,
-        "memory": memory,
+        "worker_memory": memory,
     }
 
 
@@ -239,7 +239,7 @@ def render(result: Mapping[str, Any]) -> str:
             f"{mode:<12} {figures['matches']:,} matches of {result['events']:,} events, "
             f"{figures['wall_s']} s, {figures['cpu_s']} CPU-s"
         )
-        for said in result["memory"][mode]:
+        for said in result["worker_memory"][mode]:
             share = said["subscriptions"] / result["subscriptions"]
             lines.append(
                 f"  a worker holds {said['subscriptions']:,} subscriptions ({share:.0%}) in "
