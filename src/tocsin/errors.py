@@ -92,16 +92,18 @@ class ConditionSyntaxError(SubscriptionError, ValueError):
 
 
 class UnsupportedSyntaxError(ConditionSyntaxError):
-    """The text uses SQL that is not in our subset; ``feature`` names it."""
+    """The text uses SQL that is not in our subset; ``feature`` names it, ``hint`` helps."""
 
     code = "unsupported"
 
-    def __init__(self, feature: str, text: str, position: int) -> None:
+    def __init__(self, feature: str, text: str, position: int, hint: str | None = None) -> None:
         self.feature = feature
-        super().__init__(f"{feature} is not in the subscription language", text, position)
+        self.hint = hint
+        message = f"{feature} is not in the subscription language"
+        super().__init__(f"{message}: {hint}" if hint else message, text, position)
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, int]]:
-        return (type(self), (self.feature, self.text, self.position))
+    def __reduce__(self) -> tuple[type, tuple[str, str, int, str | None]]:
+        return (type(self), (self.feature, self.text, self.position, self.hint))
 
 
 class KindClashError(SubscriptionError, ValueError):

@@ -64,6 +64,8 @@ def _warm_changes() -> None:
         matcher.subscribe_many({"id": ids, "where": ["x = 1"] * 100})
     matcher.unsubscribe_many(names)
     matcher.unsubscribe(0)
+    matcher.subscribe("element", "ANY(tags) = 'a' AND x = 1")
+    matcher.match_batch([{"tags": ["a", "b"], "x": 1}])
     matcher.subscribe("pattern", f"s LIKE '%{'a_' * 40}b%'")
     matcher.match({"s": "a" * 1_000})
     matcher.match(events.to_pylist()[0])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.engines.evaluate import compare, evaluate, like
 from tocsin.language import parse
+from tocsin.language.evaluate import compare, evaluate, like
 from tocsin.language.expression import And, Constant, Not, Or
 from tocsin.model import INT64_MAX
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 import tocsin
-from tocsin.engines.evaluate import like
+from tocsin.language.evaluate import like
 from tocsin.normalize.patterns import Pattern
 
 

@@ -111,6 +111,7 @@ def test_there_are_fixtures_for_every_part_of_the_language() -> None:
         "declared",
         "errors",
         "like",
+        "lists",
         "literals",
         "logic",
         "names",
@@ -118,6 +119,8 @@ def test_there_are_fixtures_for_every_part_of_the_language() -> None:
         "parameters",
         "refused",
         "sets_and_ranges",
+        "terms",
+        "text",
     ]
     assert len(CASES) > 300
 

@@ -95,7 +95,7 @@ def state(m: Matcher) -> Any:
 
 CALLS: dict[str, tuple[type[TocsinError], Callable[[Matcher], object]]] = {
     "syntax": (ConditionSyntaxError, lambda m: m.subscribe("carol", "price <")),
-    "unsupported": (UnsupportedSyntaxError, lambda m: m.subscribe("carol", "price + 1 < 2")),
+    "unsupported": (UnsupportedSyntaxError, lambda m: m.subscribe("carol", "price ~ 2")),
     "kind clash": (KindClashError, lambda m: m.subscribe("carol", "firm = 3")),
     "too many": (TooManyConjunctionsError, lambda m: m.subscribe("carol", WIDE)),
     "duplicate": (DuplicateSubscriptionError, lambda m: m.subscribe("bob", "price < 3")),

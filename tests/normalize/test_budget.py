@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tocsin
-from tocsin.engines.evaluate import evaluate
 from tocsin.errors import BadRowsError, ConditionCostError
 from tocsin.language import parse
+from tocsin.language.evaluate import evaluate
 from tocsin.language.expression import And, Comparison, Expression, Literal, Or
 from tocsin.model import Kind
 from tocsin.normalize import normalize

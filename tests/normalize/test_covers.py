@@ -27,8 +27,8 @@ from tests.property.strategies import (
     expressions,
 )
 
-from tocsin.engines.evaluate import evaluate
 from tocsin.language import parse, print_expression
+from tocsin.language.evaluate import evaluate
 from tocsin.language.expression import (
     And,
     Expression,

@@ -28,9 +28,9 @@ from tests.property.strategies import (
     with_parameters,
 )
 
-from tocsin.engines.evaluate import evaluate
 from tocsin.errors import KindClashError, ParameterError, TooManyConjunctionsError
 from tocsin.language import parse, print_expression
+from tocsin.language.evaluate import evaluate
 from tocsin.language.expression import And, Constant, Expression, Not, Or, Parameter, map_operands
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind, kind_of
 from tocsin.normalize import MAX_CONJUNCTIONS, NormalForm, bind, covers, domains, normalize

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.property.strategies import FRAGMENTS, STRINGS, Drawn, pattern
 
-from tocsin.engines.evaluate import like
 from tocsin.errors import ConditionCostError, ParameterError
+from tocsin.language.evaluate import like
 from tocsin.normalize import domains, patterns
 from tocsin.normalize.domains import TOP, Domain
 from tocsin.normalize.patterns import (

@@ -30,8 +30,8 @@ from tests.property.strategies import (
 )
 
 from tocsin.engines import names
-from tocsin.engines.evaluate import evaluate
 from tocsin.language import parse, print_expression
+from tocsin.language.evaluate import evaluate
 from tocsin.language.expression import Expression
 from tocsin.normalize import normalize
 

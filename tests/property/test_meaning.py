@@ -21,9 +21,9 @@ from tests.property.strategies import COMPARISONS, FLOATS, INTEGERS, KINDS, POOL
 
 import tocsin
 from tocsin.engines import names
-from tocsin.engines.evaluate import compare, evaluate
 from tocsin.errors import EventError
 from tocsin.language import parse
+from tocsin.language.evaluate import compare, evaluate
 from tocsin.language.printer import print_operand
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind
 from tocsin.normalize import normalize

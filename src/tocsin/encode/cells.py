@@ -27,6 +27,7 @@ from tocsin.encode.columns import Column, Part
 from tocsin.encode.domain_cells import DomainCells
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.plain import Plain
+from tocsin.language.names import COMPUTED
 from tocsin.model import INT64_MAX, INT64_MIN
 from tocsin.normalize import domains
 from tocsin.normalize.condition import domain_of
@@ -302,7 +303,7 @@ class _Memory:
 
     def __init__(self, attributes: tuple[str, ...]) -> None:
         self.attributes: list[tuple[str, bool, dict[object, int]]] = [
-            (name, "." in name, {}) for name in attributes
+            (name, "." in name or name.startswith(COMPUTED), {}) for name in attributes
         ]
         """For each attribute its name, whether that is a path, and the cells of some values."""
         self.n_bytes = 0

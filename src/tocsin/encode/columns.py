@@ -7,6 +7,7 @@ where possible.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.arrow import decimal_numbers
-from tocsin.model import Kind
+from tocsin.arrow import STRING, decimal_numbers
+from tocsin.model import Kind, kind_of, to_microseconds
 from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
 
 
@@ -59,6 +60,62 @@ def to_column(array: pa.Array, kind: Kind) -> Column:
             other = nan if here is None else nan & here
             return Column((Part(domain, values, ~nan if here is None else here & ~nan),), other)
     return Column((Part(domain, values, here),), None)
+
+
+def column_of_values(values: Sequence[object]) -> Column:
+    """Return plain Python values, one for each event, as a column; None is absent."""
+    by_domain: dict[Domain, list[tuple[int, Any, Kind]]] = {}
+    others: list[int] = []
+    for row, value in enumerate(values):
+        if value is None:
+            continue
+        kind = kind_of(value)
+        if kind is None or (kind is Kind.FLOAT and math.isnan(value)):  # type: ignore[arg-type]
+            others.append(row)
+        else:
+            by_domain.setdefault(DOMAIN_OF_KIND[kind], []).append((row, value, kind))
+    parts: list[Part] = []
+    for domain, entries in by_domain.items():
+        parts.extend(_parts(domain, entries, len(values)))
+    return Column(tuple(parts), _mask(others, len(values)) if others else None)
+
+
+def _parts(domain: Domain, entries: list[tuple[int, Any, Kind]], n: int) -> Iterator[Part]:
+    if domain is Domain.STRING:
+        strings: list[str | None] = [None] * n
+        for row, value, _ in entries:
+            strings[row] = str(value)
+        yield Part(domain, pa.array(strings, STRING), _mask([e[0] for e in entries], n))
+        return
+    for is_float in (False, True):
+        rows = [entry for entry in entries if (entry[2] is Kind.FLOAT) is is_float]
+        if rows:
+            values = np.zeros(n, np.float64 if is_float else np.int64)
+            for row, value, kind in rows:
+                values[row] = to_microseconds(value) if kind is Kind.TIMESTAMP else value
+            yield Part(domain, values, _mask([entry[0] for entry in rows], n))
+
+
+def _mask(rows: list[int], n: int) -> NDArray[np.bool_]:
+    mask = np.zeros(n, np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def take_column(column: Column, rows: NDArray[np.int64]) -> Column:
+    """Return the values of some events."""
+    if not column.parts and column.other is None:
+        return NO_COLUMN
+    places = pa.array(rows) if any(p.domain is Domain.STRING for p in column.parts) else None
+    parts = tuple(
+        Part(
+            part.domain,
+            part.values.take(places) if part.domain is Domain.STRING else part.values[rows],
+            None if part.here is None else part.here[rows],
+        )
+        for part in column.parts
+    )
+    return Column(parts, None if column.other is None else column.other[rows])
 
 
 def decimal_column(array: pa.Array) -> Column:

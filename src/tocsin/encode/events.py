@@ -9,7 +9,9 @@ subscription mentions are never read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -28,9 +30,24 @@ from tocsin.arrow import (
     to_canonical,
     to_plain_table,
 )
-from tocsin.encode.columns import NO_COLUMN, Column, Part, decimal_column, to_column
-from tocsin.encode.plain import Plain, plain_numbers
+from tocsin.encode import vectors
+from tocsin.encode.columns import (
+    NO_COLUMN,
+    Column,
+    column_of_values,
+    decimal_column,
+    take_column,
+    to_column,
+)
+from tocsin.encode.computed import ComputedColumns
+from tocsin.encode.lists import Elements, arrow_elements, flattened, is_list, python_elements
+from tocsin.encode.plain import Plain, plain_numbers, plain_vector
+from tocsin.encode.vectors import Vector
 from tocsin.errors import ArgumentError, EventError
+from tocsin.language.computed import term_of
+from tocsin.language.evaluate import evaluate_term
+from tocsin.language.names import is_computed
+from tocsin.language.terms import Attribute
 from tocsin.model import (
     INT64_MAX,
     INT64_MIN,
@@ -38,10 +55,8 @@ from tocsin.model import (
     Kind,
     is_unicode,
     kind_of,
-    to_microseconds,
     to_plain,
 )
-from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
 
 MOST_EVENTS = 2**31 - 1
 """The events of a batch are numbered in 31 bits."""
@@ -69,17 +84,52 @@ class EventBatch:
         """Return the values of an attribute."""
         column = self._columns.get(attribute)
         if column is None:
-            declared = self._event_type.kind_of(attribute) if self._event_type else None
-            column = self._source.column(attribute, declared)
+            if is_computed(attribute):
+                column = vectors.to_column(self.computed.vector(term_of(attribute)))
+            else:
+                declared = self._event_type.kind_of(attribute) if self._event_type else None
+                column = self._source.column(attribute, declared)
             self._columns[attribute] = column
         return column
 
     def plain(self, attribute: str) -> Plain | None:
         """Return the values of an attribute as they lie in memory, where they are such numbers."""
         if attribute not in self._plain:
+            if is_computed(attribute):
+                vector = self.computed.vector(term_of(attribute))
+                self._plain[attribute] = plain_vector(vector.kind, vector.values, vector.here)
+                return self._plain[attribute]
             declared = self._event_type.kind_of(attribute) if self._event_type else None
             self._plain[attribute] = self._source.plain(attribute, declared)
         return self._plain[attribute]
+
+    @cached_property
+    def computed(self) -> ComputedColumns:
+        """The computed values of the batch."""
+        return ComputedColumns(self)
+
+    def vector(self, attribute: str) -> Vector:
+        """Return the values of an attribute as a vector."""
+        return self.computed.vector(Attribute(attribute))
+
+    def values(self, attribute: str) -> list[object]:
+        """Return the values of an attribute as plain Python values."""
+        return [read_value(event, attribute) for event in self.events()]
+
+    def readers(self) -> Iterator[Callable[[str], object]]:
+        """Yield for each event a function that reads an attribute of it."""
+        return (partial(read_value, event) for event in self.events())
+
+    def list(self, attribute: str) -> Elements | None:
+        """Return the elements of a list at a path, or None where no event has one."""
+        return self._source.elements(attribute)
+
+    def of_elements(self, elements: Elements, variable: str) -> EventBatch:
+        """Return a batch of the elements of a list: the variable is the element.
+
+        Other attributes are those of the event that an element belongs to.
+        """
+        return EventBatch(_ElementSource(self, elements, variable), None)
 
     def events(self) -> Iterator[Mapping[str, object]]:
         """Yield the events as mappings, for the engines that take one at a time."""
@@ -137,6 +187,8 @@ class _Source(Protocol):
 
     def to_table(self) -> pa.Table | None: ...
 
+    def elements(self, attribute: str) -> Elements | None: ...
+
 
 def to_batch(events: object, event_type: EventType | None = None) -> EventBatch:
     """Take events in any of the forms we know."""
@@ -185,6 +237,11 @@ class _ArrowSource:
 
     def column(self, attribute: str, declared: Kind | None) -> Column:
         column = self._find(attribute)
+        if column is None and "." in attribute:
+            elements = self.elements(attribute)
+            if elements is not None:  # a path through a list is the list of what is there
+                here = np.ones(self.n, np.bool_) if elements.here is None else elements.here
+                return Column((), here)
         if column is None or column.null_count == len(column):
             return NO_COLUMN
         if declared is not None:
@@ -202,6 +259,14 @@ class _ArrowSource:
         if canonical is None:
             return Column((), column.is_valid().to_numpy(zero_copy_only=False))
         return to_column(*canonical)
+
+    def elements(self, attribute: str) -> Elements | None:
+        end = len(attribute)
+        while end > 0:
+            if attribute[:end] in self.names:
+                return _elements_at(self.column_named(attribute[:end]), attribute[end + 1 :])
+            end = attribute.rfind(".", 0, end)
+        return None
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
         places = pa.array(rows)
@@ -260,7 +325,7 @@ class _Row(Mapping[str, object]):
         return len(self._source.names)
 
 
-_OF_NO_KIND = ()
+_OF_NO_KIND = object()
 """Stands for a present value of a kind that we do not know."""
 
 
@@ -278,6 +343,11 @@ def _to_python(name: str, column: pa.Array) -> list[object]:
             dict(zip(names, row, strict=True)) if is_here else None
             for row, is_here in zip(rows, here, strict=True)
         ]
+    if is_list(column.type):
+        elements = arrow_elements(column)
+        values = _to_python(name, elements.source)
+        ranges = zip(elements.start.tolist(), elements.start[1:].tolist(), here, strict=False)
+        return [values[a:b] if is_here else None for a, b, is_here in ranges]
     if kind_of_type(column.type) is None:
         return [_OF_NO_KIND if is_here else None for is_here in here]
     values = decoded(column)
@@ -352,6 +422,78 @@ def _descend(column: pa.Array, path: str) -> pa.Array | None:
     return None
 
 
+def _elements_at(column: pa.Array, path: str) -> Elements | None:
+    """Return the elements of a list at a path, which may go through other lists."""
+    if is_list(column.type):
+        outer = arrow_elements(column)
+        if not path:
+            return outer
+        inner = _elements_at(outer.source, path)
+        if inner is not None:
+            return flattened(outer, inner)
+        field = _descend(outer.source, path)
+        return Elements(outer.start, pa.nulls(len(outer)) if field is None else field, outer.here)
+    if not pa.types.is_struct(column.type):
+        return None
+    names = [field.name for field in column.type]
+    end = len(path)
+    while end > 0:
+        if path[:end] in names:
+            return _elements_at(pc.struct_field(column, [path[:end]]), path[end + 1 :])
+        end = path.rfind(".", 0, end)
+    return None
+
+
+class _ElementSource:
+    """The elements of a list of each event as events."""
+
+    def __init__(self, batch: EventBatch, elements: Elements, variable: str) -> None:
+        self.batch = batch
+        self.elements_of = elements
+        self.variable = variable
+        self.n = len(elements)
+        self._rows = elements.rows()
+
+    @cached_property
+    def inner(self) -> EventBatch:
+        """The elements alone."""
+        source = self.elements_of.source
+        if isinstance(source, Vector):
+            source = vectors.to_objects(source)
+        if isinstance(source, pa.Array):
+            return to_batch(pa.table({self.variable: source}))
+        return to_batch([{self.variable: element} for element in source])
+
+    def column(self, attribute: str, declared: Kind | None) -> Column:
+        if attribute == self.variable:
+            return self.elements_of.column()
+        if attribute.startswith(f"{self.variable}."):
+            return self.inner.column(attribute)
+        return take_column(self.batch.column(attribute), self._rows)
+
+    def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
+        return None
+
+    def elements(self, attribute: str) -> Elements | None:
+        if attribute == self.variable or attribute.startswith(f"{self.variable}."):
+            return self.inner.list(attribute)
+        return python_elements([of(attribute) for of in self.readers()])
+
+    def readers(self) -> Iterator[Callable[[str], object]]:
+        return (partial(read_value, event) for event in self.events())
+
+    def events(self) -> Iterator[Mapping[str, object]]:
+        events = list(self.batch.events())
+        for row, element in zip(self._rows.tolist(), self.inner.events(), strict=True):
+            yield ChainMap(element, events[row])  # type: ignore[arg-type]
+
+    def take(self, rows: NDArray[np.int64]) -> _Source:
+        raise NotImplementedError("elements are not sampled")
+
+    def to_table(self) -> pa.Table | None:
+        return None
+
+
 _USUAL: dict[type, tuple[pa.DataType, Kind]] = {
     int: (INT64, Kind.INTEGER),
     float: (FLOAT64, Kind.FLOAT),
@@ -399,24 +541,14 @@ class _MappingSource:
         return self._alike[attribute]
 
     def _column_of_many(self, attribute: str, declared: Kind | None) -> Column:
-        values: dict[Domain, list[tuple[int, Any, Kind]]] = {}
-        others: list[int] = []
-        for row, event in enumerate(self.mappings):
-            value = lookup(event, attribute)
-            if value is None:
-                continue
-            value = check_value(value, attribute, declared, row)
-            if value is None:
-                continue
-            kind = kind_of(value)
-            if kind is None or (kind is Kind.FLOAT and math.isnan(value)):  # type: ignore[arg-type]
-                others.append(row)
-            else:
-                values.setdefault(DOMAIN_OF_KIND[kind], []).append((row, value, kind))
-        parts: list[Part] = []
-        for domain, entries in values.items():
-            parts.extend(self._parts(domain, entries))
-        return Column(tuple(parts), self._mask(others) if others else None)
+        values = [
+            check_value(lookup(event, attribute), attribute, declared, row)
+            for row, event in enumerate(self.mappings)
+        ]
+        return column_of_values(values)
+
+    def elements(self, attribute: str) -> Elements | None:
+        return python_elements([read_value(event, attribute) for event in self.mappings])
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
         return _MappingSource([self.mappings[row] for row in rows.tolist()])
@@ -427,26 +559,6 @@ class _MappingSource:
             return pa.table({n: pa.array([e.get(n) for e in self.mappings]) for n in names})
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return None
-
-    def _parts(self, domain: Domain, entries: list[tuple[int, Any, Kind]]) -> Iterator[Part]:
-        if domain is Domain.STRING:
-            strings: list[str | None] = [None] * self.n
-            for row, value, _ in entries:
-                strings[row] = str(value)
-            yield Part(domain, pa.array(strings, STRING), self._mask([f[0] for f in entries]))
-            return
-        for is_float in (False, True):
-            rows = [f for f in entries if (f[2] is Kind.FLOAT) is is_float]
-            if rows:
-                values = np.zeros(self.n, np.float64 if is_float else np.int64)
-                for row, value, kind in rows:
-                    values[row] = to_microseconds(value) if kind is Kind.TIMESTAMP else value
-                yield Part(domain, values, self._mask([f[0] for f in rows]))
-
-    def _mask(self, rows: list[int]) -> NDArray[np.bool_]:
-        mask = np.zeros(self.n, np.bool_)
-        mask[rows] = True
-        return mask
 
     def events(self) -> Iterator[Mapping[str, object]]:
         return iter(self.mappings)
@@ -460,15 +572,44 @@ def lookup(event: Mapping[str, object], attribute: str) -> object:
             value = event[attribute[:end]]
             if end == len(attribute):
                 return value
-            return lookup(value, attribute[end + 1 :]) if isinstance(value, Mapping) else None
+            return _lookup_within(value, attribute[end + 1 :])
         end = attribute.rfind(".", 0, end)
     return None
 
 
+def _lookup_within(value: object, path: str) -> object:
+    """Return what is at a path within a value; through a list, the list of what is there."""
+    if isinstance(value, Mapping):
+        return lookup(value, path)
+    if not isinstance(value, list | tuple):
+        return None
+    values = [_lookup_within(element, path) for element in value]
+    if not any(isinstance(each, list) for each in values):
+        return values
+    return [e for each in values for e in (each if isinstance(each, list) else [each])]
+
+
 def read_value(event: Mapping[str, object], attribute: str) -> object:
-    """Return the value at a dotted path as a plain Python value, or refuse it."""
+    """Return the value of an attribute as a plain Python value, or refuse it.
+
+    It may be a path, or the name of a computed value.
+    """
+    if is_computed(attribute):
+        return evaluate_term(term_of(attribute), partial(read_value, event))
     value = lookup(event, attribute)
     return None if value is None else check_value(value, attribute, None)
+
+
+def _plain_list(value: Any, attribute: str, row: int | None) -> list[object]:
+    """Return a list with plain Python values."""
+    values = value.tolist() if isinstance(value, np.ndarray) else value
+    return [_plain_within(element, attribute, row) for element in values]
+
+
+def _plain_within(value: object, attribute: str, row: int | None) -> object:
+    if isinstance(value, Mapping):
+        return {name: _plain_within(inner, attribute, row) for name, inner in value.items()}
+    return check_value(value, attribute, None, row)
 
 
 _SMALL = 1 << 62
@@ -495,6 +636,8 @@ def check_value(
 ) -> object:
     """Return an event's value as a plain Python value (None where it is null), or refuse it."""
     value = to_plain(value)
+    if isinstance(value, list | tuple | np.ndarray):
+        value = _plain_list(value, attribute, row)
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         raise EventError("an integer does not fit 64 bits", attribute=attribute, row=row)
     if isinstance(value, str) and not is_unicode(value):

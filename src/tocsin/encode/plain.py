@@ -40,6 +40,17 @@ _NO_BITS = np.empty(0, np.uint8)
 _NO_BITS.flags.writeable = False  # as those of a table are
 
 
+def plain_vector(kind: Kind | None, values: Any, here: NDArray[np.bool_] | None) -> Plain | None:
+    """Return computed numbers as they lie in memory, where they are such numbers."""
+    if kind not in (Kind.INTEGER, Kind.FLOAT) or not len(values):
+        return None
+    values = np.ascontiguousarray(values)
+    bits, n_here = _NO_BITS, len(values)
+    if here is not None:
+        bits, n_here = np.packbits(here, bitorder="little"), int(np.count_nonzero(here))
+    return Plain(values, bits, 0, n_here, values.ctypes.data)
+
+
 def plain_numbers(column: pa.ChunkedArray, declared: Kind | None) -> Plain | None:
     """Return a column's numbers, unless they need a conversion or do not have the declared kind."""
     if column.num_chunks != 1:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
-from tocsin.engines.evaluate import evaluate
 from tocsin.engines.protocol import Engine, Expressions
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.evaluate import evaluate
 from tocsin.language.expression import Expression
 from tocsin.normalize.table import ConjunctionTable
 

@@ -2,35 +2,21 @@
 
 Enters: nothing but its parts. Leaves: immutable trees that `parse` makes, `print_expression` writes
 and `normalize` reads. An operand is a literal or a parameter; every predicate has exactly one
-attribute. And and Or are n-ary and never directly hold a node of their own class, so that an
-expression has one shape however it was parenthesised.
+attribute, which is a path, or a name that `computed` makes: of a computed value
+(`price * volume > 1000` is a predicate on `price * volume`) or of the elements of a list. And and
+Or are n-ary and never directly hold a node of their own class, so that an expression has one shape
+however it was parenthesised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tocsin.model import Kind, Value
+from tocsin.language.terms import Literal, Operand, Parameter
 
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A constant. The kind keeps 1, 1.0 and TRUE apart; NULL has none."""
-
-    value: Value
-    kind: Kind | None
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A named hole (`:name`), or a literal lifted out of a text, named by its number."""
-
-    name: str | int
-
-
-Operand: TypeAlias = Literal | Parameter
+__all__ = ["Literal", "Operand", "Parameter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +56,13 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """`attribute [NOT] LIKE pattern [ESCAPE escape]`."""
+    """`attribute [NOT] LIKE pattern [ESCAPE escape]`, or ILIKE, which ignores case."""
 
     attribute: str
     pattern: Operand
     escape: str | None = None
     negated: bool = False
+    ignore_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +70,18 @@ class IsNull:
     """`attribute IS [NOT] NULL`."""
 
     attribute: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """`attribute IS DISTINCT FROM operand`, or negated `IS NOT DISTINCT FROM`; never unknown.
+
+    `x IS TRUE` is `x IS NOT DISTINCT FROM TRUE`.
+    """
+
+    attribute: str
+    operand: Operand
     negated: bool = False
 
 
@@ -114,7 +113,7 @@ class Or:
     operands: tuple[Expression, ...]
 
 
-Predicate: TypeAlias = Comparison | Between | In | Like | IsNull | Truth
+Predicate: TypeAlias = Comparison | Between | In | Like | IsNull | Distinct | Truth
 Expression: TypeAlias = Constant | Predicate | Not | And | Or
 
 
@@ -151,7 +150,7 @@ def predicates(expression: Expression) -> Iterator[Predicate]:
 
 def operands(predicate: Predicate) -> tuple[Operand, ...]:
     """Return the operands of a predicate from left to right."""
-    if isinstance(predicate, Comparison):
+    if isinstance(predicate, Comparison | Distinct):
         return (predicate.operand,)
     if isinstance(predicate, Between):
         return (predicate.low, predicate.high)
@@ -164,8 +163,11 @@ def operands(predicate: Predicate) -> tuple[Operand, ...]:
 
 def parameter_names(expression: Expression) -> tuple[str, ...]:
     """Return the names of the `:name` parameters in order of first use."""
+    from tocsin.language.computed import parameters_of
+
     names: dict[str, None] = {}
     for predicate in predicates(expression):
+        names.update(dict.fromkeys(parameters_of(predicate.attribute)))
         for operand in operands(predicate):
             if isinstance(operand, Parameter) and isinstance(operand.name, str):
                 names[operand.name] = None
@@ -173,25 +175,45 @@ def parameter_names(expression: Expression) -> tuple[str, ...]:
 
 
 def attribute_names(expression: Expression) -> tuple[str, ...]:
-    """Return the attributes that an expression mentions, in order of first use."""
-    return tuple(dict.fromkeys(predicate.attribute for predicate in predicates(expression)))
+    """Return the attributes of events that an expression mentions, in order of first use."""
+    from tocsin.language.computed import attributes_of
+
+    names: dict[str, None] = {}
+    for predicate in predicates(expression):
+        names.update(dict.fromkeys(attributes_of(predicate.attribute)))
+    return tuple(names)
+
+
+def map_predicates(expression: Expression, change: Callable[[Predicate], Expression]) -> Expression:
+    """Return the expression with every predicate changed, visited in the order of the text."""
+    if isinstance(expression, And | Or):
+        parts = [map_predicates(part, change) for part in expression.operands]
+        return conjoin(parts) if isinstance(expression, And) else disjoin(parts)
+    if isinstance(expression, Not):
+        return Not(map_predicates(expression.operand, change))
+    return expression if isinstance(expression, Constant) else change(expression)
 
 
 def map_operands(expression: Expression, change: Callable[[Operand], Operand]) -> Expression:
-    """Return the expression with every operand changed, visited in the order of the text."""
-    if isinstance(expression, And | Or):
-        return type(expression)(tuple(map_operands(e, change) for e in expression.operands))
-    if isinstance(expression, Not):
-        return Not(map_operands(expression.operand, change))
-    if isinstance(expression, Comparison):
-        return Comparison(expression.attribute, expression.op, change(expression.operand))
-    if isinstance(expression, Between):
-        low, high = change(expression.low), change(expression.high)
-        return Between(expression.attribute, low, high, expression.negated)
-    if isinstance(expression, In):
-        changed = tuple(map(change, expression.operands))
-        return In(expression.attribute, changed, expression.negated)
-    if isinstance(expression, Like):
-        pattern = change(expression.pattern)
-        return Like(expression.attribute, pattern, expression.escape, expression.negated)
-    return expression
+    """Return the expression with every operand changed, visited in the order of the text.
+
+    Operands within computed values are not changed: `computed.bind_names` does that.
+    """
+    return map_predicates(expression, lambda predicate: with_operands(predicate, change))
+
+
+def with_operands(predicate: Predicate, change: Callable[[Operand], Operand]) -> Predicate:
+    """Return a predicate with its operands changed."""
+    if isinstance(predicate, Comparison):
+        return Comparison(predicate.attribute, predicate.op, change(predicate.operand))
+    if isinstance(predicate, Between):
+        low, high = change(predicate.low), change(predicate.high)
+        return Between(predicate.attribute, low, high, predicate.negated)
+    if isinstance(predicate, In):
+        changed = tuple(map(change, predicate.operands))
+        return In(predicate.attribute, changed, predicate.negated)
+    if isinstance(predicate, Like):
+        return replace(predicate, pattern=change(predicate.pattern))
+    if isinstance(predicate, Distinct):
+        return replace(predicate, operand=change(predicate.operand))
+    return predicate

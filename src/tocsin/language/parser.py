@@ -1,10 +1,13 @@
 """Text → expression: a recursive-descent parser of the native language.
 
 Enters: the text of a condition. Leaves: an expression. `docs/language.md` is the specification.
-What is SQL but not in our subset is refused by its name, never ignored.
+What is SQL but not in our subset is refused by its name, never ignored, and where there is a way
+to say it, the error has it.
 
-A hand-written parser serves better here than a general one: an event's language has a dozen
-productions, bulk loads meet thousands of shapes, and errors can say what was expected.
+A hand-written parser serves better here than a general one: an event's language has two dozen
+productions, bulk loads meet thousands of shapes, and errors can say what was expected. A level of
+the grammar returns a term or a condition, whichever stands there (`(a + b)`, `(a OR b)`), and the
+level above says which it needs.
 """
 
 from __future__ import annotations
@@ -12,13 +15,26 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn, TypeAlias, TypeGuard
 
 from tocsin.errors import ConditionSyntaxError, UnsupportedSyntaxError
+from tocsin.language import functions
+from tocsin.language.computed import (
+    bind_names,
+    canonical,
+    compare,
+    fold_constants,
+    name_of,
+    negate,
+    static_kind,
+    to_condition,
+)
 from tocsin.language.expression import (
     Between,
     Comparison,
     Constant,
+    Distinct,
     Expression,
     In,
     IsNull,
@@ -31,37 +47,82 @@ from tocsin.language.expression import (
     conjoin,
     disjoin,
 )
-from tocsin.language.tokens import tokenize
+from tocsin.language.functions import ALIASES, FUNCTIONS
+from tocsin.language.names import ElementName, is_elements, is_path
+from tocsin.language.terms import (
+    Attribute,
+    Call,
+    Case,
+    Cast,
+    Exists,
+    Interval,
+    Term,
+    Test,
+)
+from tocsin.language.text_query import TextQueryError
+from tocsin.language.tokens import TERM_WORDS, tokenize
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, Value
 
 MAX_DEPTH = 100
 """How deep parentheses and NOTs may nest: far beyond use, well within Python's stack."""
 
-_COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
-_FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_COMPARISONS = functions.COMPARISONS
 _FOREIGN_MARKS = {
-    "+": "arithmetic (+)",
-    "-": "arithmetic (-)",
-    "*": "arithmetic (*)",
-    "/": "arithmetic (/)",
-    "%": "arithmetic (%)",
-    "||": "concatenation (||)",
-    "::": "a cast (::)",
-    "<=>": "the null-safe comparison (<=>)",
-    "->": "a JSON path (->)",
-    "->>": "a JSON path (->>)",
-    "[": "indexing ([ ])",
-    "?": "a positional parameter (?)",
-    "~": "the regular-expression operator (~)",
-    "&": "a bit operator (&)",
-    "|": "a bit operator (|)",
-    "^": "the operator ^",
-    ";": "a second statement (;)",
+    "<=>": ("the null-safe comparison (<=>)", "write IS NOT DISTINCT FROM"),
+    "->": ("a JSON path (->)", "write a path with dots"),
+    "->>": ("a JSON path (->>)", "write a path with dots"),
+    "[": ("indexing ([ ])", "write ANY(list) = value for an element"),
+    "?": ("a positional parameter (?)", "write :name"),
+    "~": ("the regular-expression operator (~)", "write RLIKE"),
+    "&": ("a bit operator (&)", "AND joins conditions"),
+    "|": ("a bit operator (|)", "OR joins conditions"),
+    "^": ("the operator ^", "write power(a, b)"),
+    ";": ("a second statement (;)", None),
 }
+"""Characters that begin SQL which we do not take: what that is, and what to write instead."""
 _SQL_WORDS = frozenset(
-    "ALL ANY CASE CAST COLLATE CONTAINS DISTINCT DIV EXISTS GLOB ILIKE INTERVAL ISNULL MATCH "
-    "NOTNULL REGEXP RLIKE SELECT SIMILAR SOME SYMMETRIC XOR".split()
+    "COLLATE CONTAINS DISTINCT DIV GLOB ISNULL MATCH NOTNULL SELECT SIMILAR SYMMETRIC XOR".split()
 )
+_FEATURES = {"SELECT": "a subquery"}
+_HINTS = {
+    "ISNULL": "write IS NULL",
+    "NOTNULL": "write IS NOT NULL",
+    "GLOB": "write LIKE",
+    "XOR": "write <>",
+    "DIV": "write floor(a / b)",
+}
+_KINDS = {
+    **dict.fromkeys(("INTEGER", "INT", "BIGINT", "LONG", "INT64"), Kind.INTEGER),
+    **dict.fromkeys(("DOUBLE", "FLOAT", "REAL", "FLOAT64"), Kind.FLOAT),
+    **dict.fromkeys(("VARCHAR", "STRING", "TEXT"), Kind.STRING),
+    **dict.fromkeys(("BOOLEAN", "BOOL"), Kind.BOOLEAN),
+    "TIMESTAMP": Kind.TIMESTAMP,
+}
+"""The names of kinds that CAST takes."""
+_LIKES = frozenset(("LIKE", "ILIKE", "RLIKE", "REGEXP"))
+_QUANTIFIERS = {"ANY": "any", "SOME": "any", "ALL": "all"}
+_FIELDS = {field.upper(): field for field in functions.FIELDS}
+_SHORT_FIELDS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+"""Fields that are functions too: `hour(t)`."""
+
+_CONDITION = "an attribute, a literal, NOT or ("
+_TERM = "an attribute, a literal or a parameter"
+_OPERATOR = "an operator (=, <>, <, <=, >, >=, BETWEEN, IN, LIKE or IS)"
+
+_OR, _AND, _NOT, _TEST, _CONCAT, _SUM, _PRODUCT, _SIGN, _CAST = range(9)
+_POWERS = {
+    "OR": _OR,
+    "AND": _AND,
+    **dict.fromkeys((*_COMPARISONS, "BETWEEN", "IN", "IS", "LIKE", "NOT"), _TEST),
+    "||": _CONCAT,
+    **dict.fromkeys(("+", "-"), _SUM),
+    **dict.fromkeys(("*", "/", "%"), _PRODUCT),
+    "::": _CAST,
+}
+"""How tightly operators bind, the loosest first. The tests do not associate."""
+
+_Node: TypeAlias = Term | Expression
+_TERMS = (Literal, Parameter, Attribute, Interval, Call, Case, Cast, Test, Exists)
 
 
 def parse(text: str) -> Expression:
@@ -73,16 +134,30 @@ def parse(text: str) -> Expression:
     return _Parser(text, lift=False).condition()
 
 
-def parse_shape(text: str) -> tuple[Expression, int] | None:
-    """Parse a text with its number, string and timestamp literals lifted out.
+def parse_term(text: str) -> Term:
+    """Parse the text of a term."""
+    return _Parser(text, lift=False).whole_term()
 
-    They become parameters numbered from 0 in the order of the text. Returns the expression and the
-    number of literals, or None when the expression's structure depends on its literals (two
-    constants compared), so that the text must be parsed by itself.
+
+class Shape(NamedTuple):
+    """The expression of a text with its number, string and timestamp literals lifted out.
+
+    They are parameters, numbered from 0 in the order of the text. Some cannot be lifted, those
+    within terms among them: another text has this shape only if it has the same literals there.
     """
+
+    expression: Expression
+    n_literals: int
+    fixed: tuple[int, ...]
+    """The numbers of the literals that were not lifted."""
+
+
+def parse_shape(text: str) -> Shape:
+    """Parse a text with its literals lifted out."""
     parser = _Parser(text, lift=True)
     expression = parser.condition()
-    return None if parser.folded else (expression, parser.n_lifted)
+    fixed = sorted(set(range(parser.n_literals)) - parser.lifted_numbers)
+    return Shape(expression, parser.n_literals, tuple(fixed))
 
 
 class _Parser:
@@ -98,119 +173,237 @@ class _Parser:
         self.at = 0
         self.depth = 0
         self.lift = lift
-        self.n_lifted = 0
-        self.folded = False
+        self.n_literals = 0
+        self.numbered: dict[int, tuple[Literal, int]] = {}
+        self.lifted_numbers: set[int] = set()
+
+    # Conditions.
 
     def condition(self) -> Expression:
-        expression = self.disjunction()
+        if self.word() == "WHERE" and self.kinds[self.at + 1] not in _NAME_FOLLOWERS:
+            self.at += 1
+        expression = self.to_condition(self.node())
+        if self.kinds[self.at] == ";" and self.kinds[self.at + 1] == "END":
+            self.at += 1
         if self.kinds[self.at] != "END":
             self.refuse("AND, OR or the end")
         return expression
 
-    def disjunction(self) -> Expression:
-        parts = [self.conjunction()]
-        while self.kinds[self.at] == "OR":
-            self.at += 1
-            parts.append(self.conjunction())
-        return disjoin(parts)
+    def whole_term(self) -> Term:
+        term = self.to_term(self.node())
+        if self.kinds[self.at] != "END":
+            self.refuse("the end of a term")
+        return term
 
-    def conjunction(self) -> Expression:
-        parts = [self.negation()]
-        while self.kinds[self.at] == "AND":
+    def node(self, level: int = 0, expected: str = _CONDITION) -> _Node:
+        """Read what binds at least as tightly as a level."""
+        start, kind = self.at, self.kinds[self.at]
+        if kind == "NOT" and level <= _NOT:
+            self.enter()
             self.at += 1
-            parts.append(self.negation())
-        return conjoin(parts)
+            left: _Node = Not(self.to_condition(self.node(_NOT)))
+            self.depth -= 1
+        elif kind in ("-", "+") and self.kinds[self.at + 1] != "number":
+            left = self.sign(kind)
+        else:
+            simple = level <= _TEST and kind == "name" and self.kinds[self.at + 1] in _COMPARISONS
+            left = (self.simple_comparison() if simple else None) or self.primary(expected)
+        while True:
+            kind = self.kinds[self.at]
+            power = _POWERS.get(kind, -1)
+            if kind == "name" and self.word() in _LIKES:
+                power = _TEST
+            if power < level:
+                return left
+            left = self.joined(left, kind, power, start)
 
-    def negation(self) -> Expression:
-        kind = self.kinds[self.at]
-        if kind != "NOT" and kind != "(":
-            return self.predicate()
+    def joined(self, left: _Node, kind: str, power: int, start: int) -> _Node:
+        """Read an infix operator and what is to the right of it."""
+        if power <= _AND:
+            parts = [self.to_condition(left)]
+            while self.kinds[self.at] == kind:
+                self.at += 1
+                parts.append(self.to_condition(self.node(power + 1)))
+            return disjoin(parts) if kind == "OR" else conjoin(parts)
+        if power == _TEST:
+            if not isinstance(left, _TERMS) and kind != "IS":
+                self.refuse("AND, OR or the end")
+            if kind in _COMPARISONS:
+                return self.comparison(left, kind, start)
+            return self.test(self.to_term(left))
+        self.at += 1
+        if kind == "::":
+            return canonical(Cast(self.value(left), self.kind()))
+        right = self.value(self.node(power + 1, _TERM))
+        return canonical(Call(kind, (self.value(left), right)))
+
+    def enter(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"nested more than {MAX_DEPTH} deep")
+
+    def to_condition(self, node: _Node) -> Expression:
+        """Return what stands where a condition is needed."""
+        if not isinstance(node, _TERMS):
+            return node
+        if isinstance(node, Parameter):
+            self.refuse("a comparison operator")
+        if isinstance(node, Literal) and node.kind not in (None, Kind.BOOLEAN):
+            self.refuse("a comparison operator")
+        if isinstance(node, Attribute):
+            if self.kinds[self.at] not in _CONDITION_ENDS and self.word() not in TERM_WORDS:
+                self.refuse(_OPERATOR)
+            return Truth(node.name)
+        kind = static_kind(node)
+        if isinstance(node, Interval) or (kind is not None and kind is not Kind.BOOLEAN):
+            self.refuse("a comparison operator")
+        return self.checked(lambda: to_condition(node))
+
+    def to_term(self, node: _Node) -> Term:
+        """Return what stands where a value is needed."""
+        if isinstance(node, _TERMS):
+            return (
+                canonical(Test(self.grounded(node.condition))) if isinstance(node, Test) else node
+            )
+        return canonical(Test(self.grounded(node)))
+
+    def grounded(self, condition: Expression) -> Expression:
+        """Put literals that were lifted out back into a condition within a term."""
+        if not self.lifted_numbers:
+            return condition
+        literals = {number: literal for literal, number in self.numbered.values()}
+
+        def put_back(operand: Operand) -> Operand:
+            if not isinstance(operand, Parameter) or isinstance(operand.name, str):
+                return operand
+            self.lifted_numbers.discard(operand.name)
+            return literals[operand.name]
+
+        return bind_names(condition, put_back)
+
+    def checked(self, make: Callable[[], Expression]) -> Expression:
+        """Make a condition whose text query may be wrong."""
+        try:
+            return make()
+        except TextQueryError as error:
+            self.fail(f"in a text query: {error}", self.positions[max(self.at - 2, 0)])
+
+    def simple_comparison(self) -> Expression | None:
+        """Read `word op literal`, the usual case; None where it is something else."""
+        piece, op, following = self.texts[self.at], self.kinds[self.at + 1], self.kinds[self.at + 2]
+        is_simple = following in ("number", "string", "param")
+        if not is_simple or self.kinds[self.at + 3] not in _CONDITION_ENDS:
+            return None
+        if piece.upper() in _SQL_WORDS:
+            return None
+        self.at += 2
+        return Comparison(piece, op, self.operand())
+
+    def comparison(self, left: _Node, op: str, start: int) -> Expression:
+        """Read the right side of a comparison."""
+        left_term = self.to_term(left)
         self.at += 1
-        expression: Expression
-        if kind == "NOT":
-            expression = Not(self.negation())
-        else:
-            expression = self.disjunction()
-            self.expect(")", "AND, OR or )")
-        self.depth -= 1
-        return expression
+        self.check_quoted_text(start)
+        right = self.to_term(self.node(_TEST + 1, _TERM))
+        if _is_operand(left_term) and _is_operand(right):
+            return self.compare_constants(left_term, op, right, start)
+        return self.compared(op, self.lifted(left_term), self.lifted(right))
 
-    def predicate(self) -> Expression:
-        kind = self.kinds[self.at]
-        if kind == "name" or kind == "quoted":
-            if self.starts_timestamp():
-                return self.literal_first()
-            return self.attribute_first()
-        if kind in ("TRUE", "FALSE", "NULL"):
-            following = self.kinds[self.at + 1]
-            if following not in _COMPARISONS:
-                self.at += 1
-                return Constant({"TRUE": True, "FALSE": False, "NULL": None}[kind])
-        if kind in ("number", "string", "param", "-", "+", "TRUE", "FALSE", "NULL"):
-            return self.literal_first()
-        self.refuse("an attribute, a literal, NOT or (")
+    def compared(self, op: str, left: Term, right: Term) -> Expression:
+        """Return the comparison of two terms of which at most one is an interval."""
+        if isinstance(left, Interval) or isinstance(right, Interval):
+            other = right if isinstance(left, Interval) else left
+            if static_kind(other) is not None or isinstance(other, Attribute | Parameter):
+                self.fail("an interval is no value", None, "a difference of two timestamps")
+        return compare(op, left, right)
 
-    def attribute_first(self) -> Expression:
-        attribute = self.attribute()
+    def compare_constants(self, left: Term, op: str, right: Term, start: int) -> Constant:
+        if isinstance(left, Literal) and isinstance(right, Literal):
+            return Constant(functions.compare(op, left.value, right.value))
+        self.fail(
+            "a parameter is compared with a constant",
+            self.positions[start],
+            "an attribute on one side",
+        )
+
+    def check_quoted_text(self, start: int) -> None:
+        """Refuse `firm = "IBM"`, which in SQL names an attribute and is nearly always a slip."""
+        piece = self.texts[self.at]
+        is_text = self.kinds[self.at] == "quoted" and piece[0] == '"'
+        if not is_text or self.kinds[start] != "name" or "." in piece:
+            return
+        if self.kinds[self.at + 1] in _CONDITION_ENDS and piece[1:-1].isidentifier():
+            self.fail(
+                f"double quotes hold the name of an attribute: write '{piece[1:-1]}' for a text",
+                None,
+                f"{piece[1:-1]} without quotes for the attribute, or a text in single quotes",
+            )
+
+    def test(self, subject: Term) -> Expression:
+        """Read what follows a term: [NOT] BETWEEN, IN, LIKE and its kin, IS."""
         kind = self.kinds[self.at]
-        if kind in _COMPARISONS:
-            self.at += 1
-            if self.kinds[self.at] == "(":
-                self.fail_unsupported("an expression in parentheses as an operand")
-            return Comparison(attribute, kind, self.operand())
         negated = kind == "NOT"
         if negated:
             self.at += 1
             kind = self.kinds[self.at]
+        word = self.word()
         if kind == "BETWEEN":
             self.at += 1
-            low = self.operand()
-            self.expect("AND", "AND")
-            return Between(attribute, low, self.operand(), negated)
+            return self.between(subject, negated)
         if kind == "IN":
             self.at += 1
-            return In(attribute, self.operand_list(), negated)
-        if kind == "LIKE":
+            return self.membership(subject, negated)
+        if kind == "LIKE" or word == "ILIKE":
             self.at += 1
-            return self.like(attribute, negated)
+            return self.like(subject, negated, word == "ILIKE")
+        if word in ("RLIKE", "REGEXP"):
+            self.at += 1
+            return negate(self.regexp(subject), negated)
         if negated:
             self.refuse("BETWEEN, IN or LIKE")
-        if kind == "IS":
-            self.at += 1
-            return self.is_null(attribute)
-        if kind not in ("AND", "OR", ")", "END"):
-            if kind == "string" and self.kinds[self.at - 1] == "name":
-                self.at -= 1
-                self.fail_other_literal()
-            self.refuse("an operator (=, <>, <, <=, >, >=, BETWEEN, IN, LIKE or IS)")
-        return Truth(attribute)
-
-    def literal_first(self) -> Expression:
-        start = self.at
-        left = self.operand()
-        op = self.kinds[self.at]
-        if op not in _COMPARISONS:
-            if op in ("BETWEEN", "IN", "LIKE", "IS", "NOT"):
-                self.fail_unsupported(f"a literal on the left of {op}")
-            self.refuse("a comparison operator")
         self.at += 1
-        if self.kinds[self.at] in ("name", "quoted") and not self.starts_timestamp():
-            return Comparison(self.attribute(), _FLIPPED[op], left)
-        right = self.operand()
-        self.folded = True
-        if isinstance(left, Literal) and isinstance(right, Literal):
-            return Constant(compare_constants(op, left, right))
-        if self.lift:
-            return Constant(None)
-        self.fail("a parameter is compared with a constant", start, "an attribute on one side")
+        return self.what_it_is(subject)
 
-    def like(self, attribute: str, negated: bool) -> Expression:
-        if self.kinds[self.at] not in ("string", "param", "NULL"):
+    def between(self, subject: Term, negated: bool) -> Expression:
+        low = self.bound(subject)
+        self.expect("AND", "AND")
+        high = self.bound(subject)
+        if _is_operand(low) and _is_operand(high) and not _is_constant(subject):
+            return Between(name_of(subject), low, high, negated)
+        both = conjoin([self.compared(">=", subject, low), self.compared("<=", subject, high)])
+        return fold_constants(negate(both, negated))
+
+    def bound(self, subject: Term) -> Term:
+        """Read a value that a subject is compared with."""
+        term = self.to_term(self.node(_TEST + 1, _TERM))
+        return term if _is_constant(subject) else self.lifted(term)
+
+    def membership(self, subject: Term, negated: bool) -> Expression:
+        if self.kinds[self.at] == "param":  # IN :ids
+            items: tuple[Term, ...] = (self.operand(),)
+        else:
+            items = self.item_list(subject)
+        if all(map(_is_operand, items)) and not _is_constant(subject):
+            return In(name_of(subject), items, negated)  # type: ignore[arg-type]
+        tests = [self.compared("=", subject, item) for item in items]
+        return fold_constants(negate(disjoin(tests), negated))
+
+    def item_list(self, subject: Term) -> tuple[Term, ...]:
+        if self.kinds[self.at] == "name" and self.kinds[self.at - 1] == "IN":
+            self.refuse("( and a list of values; for a list attribute write value = ANY(list)")
+        self.expect("(", "( and a list of values")
+        items = [self.bound(subject)]
+        while self.kinds[self.at] == ",":
+            self.at += 1
+            items.append(self.bound(subject))
+        self.expect(")", ", or )")
+        return tuple(items)
+
+    def like(self, subject: Term, negated: bool, ignore_case: bool) -> Expression:
+        if self.kinds[self.at] in ("-", "+", "number", "TRUE", "FALSE"):
             self.refuse("a pattern: a string or a parameter")
-        pattern = self.operand()
+        start = self.at
+        pattern = self.to_term(self.node(_TEST + 1, _TERM))
         escape = None
         if self.kinds[self.at] == "ESCAPE":
             self.at += 1
@@ -218,29 +411,304 @@ class _Parser:
                 self.refuse("a string of one character")
             escape = self.string()
             if len(escape) != 1:
-                self.fail("ESCAPE takes one character", self.positions_at(-1))
-        if isinstance(pattern, Literal) and isinstance(pattern.value, str) and escape is not None:
-            self.check_escapes(pattern.value, escape)
-        return Like(attribute, pattern, escape, negated)
-
-    def check_escapes(self, pattern: str, escape: str) -> None:
-        if not escapes_are_sound(pattern, escape):
+                self.fail("ESCAPE takes one character", self.positions[self.at - 1])
+        text = pattern.value if isinstance(pattern, Literal) else None
+        if isinstance(text, str) and escape is not None and not escapes_are_sound(text, escape):
             self.fail(
                 "in a pattern the escape character must stand before %, _ or itself",
-                self.positions_at(-3),
+                self.positions[start],
             )
+        if _is_operand(pattern) and not _is_constant(subject):
+            lifted = self.lifted(pattern)
+            assert isinstance(lifted, Literal | Parameter)
+            return Like(name_of(subject), lifted, escape, negated, ignore_case)
+        arguments = (subject, pattern, Literal(escape, None if escape is None else Kind.STRING))
+        call = canonical(Call("ilike" if ignore_case else "like", arguments))
+        return fold_constants(negate(to_condition(call), negated))
 
-    def is_null(self, attribute: str) -> Expression:
+    def regexp(self, subject: Term) -> Expression:
+        start = self.at
+        return self.regexp_of((subject, self.to_term(self.node(_TEST + 1, _TERM))), start)
+
+    def regexp_of(self, arguments: tuple[Term, ...], start: int) -> Expression:
+        self.check_regexp(arguments[1], start)
+        return to_condition(canonical(Call("regexp_matches", arguments)))
+
+    def check_regexp(self, pattern: Term, start: int) -> None:
+        if isinstance(pattern, Literal) and isinstance(pattern.value, str):
+            problem = functions.regexp_problem(pattern.value)
+            if problem is not None:
+                self.fail(f"not a regular expression of RE2: {problem}", self.positions[start])
+
+    def what_it_is(self, subject: Term) -> Expression:
+        """Read what follows IS."""
         negated = self.kinds[self.at] == "NOT"
         if negated:
             self.at += 1
-        kind = self.kinds[self.at]
+        kind, word = self.kinds[self.at], self.word()
         if kind in ("TRUE", "FALSE"):
-            self.fail_unsupported(f"IS {kind}")
-        if kind == "name" and self.texts[self.at].upper() in ("DISTINCT", "UNKNOWN"):
-            self.fail_unsupported(f"IS {self.texts[self.at].upper()}")
+            self.at += 1
+            literal = Literal(kind == "TRUE", Kind.BOOLEAN)
+            return self.distinct(subject, literal, not negated)
+        if word == "UNKNOWN":
+            self.at += 1
+            truths = [self.distinct(subject, Literal(t, Kind.BOOLEAN), True) for t in (True, False)]
+            return negate(disjoin(truths), not negated)
+        if word == "DISTINCT":
+            self.at += 1
+            if self.word() != "FROM":
+                self.refuse("FROM")
+            self.at += 1
+            return self.distinct(subject, self.to_term(self.node(_TEST + 1, _TERM)), negated)
         self.expect("NULL", "NULL" if negated else "NULL or NOT NULL")
-        return IsNull(attribute, negated)
+        if isinstance(subject, Literal):
+            return Constant((subject.value is None) is not negated)
+        if isinstance(subject, Parameter):
+            self.at -= 1
+            self.fail("a parameter is no attribute", None, "an attribute before IS")
+        return IsNull(name_of(subject), negated)
+
+    def distinct(self, subject: Term, other: Term, negated: bool) -> Expression:
+        if _is_operand(subject) and not _is_operand(other):
+            subject, other = other, subject
+        if isinstance(other, Literal | Parameter) and not _is_constant(subject):
+            return Distinct(name_of(subject), self.lifted_operand(other), negated)
+        call = canonical(Call("is distinct from", (subject, other)))
+        return negate(to_condition(call), negated)
+
+    # Terms.
+
+    def value(self, node: _Node) -> Term:
+        """Return an operand of an operator."""
+        if isinstance(node, Attribute) and is_elements(node.name):
+            self.fail(
+                "ANY and ALL stand alone before an operator",
+                self.positions[self.at - 1],
+                "exists(list, element -> condition)",
+            )
+        return self.to_term(node)
+
+    def sign(self, kind: str) -> Term:
+        self.enter()
+        self.at += 1
+        inner = self.value(self.node(_SIGN, _TERM))
+        self.depth -= 1
+        return inner if kind == "+" else canonical(Call("neg", (inner,)))
+
+    def kind(self) -> Kind:
+        kind = _KINDS.get(self.word())
+        if kind is None:
+            self.refuse("a kind: INTEGER, FLOAT, STRING, BOOLEAN or TIMESTAMP")
+        self.at += 1
+        if self.word() == "PRECISION":
+            self.at += 1
+        return kind
+
+    def primary(self, expected: str) -> _Node:
+        kind = self.kinds[self.at]
+        if kind == "(":
+            self.enter()
+            self.at += 1
+            node = self.node()
+            self.expect(")", "AND, OR or )")
+            self.depth -= 1
+            return node if isinstance(node, _TERMS) else Test(node)
+        if kind == "param":
+            self.at += 1
+            return Parameter(self.texts[self.at - 1][1:])
+        if kind in ("number", "string", "-", "+", "TRUE", "FALSE", "NULL"):
+            return self.literal()
+        if kind == "name" or kind == "quoted":
+            return self.named()
+        self.refuse(expected)
+
+    def named(self) -> _Node:
+        """Read what begins with a word: an attribute, a function, CASE, a literal."""
+        word, following = self.word(), self.kinds[self.at + 1]
+        if self.kinds[self.at] == "name":
+            if following == "string" and word in ("TIMESTAMP", "DATE", "INTERVAL"):
+                self.at += 1
+                return self.interval() if word == "INTERVAL" else self.timestamp()
+            if word == "CASE" and following not in _NAME_FOLLOWERS:
+                return self.case()
+            if word == "INTERVAL" and following == "number":
+                self.at += 1
+                return self.counted_interval()
+            if word in _NOW and following != "(" and following not in _COMPARISONS:
+                self.at += 1
+                return Call("now", ())
+            if following == "(" and word != "SELECT":
+                return self.call(word)
+            if following == "string" and word not in _LIKES:
+                self.fail_unsupported(f"a literal of the form {self.texts[self.at]} '…'")
+        return Attribute(self.attribute())
+
+    def call(self, word: str) -> _Node:
+        self.enter()
+        node = self.called(word)
+        self.depth -= 1
+        return node
+
+    def called(self, word: str) -> _Node:
+        position, name = self.positions[self.at], self.texts[self.at].lower()
+        self.at += 2
+        if word in _QUANTIFIERS:
+            return self.elements(_QUANTIFIERS[word])
+        if word in ("CAST", "TRY_CAST"):
+            inner = self.value(self.node())
+            if self.word() != "AS":
+                self.refuse("AS")
+            self.at += 1
+            kind = self.kind()
+            self.expect(")", ")")
+            return canonical(Cast(inner, kind))
+        if word == "EXTRACT":
+            return self.extract()
+        if word in ("EXISTS", "FORALL"):
+            return self.exists(every=word == "FORALL")
+        if word in ("IF", "IFF"):
+            return self.if_call()
+        if word == "POSITION":
+            return self.position(position)
+        return self.function(ALIASES.get(name, name), position)
+
+    def function(self, name: str, position: int) -> _Node:
+        start = self.at
+        arguments: list[Term] = []
+        while self.kinds[self.at] != ")" or arguments:
+            arguments.append(self.value(self.node()))
+            if self.kinds[self.at] != ",":
+                break
+            self.at += 1
+        self.expect(")", ", or )")
+        if name in ("array_contains", "list_contains", "array_has", "list_has"):
+            self.check_count(name, arguments, 2, 2, position)
+            if not isinstance(arguments[0], Attribute | Call):
+                self.fail(f"{name} takes a list first", position)
+            elements = Attribute(ElementName("any", name_of(arguments[0])).name)
+            return Test(compare("=", elements, self.lifted(arguments[1])))
+        if name.upper() in _FIELDS and _FIELDS[name.upper()] in _SHORT_FIELDS:
+            self.check_count(name, arguments, 1, 1, position)
+            return canonical(Call("extract", (Literal(name, Kind.STRING), arguments[0])))
+        least, most = self.counts(name, position)
+        self.check_count(name, arguments, least, most, position)
+        if name == "regexp_matches":
+            self.check_regexp(arguments[1], start)
+        return self.made(canonical(Call(name, tuple(arguments))), start)
+
+    def made(self, term: Term, start: int) -> _Node:
+        """Return a call; one that is a condition on words as that condition."""
+        if isinstance(term, Call) and term.function == "matches":
+            try:
+                return Test(to_condition(term))
+            except TextQueryError as error:
+                self.fail(f"in a text query: {error}", self.positions[start])
+        if isinstance(term, Call):
+            problem = functions.problem_of(term.function, term.arguments)
+            if problem is not None:
+                self.fail(problem, self.positions[start])
+        return term
+
+    def counts(self, name: str, position: int) -> tuple[int, int]:
+        function = FUNCTIONS.get(name)
+        if function is not None and name.isidentifier() and name != "neg":
+            return function.least, function.most
+        if name == "%":
+            return 2, 2
+        counts = functions.SPECIAL_COUNTS.get(name)
+        if counts is None:
+            near = functions.similar(name)
+            hint = f"did you mean {near}?" if near else None
+            self.fail_unsupported(f"the function {name}(…)", position, hint)
+        return counts
+
+    def check_count(
+        self, name: str, arguments: list[Term], least: int, most: int, position: int
+    ) -> None:
+        if not least <= len(arguments) <= most:
+            count = str(least) if least == most else f"{least} to {most}"
+            count = f"at least {least}" if most > functions.MANY_ARGUMENTS else count
+            plural = "s" * (count != "1")
+            self.fail(f"{name} takes {count} argument{plural}, not {len(arguments)}", position)
+
+    def elements(self, quantifier: str) -> Term:
+        """Read the list of ANY(…) or ALL(…)."""
+        of = self.value(self.node())
+        if not isinstance(of, Attribute | Call):
+            self.fail("ANY and ALL take a list", self.positions[self.at - 1], "an attribute")
+        self.expect(")", ")")
+        return Attribute(ElementName(quantifier, name_of(of)).name)
+
+    def exists(self, *, every: bool) -> Term:
+        of = self.value(self.node(_TEST + 1, _TERM))
+        self.expect(",", ", and a condition on an element: exists(items, i -> i.price > 5)")
+        if self.kinds[self.at] != "name":
+            self.refuse("the name of an element")
+        variable = self.texts[self.at]
+        self.at += 1
+        self.expect("->", "-> and a condition")
+        condition = self.grounded(self.to_condition(self.node()))
+        self.expect(")", "AND, OR or )")
+        return Exists(of, variable, condition, every)
+
+    def extract(self) -> Term:
+        field = _FIELDS.get(self.word())
+        if field is None:
+            self.refuse(f"one of {', '.join(functions.FIELDS)}")
+        self.at += 1
+        if self.word() != "FROM":
+            self.refuse("FROM")
+        self.at += 1
+        moment = self.value(self.node(_TEST + 1, _TERM))
+        self.expect(")", ")")
+        return canonical(Call("extract", (Literal(field, Kind.STRING), moment)))
+
+    def position(self, place: int) -> _Node:
+        """Read `position(part IN text)`, or the function with a comma."""
+        start = self.at
+        part = self.value(self.node(_TEST + 1, _TERM))
+        if self.kinds[self.at] != "IN":
+            self.at = start
+            return self.function("position", place)
+        self.at += 1
+        text = self.value(self.node(_TEST + 1, _TERM))
+        self.expect(")", ")")
+        return canonical(Call("position", (text, part)))
+
+    def if_call(self) -> Term:
+        condition = self.grounded(self.to_condition(self.node()))
+        self.expect(",", ",")
+        then = self.value(self.node())
+        self.expect(",", ",")
+        otherwise = self.value(self.node())
+        self.expect(")", ")")
+        return canonical(Case(((condition, then),), otherwise))
+
+    def case(self) -> Term:
+        self.enter()
+        self.at += 1
+        subject = None if self.word() == "WHEN" else self.value(self.node())
+        branches: list[tuple[Expression, Term]] = []
+        while self.word() == "WHEN":
+            self.at += 1
+            when = self.node()
+            if subject is None:
+                condition = self.grounded(self.to_condition(when))
+            else:
+                condition = compare("=", subject, self.value(when))
+            self.expect_word("THEN")
+            branches.append((condition, self.value(self.node())))
+        if not branches:
+            self.refuse("WHEN")
+        otherwise: Term = Literal(None, None)
+        if self.word() == "ELSE":
+            self.at += 1
+            otherwise = self.value(self.node())
+        self.expect_word("END")
+        self.depth -= 1
+        return canonical(Case(tuple(branches), otherwise))
+
+    # Names.
 
     def attribute(self) -> str:
         parts = [self.name_part()]
@@ -254,69 +722,66 @@ class _Parser:
             else:
                 self.refuse("the rest of the attribute's path")
         if self.kinds[self.at] == "(":
-            self.fail_unsupported(f"the function {parts[-1]}(…)", self.positions_at(-1))
+            name = parts[-1]
+            self.fail_unsupported(f"the function {name}(…)", self.positions[self.at - 1])
         return parts[0] if len(parts) == 1 else ".".join(parts)
 
     def name_part(self) -> str:
         kind, piece = self.kinds[self.at], self.texts[self.at]
         if kind == "name":
             if piece.upper() in _SQL_WORDS and self.kinds[self.at + 1] not in _NAME_FOLLOWERS:
-                self.fail_unsupported(piece.upper())
+                word = piece.upper()
+                self.fail_unsupported(_FEATURES.get(word, word), None, _HINTS.get(word))
             self.at += 1
             return piece
         quote = piece[0]
         name = piece[1:-1].replace(quote * 2, quote)
         if not name:
             self.fail("an attribute's name is empty")
+        if not is_path(name):
+            self.fail("no attribute has such a name")
         self.at += 1
         return name
 
-    def operand_list(self) -> tuple[Operand, ...]:
-        self.expect("(", "( and a list of literals")
-        if self.kinds[self.at] == "name" and self.texts[self.at].upper() == "SELECT":
-            self.fail_unsupported("a subquery")
-        operands = [self.operand()]
-        while self.kinds[self.at] == ",":
-            self.at += 1
-            operands.append(self.operand())
-        self.expect(")", ", or )")
-        return tuple(operands)
+    # Literals.
 
     def operand(self) -> Operand:
-        kind = self.kinds[self.at]
-        if kind == "param":
-            self.at += 1
-            return Parameter(self.texts[self.at - 1][1:])
-        literal = self.literal()
-        if self.lift and literal.kind not in (None, Kind.BOOLEAN):
-            self.n_lifted += 1
-            return Parameter(self.n_lifted - 1)
-        return literal
+        return self.lifted_operand(
+            self.literal() if self.kinds[self.at] != "param" else self.parameter()
+        )
+
+    def parameter(self) -> Parameter:
+        self.at += 1
+        return Parameter(self.texts[self.at - 1][1:])
+
+    def lifted(self, term: Term) -> Term:
+        """Lift a literal out, if this is to make a shape."""
+        return self.lifted_operand(term) if isinstance(term, Literal | Parameter) else term
+
+    def lifted_operand(self, operand: Operand) -> Operand:
+        _, number = self.numbered.get(id(operand), (operand, -1))
+        if number < 0:
+            return operand
+        self.lifted_numbers.add(number)
+        return Parameter(number)
 
     def literal(self) -> Literal:
         kind = self.kinds[self.at]
         if kind == "string":
-            return Literal(self.string(), Kind.STRING)
+            return self.numbered_literal(Literal(self.string(), Kind.STRING))
         if kind == "number" or kind == "-" or kind == "+":
-            return self.number()
-        if kind == "TRUE" or kind == "FALSE":
-            self.at += 1
-            return Literal(kind == "TRUE", Kind.BOOLEAN)
+            return self.numbered_literal(self.number())
+        self.at += 1
         if kind == "NULL":
-            self.at += 1
             return Literal(None, None)
-        if self.starts_timestamp():
-            self.at += 1
-            return self.timestamp()
-        if kind == "name" or kind == "quoted":
-            if self.kinds[self.at + 1] == "(":
-                self.fail_unsupported(f"the function {self.texts[self.at]}(…)")
-            if self.texts[self.at].upper() in _SQL_WORDS:
-                self.fail_unsupported(self.texts[self.at].upper())
-            if kind == "name" and self.kinds[self.at + 1] == "string":
-                self.fail_other_literal()
-            self.fail_unsupported("a comparison between two attributes")
-        self.refuse("a literal or a parameter")
+        return Literal(kind == "TRUE", Kind.BOOLEAN)
+
+    def numbered_literal(self, literal: Literal) -> Literal:
+        """Number a literal in the order of the text, so that it can be lifted out."""
+        if self.lift:
+            self.numbered[id(literal)] = literal, self.n_literals
+            self.n_literals += 1
+        return literal
 
     def string(self) -> str:
         self.at += 1
@@ -326,8 +791,6 @@ class _Parser:
         sign = self.texts[self.at] if self.kinds[self.at] in ("-", "+") else ""
         if sign:
             self.at += 1
-            if self.kinds[self.at] != "number":
-                self.fail_unsupported(f"arithmetic ({sign})", self.positions_at(-1))
         piece = self.texts[self.at]
         position = self.positions[self.at]
         self.at += 1
@@ -343,38 +806,74 @@ class _Parser:
             self.fail("a number literal is beyond the range of 64-bit floats", position)
         return Literal(value, Kind.FLOAT)
 
-    def starts_timestamp(self) -> bool:
-        return (
-            self.kinds[self.at] == "name"
-            and self.kinds[self.at + 1] == "string"
-            and self.texts[self.at].upper() == "TIMESTAMP"
-            and self.texts[self.at].isascii()
-        )
-
     def timestamp(self) -> Literal:
         position = self.positions[self.at]
+        is_date = self.texts[self.at - 1].upper() == "DATE"
         moment = parse_timestamp(self.string())
-        if moment is None:
-            self.fail("not a timestamp", position, "'YYYY-MM-DD[ hh:mm[:ss[.ffffff]][±hh:mm]]'")
-        return Literal(moment, Kind.TIMESTAMP)
+        if moment is None or (is_date and moment.time() != dt.time()):
+            expected = "'YYYY-MM-DD[ hh:mm[:ss[.ffffff]][±hh:mm]]'"
+            what, expected = ("a date", "'YYYY-MM-DD'") if is_date else ("a timestamp", expected)
+            self.fail(f"not {what}", position, expected)
+        literal = Literal(moment, Kind.TIMESTAMP)
+        if not is_date:
+            return self.numbered_literal(literal)
+        self.n_literals += 1
+        return literal
+
+    def interval(self) -> Interval:
+        """Read `INTERVAL '2 hours 30 minutes'`, or `INTERVAL '2' HOUR`."""
+        position = self.positions[self.at]
+        text = self.string()
+        self.n_literals += 1
+        unit = self.word().lower()
+        if unit.rstrip("s") in functions.INTERVALS and text.strip().lstrip("+-").isdigit():
+            self.at += 1
+            text = f"{text} {unit}"
+        return self.made_interval(text, position)
+
+    def counted_interval(self) -> Interval:
+        """Read `INTERVAL 2 HOUR`."""
+        position = self.positions[self.at]
+        self.n_literals += 1
+        text = f"{self.texts[self.at]} {self.texts[self.at + 1]}"
+        self.at += 2
+        return self.made_interval(text, position)
+
+    def made_interval(self, text: str, position: int) -> Interval:
+        parsed = functions.parse_interval(text)
+        if parsed is None:
+            self.fail("not an interval", position, "such as '2 hours' or '1 day 30 minutes'")
+        return Interval(*parsed)
+
+    # Refusals.
+
+    def word(self) -> str:
+        """Return the word reached in upper case; empty where there is none."""
+        piece = self.texts[self.at]
+        is_word = self.kinds[self.at] == "name" or self.kinds[self.at].isalpha()
+        return piece.upper() if is_word and piece.isascii() else ""
 
     def expect(self, kind: str, expected: str) -> None:
         if self.kinds[self.at] != kind:
             self.refuse(expected)
         self.at += 1
 
+    def expect_word(self, word: str) -> None:
+        if self.word() != word:
+            self.refuse(word)
+        self.at += 1
+
     def refuse(self, expected: str) -> NoReturn:
         """Refuse the token reached, by name where it is SQL that we do not take."""
         kind, piece = self.kinds[self.at], self.texts[self.at]
+        word = piece.upper()
         if kind in _FOREIGN_MARKS:
-            self.fail_unsupported(_FOREIGN_MARKS[kind])
-        if kind == "name" and piece.upper() in _SQL_WORDS:
-            self.fail_unsupported(piece.upper())
+            feature, hint = _FOREIGN_MARKS[kind]
+            self.fail_unsupported(feature, None, hint)
+        if kind == "name" and word in _SQL_WORDS:
+            self.fail_unsupported(_FEATURES.get(word, word), None, _HINTS.get(word))
         what = "the text ends too early" if kind == "END" else f"unexpected {piece}"
         self.fail(what, None, expected)
-
-    def positions_at(self, offset: int) -> int:
-        return self.positions[self.at + offset]
 
     def fail(
         self, message: str, position: int | None = None, expected: str | None = None
@@ -382,26 +881,28 @@ class _Parser:
         place = self.positions[self.at] if position is None else position
         raise ConditionSyntaxError(message, self.text, place, expected)
 
-    def fail_other_literal(self) -> NoReturn:
-        self.fail_unsupported(f"a literal of the form {self.texts[self.at]} '…'")
-
-    def fail_unsupported(self, feature: str, position: int | None = None) -> NoReturn:
+    def fail_unsupported(
+        self, feature: str, position: int | None = None, hint: str | None = None
+    ) -> NoReturn:
         place = self.positions[self.at] if position is None else position
-        raise UnsupportedSyntaxError(feature, self.text, place)
+        raise UnsupportedSyntaxError(feature, self.text, place, hint)
 
 
-_NAME_FOLLOWERS = _COMPARISONS | {
-    "BETWEEN",
-    "IN",
-    "LIKE",
-    "IS",
-    "NOT",
-    "AND",
-    "OR",
-    ")",
-    ".",
-    "END",
-}
+_CONDITION_ENDS = frozenset(("AND", "OR", ")", "END", ";", ","))
+_NAME_FOLLOWERS = (
+    _COMPARISONS
+    | {"BETWEEN", "IN", "LIKE", "IS", "NOT", "AND", "OR", ")", ".", ",", "END"}
+    | {"+", "*", "/", "%", "||", "::"}
+)
+_NOW = frozenset(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"))
+
+
+def _is_operand(term: Term) -> TypeGuard[Operand]:
+    return isinstance(term, Literal | Parameter)
+
+
+def _is_constant(term: Term) -> bool:
+    return isinstance(term, Literal | Parameter | Interval)
 
 
 def escapes_are_sound(pattern: str, escape: str) -> bool:
@@ -432,22 +933,3 @@ def parse_timestamp(text: str) -> dt.datetime | None:
         return moment.astimezone(dt.UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def compare_constants(op: str, left: Literal, right: Literal) -> bool | None:
-    """Compare two literals under three-valued logic; None is unknown."""
-    kinds = {left.kind, right.kind}
-    if None in kinds or (len(kinds) == 2 and kinds != {Kind.INTEGER, Kind.FLOAT}):
-        return None
-    a, b = left.value, right.value
-    if op == "=":
-        return a == b
-    if op == "<>":
-        return a != b
-    if op == "<":
-        return a < b  # type: ignore[operator]
-    if op == "<=":
-        return a <= b  # type: ignore[operator]
-    if op == ">":
-        return a > b  # type: ignore[operator]
-    return a >= b  # type: ignore[operator]

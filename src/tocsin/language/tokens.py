@@ -2,7 +2,7 @@
 
 Enters: the text of a condition. Leaves: parallel lists of token kinds, texts and positions, the
 last token being END. A token's kind is a one-word string; keywords are their own kind. White space
-is that of ASCII. Comments, and characters that start no token, are refused here, by name.
+is that of ASCII; comments count as white space. Characters that start no token are refused here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tocsin.errors import ConditionSyntaxError, UnsupportedSyntaxError
+from tocsin.errors import ConditionSyntaxError
 
 KEYWORDS = frozenset(
     ("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
 )
 """Words that cannot be attribute names unless quoted. TIMESTAMP is one only before a string."""
+
+TERM_WORDS = frozenset(("CASE", "WHEN", "THEN", "ELSE", "END"))
+"""Words that end or divide a term; as names they are quoted, though a lone one is understood."""
 
 _TOKEN = re.compile(
     r"""[\x20\t-\r]*(?:
@@ -25,14 +28,14 @@ _TOKEN = re.compile(
       | (?P<string>'(?:[^']|'')*')
       | (?P<param>:[^\W\d]\w*)
       | (?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`)
-      | (?P<comment>--|/\*)
-      | (?P<mark>\|\||::|->>?|[.+\-*/%~^&|\[\]{}?;@\#!:])
+      | (?P<comment>--[^\n]*|/\*.*?\*/)
+      | (?P<mark>\|\||&&|::|->>?|/\*|[.+\-*/%~^&|\[\]{}?;@\#!:])
       | (?P<end>\Z)
       | (?P<bad>.)
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_SPELLINGS = {"==": "=", "!=": "<>"}
+_SPELLINGS = {"==": "=", "!=": "<>", "&&": "AND"}
 
 
 class Tokens(NamedTuple):
@@ -60,11 +63,15 @@ def tokenize(text: str) -> Tokens:
         elif kind == "number":
             _check_number_ends(text, match.end(), position)
         elif kind == "mark":
-            kind = piece
+            if piece == "/*":
+                raise ConditionSyntaxError("a comment is not closed", text, position, "*/")
+            kind = _SPELLINGS.get(piece, piece)
         elif kind == "end":
             kind = "END"
-        elif kind in ("comment", "bad"):
-            _refuse(text, kind, piece, position)
+        elif kind == "comment":
+            continue
+        elif kind == "bad":
+            _refuse(text, piece, position)
         kinds.append(kind)
         texts.append(piece)
         positions.append(position)
@@ -79,9 +86,7 @@ def _check_number_ends(text: str, end: int, position: int) -> None:
         raise ConditionSyntaxError("a number runs into a name", text, position)
 
 
-def _refuse(text: str, kind: str, piece: str, position: int) -> None:
-    if kind == "comment":
-        raise UnsupportedSyntaxError("a comment", text, position)
+def _refuse(text: str, piece: str, position: int) -> None:
     if piece == "'":
         raise ConditionSyntaxError("a string literal is not closed", text, position, "a quote (')")
     if piece in '"`':

@@ -1,7 +1,8 @@
 """Parameters: an expression and parameter values → an expression without parameters.
 
 Enters: an expression and a mapping of parameter names to values. Leaves: the same expression with
-literals instead of parameters. A parameter is a value, never text to be parsed.
+literals instead of parameters. A parameter is a value, never text to be parsed; a list of values
+may stand in `IN`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ import datetime as dt
 from collections.abc import Mapping
 
 from tocsin.errors import ParameterError
+from tocsin.language.computed import bind_names, parameters_of
 from tocsin.language.expression import (
+    Constant,
     Expression,
+    In,
     Literal,
     Operand,
     Parameter,
-    map_operands,
+    Predicate,
+    map_predicates,
+    operands,
     parameter_names,
 )
+from tocsin.language.text_query import TextQueryError
 from tocsin.model import Kind, Value, is_unicode, kind_of, to_plain
 
 
@@ -38,12 +45,42 @@ def bind(expression: Expression, params: Mapping[str, object] | None) -> Express
         )
     if not names:
         return expression
-    literals = {name: to_literal(values[name], name) for name in names}
+    lists = {name for name, value in values.items() if isinstance(value, list | tuple | set)}
+    if lists:
+        expression = map_predicates(expression, lambda p: _with_list(p, values, lists))
+    literals = {name: to_literal(values[name], name) for name in names if name not in lists}
 
     def fill(operand: Operand) -> Operand:
         return literals[str(operand.name)] if isinstance(operand, Parameter) else operand
 
-    return map_operands(expression, fill)
+    try:
+        return bind_names(expression, fill)
+    except TextQueryError as error:
+        raise ParameterError(f"in a text query: {error}") from None
+
+
+def _with_list(predicate: Predicate, values: Mapping[str, object], lists: set[str]) -> Expression:
+    """Return a predicate with the values of list parameters, which `IN` takes."""
+    for operand in operands(predicate):
+        if not isinstance(operand, Parameter) or str(operand.name) not in lists:
+            continue
+        if not isinstance(predicate, In):
+            raise ParameterError(f"parameter :{operand.name} is a list, which only IN takes")
+    for name in parameters_of(predicate.attribute):
+        if name in lists:
+            raise ParameterError(f"parameter :{name} is a list, which only IN takes")
+    if not isinstance(predicate, In):
+        return predicate
+    filled: list[Operand] = []
+    for operand in predicate.operands:
+        if isinstance(operand, Parameter) and str(operand.name) in lists:
+            name = str(operand.name)
+            filled += [to_literal(value, name) for value in values[name]]  # type: ignore[attr-defined]
+        else:
+            filled.append(operand)
+    if not filled:  # no value is in an empty list
+        return Constant(predicate.negated)
+    return In(predicate.attribute, tuple(filled), predicate.negated)
 
 
 def to_literal(value: object, name: str = "") -> Literal:

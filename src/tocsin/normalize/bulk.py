@@ -24,6 +24,7 @@ from tocsin.errors import ParameterError, SubscriptionError
 from tocsin.language import parse, parse_shape
 from tocsin.language import text_kernels as kernels
 from tocsin.language.expression import Expression, Literal, Parameter, parameter_names
+from tocsin.language.parser import Shape
 from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.fold import BadSubscription, Block, BulkForm, PredicateBatch
@@ -171,33 +172,49 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
     counts = np.diff(literal_start)
     order = np.argsort(shape_of, kind="stable")
     groups = np.split(order, np.cumsum(np.bincount(shape_of))[:-1])
-    for group in groups:
-        members = group[taken[group]]
-        template = _template_of(shaped, members, counts)
-        if template is None:
-            taken[group] = False
-        else:
-            bases = literal_start[members] + first_literal
-            _fill(batch, template, rows[members], bases)
+    pending = [group[taken[group]] for group in groups]
+    while pending:
+        members = pending.pop()
+        if not len(members):
+            continue
+        shape_read = _shape_of(shaped, int(members[0]), counts)
+        template = shape_read and make_template(shape_read.expression, shape_read.n_literals)
+        if shape_read is None or template is None:
+            taken[members] = False
+            continue
+        if shape_read.fixed:
+            places = literal_start[members][:, None] + np.array(shape_read.fixed)
+            members, *others = _same_literals(data, spans, members, places)
+            pending += others
+        bases = literal_start[members] + first_literal
+        _fill(batch, template, rows[members], bases)
     return rows[~taken].tolist()  # type: ignore[no-any-return]
 
 
-def _template_of(
-    texts: pa.Array, members: NDArray[np.int64], counts: NDArray[np.int64]
-) -> Template | None:
-    """Parse one text for its shape; None if the texts must be parsed one by one."""
-    if not len(members):
-        return None
+def _shape_of(texts: pa.Array, member: int, counts: NDArray[np.int64]) -> Shape | None:
+    """Parse one text for its shape; None if those like it must be parsed one by one."""
     try:
-        lifted = parse_shape(texts[members[0]].as_py())
+        shape = parse_shape(texts[member].as_py())
     except SubscriptionError:
         return None
-    if lifted is None:
+    if shape.n_literals != counts[member] or parameter_names(shape.expression):
         return None
-    expression, n_lifted = lifted
-    if n_lifted != counts[members[0]] or parameter_names(expression):
-        return None
-    return make_template(expression, n_lifted)
+    return shape
+
+
+def _same_literals(
+    data: NDArray[np.uint8],
+    spans: NDArray[np.int64],
+    members: NDArray[np.int64],
+    places: NDArray[np.int64],
+) -> list[NDArray[np.int64]]:
+    """Divide texts by the spelling of some of their literals; those like the first come first."""
+    groups: dict[tuple[bytes, ...], list[int]] = {}
+    ranges = spans[:, [kernels.LITERAL_START, kernels.LITERAL_END]]
+    for member, own in zip(members.tolist(), places.tolist(), strict=True):
+        spelling = tuple(bytes(data[slice(*ranges[place])]) for place in own)
+        groups.setdefault(spelling, []).append(member)
+    return [np.array(group, np.int64) for group in groups.values()]
 
 
 def _fill(

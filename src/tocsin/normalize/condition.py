@@ -18,6 +18,7 @@ from tocsin.errors import KindClashError, ParameterError
 from tocsin.language.expression import (
     Between,
     Comparison,
+    Distinct,
     In,
     IsNull,
     Like,
@@ -25,6 +26,7 @@ from tocsin.language.expression import (
     Operand,
     Predicate,
 )
+from tocsin.language.printer import print_attribute
 from tocsin.model import Kind, kind_of
 from tocsin.normalize import domains
 from tocsin.normalize.budget import Budget
@@ -310,10 +312,12 @@ def _union(a: Condition, b: Condition) -> Condition:
 def check_kind(predicate: Predicate, declared: Kind) -> None:
     """Refuse a predicate whose literals do not fit the declared kind of its attribute."""
     name = predicate.attribute
+    if name.startswith("\0"):
+        name = print_attribute(name)
     if isinstance(predicate, Like) and declared is not Kind.STRING:
         raise KindClashError(name, declared.value, "string")
     kinds: list[Kind | None] = []
-    if isinstance(predicate, Comparison):
+    if isinstance(predicate, Comparison | Distinct):
         kinds = [_kind(predicate.operand)]
     elif isinstance(predicate, Between):
         kinds = [_kind(predicate.low), _kind(predicate.high)]

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tocsin.language.computed import static_kind, term_of
 from tocsin.language.expression import Literal
-from tocsin.language.printer import print_attribute, print_operand, print_string
+from tocsin.language.names import ALL_ELEMENTS, element_name, is_computed
+from tocsin.language.printer import print_attribute, print_operand, print_string, print_subject
 from tocsin.model import EventType, Kind, from_microseconds, to_microseconds
 from tocsin.normalize import domains
 from tocsin.normalize.condition import Condition
@@ -93,6 +95,14 @@ def _alternatives(name: str, condition: Condition, declared: Kind | None) -> lis
     """Return the alternative phrases of a condition."""
     subject = print_attribute(name)
     phrases: list[str] = []
+    if condition.is_empty and name.startswith(ALL_ELEMENTS):
+        return [f"cardinality({print_attribute(element_name(name).list)}) = 0"]
+    if is_computed(name):
+        truth = _truth_of(condition)
+        if truth is not None and static_kind(term_of(name)) is Kind.BOOLEAN:
+            phrases.append(subject if truth else f"not {subject}")
+            return phrases + [f"{subject} absent"] * condition.absent
+        subject = print_subject(name)
     if condition.other:
         phrases.append(f"{subject} present")
     else:
@@ -105,6 +115,15 @@ def _alternatives(name: str, condition: Condition, declared: Kind | None) -> lis
     if condition.absent:
         phrases.append(f"{subject} absent")
     return phrases
+
+
+def _truth_of(condition: Condition) -> bool | None:
+    """Return the one boolean that is in a condition, or None."""
+    intervals = condition.intervals[Domain.BOOLEAN]
+    if condition.other or len(intervals) != 1 or intervals == FULL[Domain.BOOLEAN]:
+        return None
+    points = points_of(Domain.BOOLEAN, intervals, False)
+    return None if points is None else bool(points[0])
 
 
 def _on_domain(subject: str, domain: Domain, intervals: Intervals, integer: bool) -> list[str]:

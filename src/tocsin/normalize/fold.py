@@ -20,6 +20,7 @@ from tocsin.model import EventType, Kind
 from tocsin.normalize import fold_kernels as kernels
 from tocsin.normalize.budget import Budget
 from tocsin.normalize.domains import DOMAIN_OF_KIND
+from tocsin.normalize.elements import elements_as_truths
 from tocsin.normalize.literals import LikeTable, LiteralColumn, make_likes, string_follows
 from tocsin.normalize.normal import NormalForm, normalize
 from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
@@ -101,7 +102,7 @@ class PredicateBatch:
                 bad.append(BadSubscription(row, error))
         if forms:
             table = _add_forms(table, rest, forms)
-        return BulkForm(_in_order(table), tuple(bad))
+        return BulkForm(elements_as_truths(_in_order(table)), tuple(bad))
 
     def _fold_columns(
         self, n_subscriptions: int, event_type: EventType | None

@@ -8,6 +8,11 @@ what three-valued logic amounts to when only *true* counts.
 The form is made bottom-up and simplified on the way: contradictions vanish, a condition that
 always holds is dropped, conjunctions that differ in one attribute become one (so `x = 1 OR x = 2`
 is one conjunction), conjunctions that a sibling covers are dropped.
+
+Conditions on the elements of a list are of two sorts (see `language.names`). What *any* element
+satisfies may be united, but not intersected: another element may satisfy the next condition, which
+gets a slot of its own. What *all* elements satisfy may be intersected, but not united; and an empty
+list satisfies even a condition that no value does.
 """
 
 from __future__ import annotations
@@ -20,7 +25,32 @@ from random import Random
 from typing import TypeAlias
 
 from tocsin.errors import ConditionCostError, TooManyConjunctionsError
-from tocsin.language.expression import And, Constant, Expression, Not, Or, predicates
+from tocsin.language.computed import canonical as canonical_term
+from tocsin.language.computed import name_of, static_kind, term_of
+from tocsin.language.evaluate import read, read_list
+from tocsin.language.expression import (
+    And,
+    Comparison,
+    Constant,
+    Distinct,
+    Expression,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Truth,
+    predicates,
+)
+from tocsin.language.functions import fold_case
+from tocsin.language.names import (
+    ALL_ELEMENTS,
+    element_name,
+    elements_of,
+    is_computed,
+    is_elements,
+)
+from tocsin.language.terms import Call, Exists
 from tocsin.model import EventType
 from tocsin.normalize.budget import MAX_STEPS, STEPS_OF_PREDICATE, Budget
 from tocsin.normalize.condition import (
@@ -66,7 +96,7 @@ class NormalForm:
     def holds(self, event: Mapping[str, object]) -> bool:
         """Whether a flat event satisfies the form."""
         return any(
-            all(condition.holds(event.get(name)) for name, condition in conjunction.items())
+            all(_holds(name, condition, event) for name, condition in conjunction.items())
             for conjunction in self.conjunctions
         )
 
@@ -75,6 +105,16 @@ class NormalForm:
 
     def __iter__(self) -> Iterator[Conjunction]:
         return iter(self.conjunctions)
+
+
+def _holds(name: str, condition: Condition, event: Mapping[str, object]) -> bool:
+    of = elements_of(name)
+    if of is None:
+        return condition.holds(read(name, event.get))
+    elements = read_list(term_of(of.list), event.get)
+    if elements is None:
+        return False
+    return (all if of.quantifier == "all" else any)(map(condition.holds, elements))
 
 
 def normalize(
@@ -102,7 +142,11 @@ def check_kinds(expression: Expression, event_type: EventType | None) -> None:
     if event_type is None:
         return
     for predicate in predicates(expression):
-        declared = event_type.kind_of(predicate.attribute)
+        name = predicate.attribute
+        if is_computed(name):
+            declared = static_kind(term_of(name), event_type.kind_of)
+        else:
+            declared = event_type.kind_of(name)
         if declared is not None:
             check_kind(predicate, declared)
 
@@ -155,6 +199,36 @@ def _counted_covers(a: Conjunction, b: Conjunction, budget: Budget) -> bool:
     return covered
 
 
+def _without_distinct(predicate: Distinct, negated: bool) -> tuple[Expression, bool]:
+    """Write IS [NOT] DISTINCT FROM as a predicate that is true where it is, and its negation."""
+    name, operand = predicate.attribute, predicate.operand
+    is_distinct = predicate.negated is negated
+    if isinstance(operand, Literal) and operand.value is None:
+        return IsNull(name, is_distinct), False
+    if not is_distinct:
+        return Comparison(name, "=", operand), False
+    if is_elements(name):
+        of = element_name(name)
+        every = (of.quantifier == "all") is not negated
+        test = Distinct("element", operand)
+        return Truth(name_of(Exists(term_of(of.list), "element", test, every))), False
+    return Truth(name_of(canonical_term(Call("is distinct from", (term_of(name), operand))))), False
+
+
+def in_lower_case(predicate: Like) -> Like:
+    """Write ILIKE as LIKE on the text in lower case, which an index can have."""
+    pattern, escape = predicate.pattern, predicate.escape
+    if isinstance(pattern, Literal) and isinstance(pattern.value, str):
+        pattern = Literal(fold_case(pattern.value), pattern.kind)
+    of = elements_of(predicate.attribute)
+    if of is None:
+        name = name_of(canonical_term(Call("lower", (term_of(predicate.attribute),))))
+    else:
+        name = of._replace(list=name_of(Call("lower_each", (term_of(of.list),)))).name
+    escape = None if escape is None else fold_case(escape)
+    return Like(name, pattern, escape, predicate.negated)
+
+
 class _Normalizer:
     def __init__(self, event_type: EventType | None, limit: int, budget: Budget) -> None:
         self.event_type = event_type
@@ -174,15 +248,32 @@ class _Normalizer:
             if isinstance(expression, And) is negated:
                 return self.simplify([c for part in parts for c in part])
             return self.product(parts)
+        if isinstance(expression, Distinct):
+            return self.form(*_without_distinct(expression, negated))
+        if isinstance(expression, Like) and expression.ignore_case:
+            expression = in_lower_case(expression)
         declared = self.event_type.kind_of(expression.attribute) if self.event_type else None
         self.budget.spend(predicate_steps(expression))
         condition = condition_of(expression, negated, declared, is_bounded=self.is_bounded)
+        if expression.attribute.startswith("\0"):
+            return self.computed(expression.attribute, condition, negated)
         return self.single(expression.attribute, condition)
 
     def single(self, name: str, condition: Condition) -> list[Conjunction]:
         if condition.is_empty:
             return []
         return [{}] if condition.is_full else [{name: condition}]
+
+    def computed(self, name: str, condition: Condition, negated: bool) -> list[Conjunction]:
+        """Return the form of a condition on a computed value or on the elements of a list."""
+        of = elements_of(name)
+        if of is None:
+            return self.single(name, condition)
+        if negated:  # not any element satisfies it: all satisfy its negation
+            of = of._replace(quantifier="any" if of.quantifier == "all" else "all")
+        if condition.is_empty and of.quantifier == "any":
+            return []
+        return [{of.name: condition}]
 
     def product(self, parts: list[list[Conjunction]]) -> list[Conjunction]:
         """Distribute AND over OR, the short disjunctions first."""
@@ -280,11 +371,30 @@ class _Normalizer:
             if own is condition:
                 continue
             if own is not None:
+                if is_elements(name):
+                    self.add_element(both, name, condition)
+                    continue
                 condition = intersect(own, condition, self.budget)
                 if condition.is_empty:
                     return None
             both[name] = condition
         return both
+
+    def add_element(
+        self, conjunction: dict[str, Condition], name: str, condition: Condition
+    ) -> None:
+        """Add a condition on the elements of a list to a conjunction that has some already."""
+        of = element_name(name)
+        if of.quantifier == "all":
+            conjunction[name] = intersect(conjunction[name], condition, self.budget)
+            return
+        of = of._replace(slot=0)
+        while of.name in conjunction:
+            self.budget.spend(2)
+            if conjunction[of.name] == condition:
+                return
+            of = of._replace(slot=of.slot + 1)
+        conjunction[of.name] = condition
 
     def simplify(self, conjunctions: list[Conjunction]) -> list[Conjunction]:
         if any(not conjunction for conjunction in conjunctions):
@@ -339,7 +449,8 @@ class _Normalizer:
             hashes.append(items)
             signatures.append(signature)
         for name, used in places.items():
-            if several[name] is None:  # else nothing can be united, since all is one
+            # Where all conditions are one, nothing can be united.
+            if several[name] is None and not name.startswith(ALL_ELEMENTS):
                 self.merge_on(name, used, by_place, hashes, signatures)
         return self.distinct(by_place, signatures)
 
@@ -405,7 +516,7 @@ class _Normalizer:
         united = self.unite_all([conjunction[name] for conjunction in group])
         declared = self.event_type.kind_of(name) if self.event_type else None
         united = canonical(united, declared)
-        if united.is_full:
+        if united.is_full and not is_elements(name):
             return {k: v for k, v in group[0].items() if k != name}
         return {**group[0], name: united}
 

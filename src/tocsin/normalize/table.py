@@ -78,7 +78,7 @@ class ConjunctionTable:
         """Return one conjunction as an object."""
         start, end = self.condition_start[at], self.condition_start[at + 1]
         return {
-            self.attributes[self.attribute[c]]: self._condition(int(c)) for c in range(start, end)
+            self.attributes[self.attribute[c]]: self.condition(int(c)) for c in range(start, end)
         }
 
     def form(self, subscription: int) -> NormalForm:
@@ -86,7 +86,8 @@ class ConjunctionTable:
         first, last = np.searchsorted(self.subscription, [subscription, subscription + 1])
         return NormalForm(tuple(self.conjunction(at) for at in range(first, last)))
 
-    def _condition(self, at: int) -> Condition:
+    def condition(self, at: int) -> Condition:
+        """Return one condition as an object."""
         flags = int(self.flags[at])
         absent = bool(flags & ABSENT)
         if flags & PRESENT:
@@ -122,7 +123,9 @@ def from_forms(forms: Sequence[NormalForm]) -> ConjunctionTable:
                     seen.add(id(condition))
                     for low, high in condition.intervals[Domain.STRING]:
                         strings.update(key for key, _ in (low, high) if isinstance(key, str))
-    return _Layout(names, sorted(strings)).lay_out(forms)
+    from tocsin.normalize.elements import elements_as_truths
+
+    return elements_as_truths(_Layout(names, sorted(strings)).lay_out(forms))
 
 
 class _Flat(NamedTuple):
@@ -331,6 +334,35 @@ def take(table: ConjunctionTable, rows: NDArray[np.int64]) -> ConjunctionTable:
         pattern_condition=moved[order],
         pattern_id=table.pattern_id[order],
         pattern_negated=table.pattern_negated[order],
+    )
+
+
+def without_conditions(table: ConjunctionTable, dropped: NDArray[np.bool_]) -> ConjunctionTable:
+    """Return a table without some conditions, and without the attributes that nobody asks for."""
+    kept = np.flatnonzero(~dropped)
+    pieces, piece_start = _runs(table.piece_start, kept)
+    used, attribute = np.unique(table.attribute[kept], return_inverse=True)
+    owner = np.repeat(np.arange(table.n_conjunctions), np.diff(table.condition_start))[kept]
+    condition_start = np.zeros(table.n_conjunctions + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=table.n_conjunctions), out=condition_start[1:])
+    moved_to = np.full(table.n_conditions, -1, np.int64)
+    moved_to[kept] = np.arange(len(kept))
+    moved = moved_to[table.pattern_condition]
+    return replace(
+        table,
+        attributes=tuple(table.attributes[at] for at in used.tolist()),
+        condition_start=condition_start,
+        attribute=attribute.astype(np.int32),
+        flags=table.flags[kept],
+        piece_start=piece_start,
+        domain=table.domain[pieces],
+        low_key=table.low_key[pieces],
+        low_offset=table.low_offset[pieces],
+        high_key=table.high_key[pieces],
+        high_offset=table.high_offset[pieces],
+        pattern_condition=moved[moved >= 0],
+        pattern_id=table.pattern_id[moved >= 0],
+        pattern_negated=table.pattern_negated[moved >= 0],
     )
 
 

@@ -15,11 +15,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.language.computed import parameters_of
 from tocsin.language.expression import (
     And,
     Between,
     Comparison,
     Constant,
+    Distinct,
     Expression,
     In,
     IsNull,
@@ -34,6 +36,7 @@ from tocsin.language.expression import (
     disjoin,
     map_operands,
 )
+from tocsin.language.names import element_name, is_elements
 from tocsin.normalize.fold_kernels import (
     BETWEEN,
     EQ,
@@ -91,6 +94,18 @@ class Template:
         return np.array([len(c) for c in self.conjunctions], np.int64)
 
 
+def _with_slots(rows: list[Row]) -> tuple[Row, ...]:
+    """Give each condition on the elements of a list a slot: different elements may satisfy them."""
+    n_of: dict[str, int] = {}
+    slotted = []
+    for row in rows:
+        if is_elements(row.attribute):
+            slot = n_of[row.attribute] = n_of.get(row.attribute, -1) + 1
+            row = row._replace(attribute=element_name(row.attribute)._replace(slot=slot).name)
+        slotted.append(row)
+    return tuple(slotted)
+
+
 class _NotColumnar(Exception):
     """The shape has to be served one text at a time."""
 
@@ -99,7 +114,7 @@ def make_template(expression: Expression, n_slots: int) -> Template | None:
     """Make the template of a shape, or None."""
     try:
         conjunctions = _disjuncts(expression, False)
-        rows = tuple(tuple(_row(p, negated) for p, negated in c) for c in conjunctions)
+        rows = tuple(_with_slots([_row(p, negated) for p, negated in c]) for c in conjunctions)
     except _NotColumnar:
         return None
     return Template(rows, n_slots)
@@ -182,6 +197,12 @@ def _members(expression: Expression) -> tuple[Operand, ...] | None:
 
 def _row(predicate: Predicate, negated: bool) -> Row:
     name = predicate.attribute
+    if isinstance(predicate, Distinct):
+        raise _NotColumnar
+    if parameters_of(name):
+        raise _NotColumnar
+    if is_elements(name) and (negated or element_name(name).quantifier == "all"):
+        raise _NotColumnar
     if isinstance(predicate, Comparison):
         op = (_NEGATED_OPS if negated else _OPS)[predicate.op]
         return Row(name, op, _slot(predicate.operand), 1)
@@ -191,6 +212,8 @@ def _row(predicate: Predicate, negated: bool) -> Row:
         return Row(name, IS_FALSE if negated else IS_TRUE, 0, 0)
     negated = predicate.negated is not negated
     if isinstance(predicate, Like):
+        if predicate.ignore_case:
+            raise _NotColumnar
         op = NOT_LIKE if negated else LIKE
         return Row(name, op, _slot(predicate.pattern), 1, predicate.escape)
     if isinstance(predicate, Between):

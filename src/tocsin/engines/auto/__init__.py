@@ -40,9 +40,10 @@ from tocsin.engines.auto.content import (
     merged,
 )
 from tocsin.engines.auto.delta import Delta, DeltaSnapshot, NewEntries, lay_out_entries
+from tocsin.engines.auto.elements import ElementIndex, divide
 from tocsin.engines.auto.layout import read_stream
 from tocsin.engines.auto.segment import Segment
-from tocsin.engines.auto.serialization import put_together, take_apart
+from tocsin.engines.auto.serialization import put_table, put_together, take_apart, take_table
 from tocsin.engines.auto.snapshot import Snapshot
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.conditions import IndexedConditions
@@ -137,6 +138,8 @@ class AutoEngine(Engine):
         self._merges = merges
         self._pending: list[ConjunctionTable] = []
         self._slots: list[_Slot] = []
+        self._pending_elements: list[ConjunctionTable] = []
+        self._elements: list[ElementIndex] = []
         self._sample: EventBatch | None = None
         self._tombstones = Tombstones.empty()
         self._time = 0
@@ -163,12 +166,16 @@ class AutoEngine(Engine):
         with self._lock:
             is_eager = self._current is not None and table.n_conjunctions <= _MAX_EAGER
             if len(ids):
-                if not self._slots and not self._pending:
+                if not (self._slots or self._pending or self._elements or self._pending_elements):
                     self._tombstones = Tombstones.empty(int(ids[0]))
                 stop = int(ids[-1]) + 1
                 if stop > self._tombstones.stop:
                     self._tombstones = self._tombstones.extended_to(stop)
-            self._pending.append(table)
+            table, of_elements = divide(table)
+            if of_elements is not None:
+                self._pending_elements.append(of_elements)
+            if table.n_conjunctions or of_elements is None:
+                self._pending.append(table)
             if is_eager and self._slots:
                 try:
                     self._index_pending()
@@ -211,7 +218,8 @@ class AutoEngine(Engine):
         """Return the attributes that conditions mention."""
         spaces = (slot.segment.space.attributes for slot in self._slots)
         tables = (table.attributes for table in self._pending)
-        return {name for names in (*spaces, *tables) for name in names}
+        elements = (index.space.attributes for index in self._elements)
+        return {name for names in (*spaces, *tables, *elements) for name in names}
 
     def reader(self) -> Snapshot:
         """Index pending subscriptions, and return a snapshot of all."""
@@ -220,7 +228,12 @@ class AutoEngine(Engine):
                 self._flush()
                 segments = tuple((slot.snapshot(), slot.n_dead > 0) for slot in self._slots)
                 self._current = Snapshot(
-                    segments, self._tombstones, self._time, self._scratch, self._pool
+                    segments,
+                    self._tombstones,
+                    self._time,
+                    self._scratch,
+                    self._pool,
+                    tuple(self._elements),
                 )
             return self._current
 
@@ -235,7 +248,24 @@ class AutoEngine(Engine):
     def _flush(self) -> None:
         """Index pending subscriptions, and merge what is due."""
         self._index_pending()
+        self._index_elements()
         self._merge_due()
+
+    def _index_elements(self) -> None:
+        """Index pending conjunctions by elements, together with smaller indexes that are there."""
+        if not self._pending_elements:
+            return
+        tables = list(self._pending_elements)
+        size = sum(table.n_conjunctions for table in tables)
+        kept = list(self._elements)
+        while kept and len(kept[-1].ids) <= 2 * size:
+            index = kept.pop()
+            tables.insert(0, index.table)
+            size += len(index.ids)
+        table = self._live(tables)
+        if table is not None:
+            kept.append(ElementIndex(table))
+        self._elements, self._pending_elements = kept, []
 
     def _index_pending(self) -> None:
         """Index pending subscriptions. If that fails, the ones not indexed are still pending."""
@@ -250,7 +280,10 @@ class AutoEngine(Engine):
 
     def _live_pending(self) -> ConjunctionTable | None:
         """Return the live pending subscriptions as one table, or None if there are none."""
-        tables = self._pending
+        return self._live(self._pending)
+
+    def _live(self, tables: list[ConjunctionTable]) -> ConjunctionTable | None:
+        """Return the live conjunctions of tables as one table, or None if there are none."""
         table = stack(tables, [0] * len(tables), sum(t.n_subscriptions for t in tables))
         live = self._tombstones.of(table.subscription) == 0
         if not live.all():
@@ -494,10 +527,24 @@ class AutoEngine(Engine):
             ]
             if self._merger is not None:
                 self._renumberings.append(kept)
+            elements = self._renumbered_elements(kept)
             for slot, segment in zip(self._slots, renumbered, strict=True):
                 slot.segment = segment
+            self._elements, self._pending_elements = [], elements
             self._pending, self._tombstones, self._time = pending, tombstones, 0
             self._current = None
+
+    def _renumbered_elements(self, kept: NDArray[np.int64]) -> list[ConjunctionTable]:
+        """Return the live conjunctions that are indexed by elements, with other ids."""
+        table = self._live_elements()
+        if table is None:
+            return []
+        return [replace(table, subscription=np.searchsorted(kept, table.subscription))]
+
+    def _live_elements(self) -> ConjunctionTable | None:
+        """Return the live conjunctions that are indexed by elements."""
+        tables = [*(index.table for index in self._elements), *self._pending_elements]
+        return self._live(tables) if tables else None
 
     def parts(self) -> IndexParts:
         """Return the index as it is now: segments, and the deleted ids in them."""
@@ -505,11 +552,17 @@ class AutoEngine(Engine):
             segments = self.segments()
             dead = [self._dead_in(slot.segment) for slot in self._slots if slot.n_dead]
             arrays = {"dead": np.concatenate([np.empty(0, np.int32), *dead])}
+            state = Parts({"n_ids": self._tombstones.stop}, arrays)
+            names = {name for segment in segments for name in segment.space.attributes}
+            elements = self._live_elements()
+            if elements is not None:
+                put_table(elements, state)
+                names.update(elements.attributes)
             return IndexParts(
-                Parts({"n_ids": self._tombstones.stop}, arrays),
+                state,
                 {segment.name: partial(take_apart, segment) for segment in segments},
                 self._sample,
-                sorted({name for segment in segments for name in segment.space.attributes}),
+                sorted(names),
             )
 
     def segments(self) -> list[Segment]:
@@ -541,8 +594,11 @@ class AutoEngine(Engine):
             for segment in opened:
                 check_bounds(segment, n_ids)
             self._slots = [_Slot(segment) for segment in opened]
-            first = min((int(segment.ids[0]) for segment in opened), default=0)
+            tables = [table for state in states if (table := take_table(state)) is not None]
+            firsts = [int(segment.ids[0]) for segment in opened]
+            first = min(firsts + [int(table.subscription[0]) for table in tables], default=0)
             self._tombstones = Tombstones.empty(first).extended_to(n_ids)
+            self._elements, self._pending_elements = [], tables
             for state in states:
                 self._tombstones.bury(state.arrays["dead"], self._time)
                 self._count_deleted(state.arrays["dead"])
@@ -551,6 +607,7 @@ class AutoEngine(Engine):
     def explain(self, dense: int) -> str:
         """Say under which keys a subscription is."""
         lines = [line for segment in self.segments() for line in segment.explain(dense)]
+        lines += [line for index in self._elements for line in index.explain(dense)]
         return "\n".join(lines) if lines else "not kept: it can never match"
 
     def describe(self) -> str:
@@ -560,6 +617,9 @@ class AutoEngine(Engine):
             lines.append(f"segment {at + 1}: {segment.n_subscriptions} subscriptions")
             names = segment.space.attributes
             lines += [f"  {table.text(names)}" for table in segment.describe(self._sample)]
+        for index in self._elements:
+            lines.append(f"elements: {index.n_subscriptions} subscriptions")
+            lines += [f"  {line}" for line in index.describe()]
         return "\n".join(lines) if lines else "nothing is indexed"
 
     def expected_checks(self) -> float:
@@ -587,7 +647,8 @@ class AutoEngine(Engine):
         """The bytes of the segments, of pending subscriptions and of the tombstones."""
         with self._lock:
             segments = sum(slot.segment.nbytes for slot in self._slots)
-            pending = sum(table.nbytes for table in self._pending)
+            pending = sum(table.nbytes for table in (*self._pending, *self._pending_elements))
+            pending += sum(index.nbytes for index in self._elements)
             return segments + pending + self._tombstones.times.nbytes
 
 

@@ -6,6 +6,7 @@ lie in a file that is mapped into memory, a segment that uses them as they are.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tocsin.engines.auto.layout import Layout
 from tocsin.engines.auto.segment import Segment
 from tocsin.normalize.domains import Domain
 from tocsin.normalize.patterns import Pattern
+from tocsin.normalize.table import ConjunctionTable
 
 
 def take_apart(segment: Segment) -> Parts:
@@ -95,6 +97,39 @@ def put_together(parts: Parts, pool: BufferPool) -> Segment:
         pool,
         facts["name"],
     )
+
+
+def put_table(table: ConjunctionTable, parts: Parts) -> None:
+    """Add a conjunction table to parts."""
+    parts.facts["elements"] = {
+        "attributes": list(table.attributes),
+        "patterns": [list(pattern.parts) for pattern in table.patterns],
+        "n_subscriptions": table.n_subscriptions,
+    }
+    parts.columns["elements.vocabulary"] = table.vocabulary
+    for name in _TABLE_ARRAYS:
+        parts.arrays[f"elements.{name}"] = getattr(table, name)
+
+
+def take_table(parts: Parts) -> ConjunctionTable | None:
+    """Return the conjunction table that was added to parts, or None."""
+    facts = parts.facts.get("elements")
+    if facts is None:
+        return None
+    return ConjunctionTable(
+        attributes=tuple(facts["attributes"]),
+        vocabulary=parts.columns["elements.vocabulary"],
+        patterns=tuple(Pattern(tuple(pattern)) for pattern in facts["patterns"]),
+        n_subscriptions=facts["n_subscriptions"],
+        **{name: parts.arrays[f"elements.{name}"] for name in _TABLE_ARRAYS},
+    )
+
+
+_TABLE_ARRAYS = [
+    field.name
+    for field in fields(ConjunctionTable)
+    if field.name not in ("attributes", "vocabulary", "patterns", "n_subscriptions")
+]
 
 
 def _read(arrays: dict[str, NDArray[Any]], name: str, kind: Any) -> Any:

@@ -18,6 +18,7 @@ from tocsin.engines.auto import row_kernels
 from tocsin.engines.auto.batch import PreparedBatch
 from tocsin.engines.auto.buffer_pool import BufferPool
 from tocsin.engines.auto.delta import DeltaSnapshot
+from tocsin.engines.auto.elements import ElementIndex
 from tocsin.engines.auto.output import join, no_rows
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
@@ -34,8 +35,10 @@ class Snapshot:
         time: int,
         scratch: threading.local,
         pool: BufferPool,
+        elements: tuple[ElementIndex, ...] = (),
     ) -> None:
         self.segments = segments
+        self.elements = elements
         self._tombstones = tombstones
         self._time = time
         self._scratch = scratch
@@ -51,6 +54,10 @@ class Snapshot:
                 batch = PreparedBatch(events, segment.space, self._pool)
                 batches[id(segment.space)] = batch
             ids = join(ids, self._match_segment(segment, has_dead, batch), self._pool)
+        for index in self.elements:
+            rows = index.match_batch(events)
+            if len(rows.values):
+                ids = join(ids, self._to_ids(rows, index, len(events)), self._pool)
         return RaggedIds(ids.offsets, ids.values.view(np.int32))
 
     def _match_segment(
@@ -59,32 +66,37 @@ class Snapshot:
         """Return the dense ids of live subscriptions, each once per event."""
         if segment.first_id is not None and not has_dead and not segment.is_patterned:
             return segment.match(batch, segment.first_id)
-        rows = segment.match(batch)
-        ends = np.zeros(len(batch.events) + 1, np.int64)
-        last_event, stamp = self._last_events(segment, len(batch.events))
+        return self._to_ids(segment.match(batch), segment, len(batch.events))
+
+    def _to_ids(
+        self, rows: RaggedIds, index: Segment | DeltaSnapshot | ElementIndex, n_events: int
+    ) -> RaggedIds:
+        """Replace conjunctions by the dense ids of live subscriptions, each once per event."""
+        ends = np.zeros(n_events + 1, np.int64)
+        last_event, stamp = self._last_events(index, n_events)
         row_kernels.to_ids(
             rows.offsets,
             rows.values,
-            segment.ids,
+            index.ids,
             self._tombstones.times,
             self._tombstones.first,
             LATEST - self._time,
             last_event,
             stamp,
-            segment.has_siblings,
+            index.has_siblings,
             ends[1:],
         )
         return RaggedIds(ends, rows.values[: ends[-1]])
 
     def _last_events(
-        self, segment: Segment | DeltaSnapshot, n_events: int
+        self, index: Segment | DeltaSnapshot | ElementIndex, n_events: int
     ) -> tuple[NDArray[np.int64], int]:
         """Return this thread's array of the event that each id was last seen in, and a stamp.
 
         The events of this call are numbered from the stamp on, in 64 bits; 0 is no event. The array
         is as long as the tombstones, within a factor.
         """
-        if not segment.has_siblings:
+        if not index.has_siblings:
             return np.empty(0, np.int64), 0
         last_event = getattr(self._scratch, "last_event", None)
         n_ids = len(self._tombstones.times)
@@ -98,8 +110,8 @@ class Snapshot:
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event with every segment."""
         matches: dict[int, None] = {}
-        for segment, _ in self.segments:
-            ids = segment.match_one(event)
+        for index in (*(segment for segment, _ in self.segments), *self.elements):
+            ids = index.match_one(event)
             if len(ids):
                 live = ids[self._tombstones.of(ids) < LATEST - self._time]
                 matches.update(dict.fromkeys(live.tolist()))

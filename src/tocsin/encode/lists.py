@@ -1,0 +1,121 @@
+"""Lists: the elements of a list of each event, one after the other.
+
+Enters: Arrow lists, Python lists, or texts, whose words are a list. Leaves: `Elements`, the values
+of all elements and where those of each event begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tocsin.arrow import STRING, to_array
+from tocsin.encode import vectors
+from tocsin.encode.columns import Column
+from tocsin.encode.vectors import Mask, Vector
+from tocsin.language.text_query import SEPARATORS
+from tocsin.model import Kind
+
+Integers = NDArray[np.int64]
+
+
+class Elements:
+    """The elements of a list: those of event i are from `start[i]` to `start[i + 1]`.
+
+    `here` marks the events that have a list; None: all have one. `source` is what the elements
+    are: an Arrow array, or Python values.
+    """
+
+    def __init__(self, start: Integers, source: Any, here: Mask | None) -> None:
+        self.start = start
+        self.source = source
+        self.here = here
+        self._vector: Vector | None = None
+
+    def __len__(self) -> int:
+        return int(self.start[-1])
+
+    def vector(self) -> Vector:
+        """Return the values of the elements."""
+        if self._vector is None:
+            self._vector = self._values()
+        return self._vector
+
+    def column(self) -> Column:
+        """Return the values of the elements by domain."""
+        return vectors.to_column(self.vector())
+
+    def rows(self) -> Integers:
+        """Return the event of each element."""
+        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+    def _values(self) -> Vector:
+        from tocsin.encode.events import to_batch
+
+        if isinstance(self.source, Vector):
+            return self.source
+        if isinstance(self.source, pa.Array):
+            batch = to_batch(pa.table({"element": self.source}))
+        else:
+            batch = to_batch([{"element": value} for value in self.source])
+        return batch.vector("element")
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is that of lists."""
+    types = pa.types
+    return bool(
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def arrow_elements(lists: pa.Array) -> Elements:
+    """Return the elements of Arrow lists."""
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    start = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(counts, out=start[1:])
+    here = lists.is_valid().to_numpy(zero_copy_only=False) if lists.null_count else None
+    return Elements(start, to_array(pc.list_flatten(lists)), here)
+
+
+def flattened(outer: Elements, inner: Elements) -> Elements:
+    """Return the elements of lists within lists as those of one list each."""
+    return Elements(inner.start[outer.start], inner.source, outer.here)
+
+
+def python_elements(values: Sequence[object]) -> Elements | None:
+    """Return the elements of Python lists, or None where there is none."""
+    lists = [value if isinstance(value, list | tuple) else None for value in values]
+    if all(value is None for value in lists):
+        return None
+    start = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(value or ()) for value in lists], out=start[1:])
+    here = np.array([value is not None for value in lists], np.bool_)
+    elements = [element for value in lists for element in value or ()]
+    return Elements(start, elements, None if here.all() else here)
+
+
+def word_elements(texts: Vector) -> Elements:
+    """Return the words of texts; see `language.text_query`."""
+    strings = pc.utf8_lower(vectors.plain_strings(texts.values))
+    pieces = pc.split_pattern_regex(strings, SEPARATORS)
+    words = to_array(pc.list_flatten(pieces)).cast(STRING)
+    counts = pc.fill_null(pc.list_value_length(pieces), 0).to_numpy(zero_copy_only=False)
+    if texts.here is not None:
+        counts = counts.astype(np.int64)
+    start = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=start[1:])
+    is_word = pc.not_equal(words, "").to_numpy(zero_copy_only=False)
+    before = np.zeros(len(words) + 1, np.int64)
+    np.cumsum(is_word, out=before[1:])
+    kept = words.filter(pa.array(is_word))
+    return Elements(before[start], Vector(Kind.STRING, kept), texts.here)

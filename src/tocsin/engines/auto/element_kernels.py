@@ -1,0 +1,113 @@
+"""Kernels of conjunctions that are reached through the elements of a list.
+
+Enters: the codes of the elements of each event, conjunctions by the code of their key, and what
+else they require. Leaves: pairs of an event and a conjunction.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.jit import inner, kernel
+
+Scalar = int
+Codes = NDArray[np.int32]
+Starts = NDArray[np.int64]
+
+
+@inner
+def _fits_cells(
+    conjunction: Scalar,
+    event: Scalar,
+    start: Starts,
+    attribute: Codes,
+    range_start: Starts,
+    low: Codes,
+    high: Codes,
+    cells: NDArray[np.int32],
+) -> bool:
+    """Whether the cells of an event satisfy the other conditions of a conjunction."""
+    for at in range(start[conjunction], start[conjunction + 1]):
+        cell = cells[attribute[at], event]
+        fits = False
+        for piece in range(range_start[at], range_start[at + 1]):
+            if low[piece] <= cell < high[piece]:
+                fits = True
+                break
+        if not fits:
+            return False
+    return True
+
+
+@kernel
+def match_elements(
+    element_start: Starts,
+    codes: Codes,
+    posting_start: Starts,
+    postings: Codes,
+    second: Codes,
+    required_start: Starts,
+    required: Codes,
+    forbidden_start: Starts,
+    forbidden: Codes,
+    start: Starts,
+    attribute: Codes,
+    range_start: Starts,
+    low: Codes,
+    high: Codes,
+    cells: NDArray[np.int32],
+    state: NDArray[np.uint8],
+    first: Scalar,
+    out: NDArray[np.uint32],
+    offsets: Starts,
+) -> Scalar:
+    """Write the conjunctions of each event from the first on; return the event reached.
+
+    Codes are -1 for elements that nobody asks for. A conjunction is reached under one code;
+    `second` is another that it requires (or its own), which rules out most, and `required` are the
+    rest; it has no element with a `forbidden` code. `state` is zero for each code.
+    """
+    n_events = len(element_start) - 1
+    n = offsets[first]
+    for event in range(first, n_events):
+        begin, end = element_start[event], element_start[event + 1]
+        for at in range(begin, end):
+            if codes[at] >= 0:
+                state[codes[at]] = 1  # there, and not yet looked up
+        is_full = False
+        for at in range(begin, end):
+            code = codes[at]
+            if code < 0 or state[code] != 1:
+                continue
+            state[code] = 2
+            for place in range(posting_start[code], posting_start[code + 1]):
+                if state[second[place]] == 0:
+                    continue
+                conjunction = postings[place]
+                fits = True
+                for other in range(required_start[conjunction], required_start[conjunction + 1]):
+                    if state[required[other]] == 0:
+                        fits = False
+                        break
+                for other in range(forbidden_start[conjunction], forbidden_start[conjunction + 1]):
+                    if state[forbidden[other]] != 0:
+                        fits = False
+                        break
+                if fits and start[conjunction] < start[conjunction + 1]:
+                    fits = _fits_cells(
+                        conjunction, event, start, attribute, range_start, low, high, cells
+                    )
+                if fits:
+                    if n == len(out):
+                        is_full = True
+                        break
+                    out[n] = conjunction
+                    n += 1
+        for at in range(begin, end):
+            if codes[at] >= 0:
+                state[codes[at]] = 0
+        if is_full:
+            return event
+        offsets[event + 1] = n
+    return n_events

@@ -1,0 +1,266 @@
+"""Expression × event → true, false or unknown: the meaning of the language, as plainly as it goes.
+
+Enters: an expression or a term with bound operands, and a function that gives an attribute's value.
+Leaves: True, False or None (unknown); the value of a term, None where it is absent. This shares no
+code with `normalize`, so that each can be held against the other. The value of a list is a list of
+plain values, or of mappings.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from functools import partial
+
+from tocsin.language import functions
+from tocsin.language.computed import add_interval, term_of
+from tocsin.language.expression import (
+    And,
+    Between,
+    Comparison,
+    Constant,
+    Distinct,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operand,
+    Or,
+)
+from tocsin.language.functions import compare, like
+from tocsin.language.names import element_name, is_computed, is_elements
+from tocsin.language.terms import Attribute, Call, Case, Cast, Exists, Interval, Term, Test
+from tocsin.model import Kind, from_microseconds
+
+ValueOf = Callable[[str], object]
+
+moment: ContextVar[int | None] = ContextVar("moment", default=None)
+"""What `now()` is, in microseconds since 1970, while events are matched; None for the clock."""
+
+
+def now() -> int:
+    """Return the moment that `now()` stands for."""
+    pinned = moment.get()
+    return round(time.time() * 1_000_000) if pinned is None else pinned
+
+
+def evaluate(expression: Expression, value_of: ValueOf) -> bool | None:
+    """Evaluate an expression under SQL's three-valued logic."""
+    if isinstance(expression, And):
+        return _all([evaluate(part, value_of) for part in expression.operands])
+    if isinstance(expression, Or):
+        return _not(_all([_not(evaluate(part, value_of)) for part in expression.operands]))
+    if isinstance(expression, Not):
+        return _not(evaluate(expression.operand, value_of))
+    if isinstance(expression, Constant):
+        return expression.value
+    name = expression.attribute
+    if is_elements(name):
+        return _on_elements(expression, name, value_of)
+    return _decide(expression, read(name, value_of))
+
+
+def _decide(predicate: Expression, value: object) -> bool | None:
+    """Evaluate a predicate on the value of its attribute."""
+    if isinstance(predicate, IsNull):
+        return (value is None) is not predicate.negated
+    if isinstance(predicate, Comparison):
+        return compare(predicate.op, value, _value(predicate.operand))
+    if isinstance(predicate, Between):
+        low, high = _value(predicate.low), _value(predicate.high)
+        inside = _all([compare(">=", value, low), compare("<=", value, high)])
+        return _not(inside) if predicate.negated else inside
+    if isinstance(predicate, In):
+        equal = [compare("=", value, _value(operand)) for operand in predicate.operands]
+        outside = _all([_not(each) for each in equal])
+        return outside if predicate.negated else _not(outside)
+    if isinstance(predicate, Like):
+        pattern = _value(predicate.pattern)
+        fits = like(value, pattern, predicate.escape, ignore_case=predicate.ignore_case)
+        return _not(fits) if predicate.negated else fits
+    if isinstance(predicate, Distinct):
+        differ = functions.is_distinct(value, _value(predicate.operand))
+        return differ is not predicate.negated
+    return compare("=", value, True)
+
+
+def _on_elements(predicate: Expression, name: str, value_of: ValueOf) -> bool | None:
+    of = element_name(name)
+    elements = read_list(term_of(of.list), value_of)
+    if elements is None:
+        return None
+    return _quantify(of.quantifier == "all", (_decide(predicate, each) for each in elements))
+
+
+def _quantify(every: bool, truths: Iterable[bool | None]) -> bool | None:
+    """Whether all are true, or any is, under three-valued logic."""
+    listed = list(truths)
+    return _all(listed) if every else _not(_all([_not(truth) for truth in listed]))
+
+
+def read(name: str, value_of: ValueOf) -> object:
+    """Return the value of a name, which may be that of a computed value."""
+    return evaluate_term(term_of(name), value_of) if is_computed(name) else value_of(name)
+
+
+def read_list(term: Term, value_of: ValueOf) -> list[object] | None:
+    """Return the elements of a list, or None where it is absent or no list."""
+    value = evaluate_term(term, value_of)
+    return value if isinstance(value, list) else None
+
+
+def evaluate_term(term: Term, value_of: ValueOf) -> object:
+    """Return the value of a term for one event."""
+    if isinstance(term, Literal):
+        return term.value
+    if isinstance(term, Attribute):
+        return value_of(term.name)
+    if isinstance(term, Call):
+        return _call(term, value_of)
+    if isinstance(term, Interval):
+        return None if term.months else term.microseconds * functions.MICROSECOND
+    if isinstance(term, Cast):
+        return functions.cast(evaluate_term(term.term, value_of), term.kind)
+    if isinstance(term, Test):
+        return evaluate(term.condition, value_of)
+    if isinstance(term, Exists):
+        return _exists(term, value_of)
+    assert isinstance(term, Case), "parameters are bound before evaluation"
+    for condition, value in term.branches:
+        if evaluate(condition, value_of) is True:
+            return evaluate_term(value, value_of)
+    return evaluate_term(term.otherwise, value_of)
+
+
+def _call(term: Call, value_of: ValueOf) -> object:
+    name = term.function
+    special = SPECIAL.get(name)
+    if special is not None:
+        return special(term, value_of)
+    if name in ("+", "-") and any(isinstance(p, Interval) and p.months for p in term.arguments):
+        return _shifted(term, value_of)
+    return functions.call(name, [evaluate_term(part, value_of) for part in term.arguments])
+
+
+def _shifted(term: Call, value_of: ValueOf) -> object:
+    """Add an interval with months to a timestamp, or subtract it."""
+    start, interval = term.arguments
+    if isinstance(start, Interval) and term.function == "+":
+        start, interval = interval, start
+    if not isinstance(interval, Interval):
+        return None
+    return add_interval(evaluate_term(start, value_of), interval, -1 if term.function == "-" else 1)
+
+
+def _exists(term: Exists, value_of: ValueOf) -> bool | None:
+    elements = read_list(term.list, value_of)
+    if elements is None:
+        return None
+    condition, variable = term.condition, term.variable
+    truths = (
+        evaluate(condition, partial(_of, variable, element, value_of)) for element in elements
+    )
+    return _quantify(term.every, truths)
+
+
+def _of(variable: str, element: object, value_of: ValueOf, name: str) -> object:
+    """Return the value of a name in a condition on an element."""
+    if name == variable:
+        return element
+    if name.startswith(f"{variable}."):
+        return descend(element, name[len(variable) + 1 :])
+    return value_of(name)
+
+
+def descend(value: object, path: str) -> object:
+    """Return what is at a path within a value; through a list, the list of what is there."""
+    if isinstance(value, list):
+        return [descend(element, path) for element in value]
+    if not isinstance(value, Mapping):
+        return None
+    end = len(path)
+    while end > 0:
+        if path[:end] in value:
+            inner = value[path[:end]]
+            return inner if end == len(path) else descend(inner, path[end + 1 :])
+        end = path.rfind(".", 0, end)
+    return None
+
+
+def _now(term: Call, value_of: ValueOf) -> dt.datetime:
+    return from_microseconds(now())
+
+
+def _cardinality(term: Call, value_of: ValueOf) -> int | None:
+    elements = read_list(term.arguments[0], value_of)
+    return None if elements is None else len(elements)
+
+
+def _lower_each(term: Call, value_of: ValueOf) -> list[object] | None:
+    """Return the elements of a list, the texts in lower case and others as absent."""
+    elements = read_list(term.arguments[0], value_of)
+    if elements is None:
+        return None
+    return [functions.fold_case(e) if isinstance(e, str) else None for e in elements]
+
+
+def _words(term: Call, value_of: ValueOf) -> list[str] | None:
+    from tocsin.language.text_query import words
+
+    text = evaluate_term(term.arguments[0], value_of)
+    return words(text) if isinstance(text, str) else None
+
+
+def _matches(term: Call, value_of: ValueOf) -> bool | None:
+    """Whether a text fits a query that is no constant, or none."""
+    from tocsin.language.text_query import TextQueryError, expand
+
+    subject, query = term.arguments
+    text = evaluate_term(query, value_of)
+    if not isinstance(text, str):
+        return None
+    try:
+        condition = expand(Call("matches", (subject, Literal(text, Kind.STRING))))
+    except TextQueryError:
+        return None
+    assert condition is not None, "the query is a constant"
+    return evaluate(condition, value_of)
+
+
+def _has_phrase(term: Call, value_of: ValueOf) -> bool | None:
+    from tocsin.language.text_query import has_phrase, words
+
+    text, phrase = (evaluate_term(part, value_of) for part in term.arguments)
+    if not isinstance(text, str) or not isinstance(phrase, str):
+        return None
+    return has_phrase(words(text), words(phrase))
+
+
+SPECIAL: dict[str, Callable[[Call, ValueOf], object]] = {
+    "now": _now,
+    "cardinality": _cardinality,
+    "lower_each": _lower_each,
+    "words": _words,
+    "has_phrase": _has_phrase,
+    "matches": _matches,
+}
+"""Functions that are no functions of plain values."""
+
+
+def _value(operand: Operand) -> object:
+    assert isinstance(operand, Literal), "operands are bound before evaluation"
+    return operand.value
+
+
+def _not(truth: bool | None) -> bool | None:
+    return None if truth is None else not truth
+
+
+def _all(truths: list[bool | None]) -> bool | None:
+    if any(truth is False for truth in truths):
+        return False
+    return None if any(truth is None for truth in truths) else True
