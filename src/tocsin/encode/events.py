@@ -30,6 +30,7 @@ from tocsin.arrow import (
 )
 from tocsin.encode.columns import NO_COLUMN, Column, Part, decimal_column, to_column
 from tocsin.encode.plain import Plain, plain_numbers
+from tocsin.encode.strings import Strings, distinct_strings
 from tocsin.errors import ArgumentError, EventError
 from tocsin.model import (
     INT64_MAX,
@@ -57,6 +58,7 @@ class EventBatch:
         self._event_type = event_type
         self._columns: dict[str, Column] = {}
         self._plain: dict[str, Plain | None] = {}
+        self._strings: dict[tuple[str, bool], Strings] = {}
         if event_type is not None:
             for name in event_type.attributes:
                 if self.plain(name) is None:
@@ -80,6 +82,15 @@ class EventBatch:
             declared = self._event_type.kind_of(attribute) if self._event_type else None
             self._plain[attribute] = self._source.plain(attribute, declared)
         return self._plain[attribute]
+
+    def strings(self, attribute: str, *, ignore_case: bool = False) -> Strings:
+        """Return the distinct strings of an attribute, in lower case where case is ignored."""
+        strings = self._strings.get((attribute, ignore_case))
+        if strings is None:
+            column = self.column(attribute)
+            strings = distinct_strings(column, len(self), ignore_case=ignore_case)
+            self._strings[attribute, ignore_case] = strings
+        return strings
 
     def events(self) -> Iterator[Mapping[str, object]]:
         """Yield the events as mappings, for the engines that take one at a time."""
