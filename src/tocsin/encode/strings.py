@@ -24,7 +24,9 @@ class Strings(NamedTuple):
     octets: NDArray[np.uint8]
     of_event: NDArray[np.int32]
 
-    def __len__(self) -> int:
+    @property
+    def n(self) -> int:
+        """The number of distinct strings."""
         return len(self.start) - 1
 
 
@@ -36,32 +38,34 @@ def distinct_strings(column: Column, n_events: int, *, ignore_case: bool = False
             of_event = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
             if part.here is not None:
                 of_event = np.where(part.here, of_event, -1)
-            return _with_buffers(encoded.dictionary, of_event.astype(np.int32), ignore_case)
-    return _make([0], b"", np.full(n_events, -1, np.int32))
+            return _from_arrow(encoded.dictionary, of_event.astype(np.int32), ignore_case)
+    return _read_only(_NO_START, _NO_OCTETS, np.full(n_events, -1, np.int32))
 
 
 def one_string(text: str, *, ignore_case: bool = False) -> Strings:
     """Return the string of a single event."""
-    if ignore_case and text.isascii():
-        text, ignore_case = text.lower(), False
-    if ignore_case:
-        array = pa.array([text], pa.large_string())
-        return _with_buffers(array, np.zeros(1, np.int32), ignore_case)
-    octets = text.encode()
-    return _make([0, len(octets)], octets, np.zeros(1, np.int32))
+    of_event = np.zeros(1, np.int32)
+    if ignore_case and not text.isascii():
+        return _from_arrow(pa.array([text], pa.large_string()), of_event, ignore_case)
+    octets = np.frombuffer((text.lower() if ignore_case else text).encode(), np.uint8)
+    return _read_only(np.array([0, len(octets)], np.int64), octets, of_event)
 
 
-def _make(starts: list[int], octets: bytes, of_event: NDArray[np.int32]) -> Strings:
-    """Return strings from bytes; arrays are read-only, as those that Arrow has are."""
-    start = np.array(starts, np.int64)
-    start.flags.writeable = False
-    return Strings(start, np.frombuffer(octets, np.uint8), of_event)
+_NO_START = np.zeros(1, np.int64)
+_NO_OCTETS = np.empty(0, np.uint8)
 
 
-def _with_buffers(texts: pa.Array, of_event: NDArray[np.int32], ignore_case: bool) -> Strings:
+def _from_arrow(texts: pa.Array, of_event: NDArray[np.int32], ignore_case: bool) -> Strings:
     if ignore_case:
         texts = pc.utf8_lower(texts)
     _, offsets, data = texts.buffers()
     start = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    octets = np.frombuffer(data or b"", np.uint8)
+    return _read_only(start, np.frombuffer(data or b"", np.uint8), of_event)
+
+
+def _read_only(
+    start: NDArray[np.int64], octets: NDArray[np.uint8], of_event: NDArray[np.int32]
+) -> Strings:
+    """Return strings whose bytes are read-only, as Arrow's may be: one kernel does for all."""
+    start.flags.writeable = octets.flags.writeable = False
     return Strings(start, octets, of_event)

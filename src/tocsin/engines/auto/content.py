@@ -35,7 +35,16 @@ class PatternTable(NamedTuple):
 
     def none(self) -> PatternTable:
         """Return a table without patterns."""
-        return PatternTable((), *(array[:0] for array in self[1:]))
+        _, conjunction, attribute, number, negated, ignore_case = self
+        none = slice(0)
+        return PatternTable(
+            (),
+            conjunction[none],
+            attribute[none],
+            number[none],
+            negated[none],
+            ignore_case[none],
+        )
 
 
 @dataclass(frozen=True)

@@ -193,9 +193,7 @@ def fits(
 
 
 @kernel
-def fit_all(
-    start: Integers, octets: Octets, programs: Programs, is_fit: Octets
-) -> None:
+def fit_all(start: Integers, octets: Octets, programs: Programs, is_fit: Octets) -> None:
     """Write for each text, and each program, whether they fit: a row for each text."""
     n = len(programs.start) - 1
     for text in range(len(start) - 1):

@@ -25,7 +25,7 @@ from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.strings import Strings, one_string
 from tocsin.engines.auto import pattern_row_kernels
-from tocsin.engines.auto.arrays import NEEDS_CHECK, NUMBER, Flags, Integers, Numbers
+from tocsin.engines.auto.arrays import NEEDS_CHECK, Flags, Integers, Numbers
 from tocsin.engines.auto.batch import PreparedBatch, Rows
 from tocsin.engines.auto.content import Content, PatternTable
 from tocsin.engines.auto.layout import read_stream
@@ -41,7 +41,7 @@ _NO_ROWS = Rows(np.empty((0, 1), np.uint16), np.empty((0, 1), np.int32))
 
 
 class Subject(NamedTuple):
-    """What some patterns are tried on: the strings of an attribute, in lower case or as they are."""
+    """What patterns are tried on: the strings of an attribute, as they are or in lower case."""
 
     attribute: int
     ignore_case: bool
@@ -121,7 +121,9 @@ class _Group(NamedTuple):
 
     def string_of(self, event: Mapping[str, object]) -> Strings | None:
         value = read_value(event, self.name)
-        return one_string(str(value), ignore_case=self.ignore_case) if isinstance(value, str) else None
+        return (
+            one_string(str(value), ignore_case=self.ignore_case) if isinstance(value, str) else None
+        )
 
 
 class Literals(Part):
@@ -136,18 +138,22 @@ class Literals(Part):
         compiled: list[CompiledPatterns] | None = None,
     ) -> None:
         self._shared, self._space, self._table, self._key_rows = shared, space, table, key_rows
-        self._compiled, self._made = compiled, None
+        self._compiled = compiled
+        self._made: list[_Group] | None = None
         self._lock, self._scratch = threading.Lock(), Scratch()
 
     @property
     def _groups(self) -> list[_Group]:
-        if self._made is None:
-            with self._lock:
-                if self._made is None:
-                    compiled = self._compiled or compile_patterns(self._table)
-                    self._made = [self._make_group(each) for each in compiled]
-                    self._compiled = None
-        return self._made
+        groups = self._made
+        return self._make_groups() if groups is None else groups
+
+    def _make_groups(self) -> list[_Group]:
+        with self._lock:  # of several threads, one compiles
+            if self._made is None:
+                compiled = self._compiled or compile_patterns(self._table)
+                self._made = [self._make_group(each) for each in compiled]
+                self._compiled = None
+            return self._made
 
     def _make_group(self, compiled: CompiledPatterns) -> _Group:
         subject, patterns, number = compiled
@@ -159,7 +165,9 @@ class Literals(Part):
         rows = self._flagged(table.conjunction[keys], subject.attribute)
         others = np.flatnonzero(~is_key & (number >= 0))
         others = others[np.argsort(table.conjunction[others], kind="stable")]
-        check_start = np.searchsorted(table.conjunction[others], np.arange(n + 1 if len(others) else 0))
+        check_start = np.searchsorted(
+            table.conjunction[others], np.arange(n + 1 if len(others) else 0)
+        )
         return _Group(
             self._space.attributes[subject.attribute],
             subject.ignore_case,
@@ -171,7 +179,7 @@ class Literals(Part):
         )
 
     def _flagged(self, conjunctions: Integers, attribute: int) -> Numbers:
-        """Return conjunctions, flagged where they have conditions that no string satisfies alone."""
+        """Return conjunctions, flagged where a string alone does not satisfy their conditions."""
         numbers = conjunctions.astype(np.uint32)
         conditions = read_stream(self._shared.stream, numbers)
         strings = self._space.domains[attribute].get(Domain.STRING)
@@ -224,7 +232,7 @@ class Literals(Part):
             strings = strings_of(group)
             if strings is None:
                 continue
-            scratch, n, patterns = self._scratch, len(strings), group.patterns
+            scratch, n, patterns = self._scratch, strings.n, group.patterns
             pattern_row_kernels.check_patterns(
                 *patterns.arrays,
                 *strings,
@@ -298,7 +306,7 @@ class Literals(Part):
             word = "ILIKE" if group.ignore_case else "LIKE"
             if len(group.rows):
                 counts = np.diff(group.row_start)
-                n = np.count_nonzero(counts)
+                n = int(np.count_nonzero(counts))
                 form = f"under {n} {word} patterns, all looked for at once"
                 expected = float(np.sum(shares * counts))
                 reports.append(TableReport(attribute, len(group.rows), form, expected))

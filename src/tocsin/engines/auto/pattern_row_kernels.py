@@ -77,9 +77,7 @@ def match_rows(
                         if not is_filled:
                             fill_row(codes, cells, event, row)
                             is_filled = True
-                        holds = conjunction_holds(
-                            stream.words, np.int64(stream.start[number]), row
-                        )
+                        holds = conjunction_holds(stream.words, np.int64(stream.start[number]), row)
                     out[n] = number
                     n += holds
         offsets[event + 1] = n

@@ -89,18 +89,21 @@ class PatternSet:
         literals = _choose_literals(parts, encoded)
         distinct = sorted({literal for literal in literals if literal is not None})
         number = {literal: at for at, literal in enumerate(distinct)}
-        of_pattern = [len(distinct) if l is None else number[l] for l in literals]
-        is_decided = np.array([
-            len(each) == 3 and each[0] == each[2] == _MARKS[MANY] and each[1] == literal
-            for each, literal in zip(encoded, literals, strict=True)
-        ], np.bool_)
+        of_pattern = [len(distinct) if literal is None else number[literal] for literal in literals]
+        is_decided = np.array(
+            [
+                len(each) == 3 and each[0] == each[2] == _MARKS[MANY] and each[1] == literal
+                for each, literal in zip(encoded, literals, strict=True)
+            ],
+            np.bool_,
+        )
         self.order = np.lexsort((~is_decided, of_pattern))
         self.programs = _make_programs([b"".join(encoded[at]) for at in self.order.tolist()])
         first = np.searchsorted(np.array(of_pattern)[self.order], np.arange(len(distinct) + 1))
         self.n_with_literal = int(first[-1])
         flags = np.append(is_decided[self.order], False)[first[:-1]]
         self.automaton = _make_automaton(distinct, 2 * first + np.append(flags, False))
-        lengths = [_MAX_LITERAL if l is None else len(l) for l in literals]
+        lengths = [_MAX_LITERAL if literal is None else len(literal) for literal in literals]
         self.guessed_shares: NDArray[np.float64] = np.clip(
             _GUESSED_LENGTH * _GUESSED_LETTERS ** -np.array(lengths, np.float64)[self.order],
             1e-6,
@@ -112,7 +115,7 @@ class PatternSet:
 
     def scan(self, strings: Strings, scratch: Scratch, pool: BufferPool) -> RaggedIds:
         """Return for each text the patterns with a literal that it fits."""
-        n = len(strings)
+        n = strings.n
         buffer = Buffer(pool, len(self) + max(2 * n, 1024), np.uint32)
         stamps, stamp = scratch.literal_stamps(len(self.automaton.shorter), n)
         arguments = (*self.arrays, strings.start, strings.octets, stamps, stamp)
@@ -121,10 +124,8 @@ class PatternSet:
     def shares(self, strings: Strings, n_events: int) -> NDArray[np.float64]:
         """Return the expected share of events that fit each pattern, measured on a sample."""
         found = self.scan(strings, Scratch(), BufferPool())
-        weights = np.bincount(strings.of_event[strings.of_event >= 0], minlength=len(strings))
-        counts = np.bincount(
-            found.values, np.repeat(weights, np.diff(found.offsets)), len(self)
-        )
+        weights = np.bincount(strings.of_event[strings.of_event >= 0], minlength=strings.n)
+        counts = np.bincount(found.values, np.repeat(weights, np.diff(found.offsets)), len(self))
         shares: NDArray[np.float64] = (counts + self.guessed_shares) / (n_events + 1)
         return shares
 
@@ -180,7 +181,7 @@ def _choose_literals(
     for at, literals in several:
         chosen[at] = min(
             literals,
-            key=lambda l: (len(l) < literal_kernels.ROOT_BYTES, uses[l], -len(l)),
+            key=lambda each: (len(each) < literal_kernels.ROOT_BYTES, uses[each], -len(each)),
         )
     return chosen
 

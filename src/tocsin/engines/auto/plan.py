@@ -142,9 +142,7 @@ def make_plan(
     in_patterns = np.zeros(len(family), np.bool_)
     in_patterns[patterns.conjunction[np.isin(patterns.row, pattern_rows)]] = True
     prefixes = tuple(prefixes[f] for f in used)
-    return Plan(
-        coding, selectivity, prefixes, numbers[family], member, in_patterns, pattern_rows
-    )
+    return Plan(coding, selectivity, prefixes, numbers[family], member, in_patterns, pattern_rows)
 
 
 def plan_under(conditions: Conditions, coding: Coding, prefix: tuple[int, ...]) -> Plan | None:

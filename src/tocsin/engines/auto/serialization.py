@@ -89,13 +89,13 @@ def put_together(parts: Parts, pool: BufferPool) -> Segment:
         arrays.get("patterns.keys", np.empty(0, np.int64)),  # written since version 0.2
     )
     texts = tuple(Pattern(tuple(texts)) for texts in facts["patterns"])
-    columns = [arrays[f"patterns.{field}"] for field in _PATTERN_COLUMNS]
     ignore_case = np.zeros(len(texts), np.bool_)
     ignore_case[facts.get("patterns_ignore_case", [])] = True
+    columns = {field: arrays[f"patterns.{field}"] for field in _PATTERN_COLUMNS}
     return Segment(
         space,
         arrays["ids"],
-        PatternTable(texts, *columns, ignore_case),
+        PatternTable(texts, **columns, ignore_case=ignore_case),
         _read(arrays, "coding", Coding),
         tuple(tuple(prefix) for prefix in facts["prefixes"]),
         layout,
