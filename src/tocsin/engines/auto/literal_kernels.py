@@ -136,7 +136,7 @@ def build(start: Integers, octets: Octets, automaton: Automaton) -> None:
     label, last_four = np.empty(n_nodes, np.uint8), np.empty(n_nodes, np.uint32)
     longest = np.int64(0)
     for literal in range(len(start) - 1):
-        longest = max(longest, start[literal + 1] - start[literal])
+        longest = max(longest, np.int64(start[literal + 1] - start[literal]))
     path = np.zeros(longest + 1, np.int32)
     n_bits = 64 * len(automaton.filter)
     node, before, length_before = np.int64(0), np.int64(0), np.int64(0)

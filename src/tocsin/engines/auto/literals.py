@@ -235,8 +235,11 @@ class Literals(Part):
             scratch, n, patterns = self._scratch, strings.n, group.patterns
             pattern_row_kernels.check_patterns(
                 *patterns.arrays,
-                *strings,
-                *candidates,
+                strings.start,
+                strings.octets,
+                strings.of_event,
+                candidates.offsets,
+                candidates.values,
                 group.check_start,
                 group.check,
                 *scratch.pattern_stamps(len(patterns), n),

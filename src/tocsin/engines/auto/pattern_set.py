@@ -97,7 +97,7 @@ class PatternSet:
             ],
             np.bool_,
         )
-        self.order = np.lexsort((~is_decided, of_pattern))
+        self.order = np.lexsort((~is_decided, np.array(of_pattern)))
         self.programs = _make_programs([b"".join(encoded[at]) for at in self.order.tolist()])
         first = np.searchsorted(np.array(of_pattern)[self.order], np.arange(len(distinct) + 1))
         self.n_with_literal = int(first[-1])
