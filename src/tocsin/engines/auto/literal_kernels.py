@@ -107,7 +107,7 @@ def _child(nodes: Cells, edges: Words, node: Scalar, octet: Scalar) -> Scalar:
 @kernel
 def measure(start: Integers, octets: Octets, sizes: Integers) -> None:
     """Count what an automaton of sorted literals needs: short literals, roots, nodes, edges."""
-    n_short, n_roots, n_nodes, n_edges = 0, 0, 0, 0
+    n_short = n_roots = n_nodes = n_edges = np.int64(0)
     before, length_before = np.int64(0), np.int64(0)
     for literal in range(len(start) - 1):
         begin, n = start[literal], start[literal + 1] - start[literal]
@@ -150,7 +150,8 @@ def build(start: Integers, octets: Octets, automaton: Automaton) -> None:
         same = np.int64(0)
         while same < min(n, length_before) and octets[begin + same] == octets[before + same]:
             same += 1
-        for d in range(max(same, ROOT_BYTES - 1) + 1, n + 1):
+        n_known = same if same >= ROOT_BYTES else np.int64(ROOT_BYTES - 1)
+        for d in range(n_known + 1, n + 1):
             octet = octets[begin + d - 1]
             nodes[node, 0], nodes[node, 1], nodes[node, 2] = _NO_CHILD, -1, -1
             depth[node], label[node] = d, octet
