@@ -202,8 +202,8 @@ def answers(matcher: tocsin.Matcher, events: list[dict[str, object]]) -> list[li
 
 
 def test_loads_changes_and_merges_agree_with_the_oracle(tmp_path: Path) -> None:
-    conditions, events = rules(900, 1), texts_and_numbers(120, 2)
-    columns = {"id": list(range(700)), "where": conditions[:700]}
+    conditions, events = rules(500, 1), texts_and_numbers(60, 2)
+    columns = {"id": list(range(400)), "where": conditions[:400]}
     matchers = [tocsin.Matcher(engine=name) for name in ("auto", "oracle")]
 
     def compare() -> None:
@@ -215,10 +215,10 @@ def test_loads_changes_and_merges_agree_with_the_oracle(tmp_path: Path) -> None:
     for matcher in matchers:
         matcher.subscribe_many(columns)
     compare()
-    for at in range(700, 900):
+    for at in range(400, 500):
         for matcher in matchers:
             matcher.subscribe(at, conditions[at])
-            matcher.unsubscribe(at - 600)
+            matcher.unsubscribe(at - 300)
         if at % 50 == 0:
             compare()
     compare()

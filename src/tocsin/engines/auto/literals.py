@@ -37,6 +37,7 @@ from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.domains import Domain
 from tocsin.normalize.patterns import Pattern
 
+_MIN_CAPACITY = 1024
 _NO_ROWS = Rows(np.empty((0, 1), np.uint16), np.empty((0, 1), np.int32))
 
 
@@ -140,6 +141,7 @@ class Literals(Part):
         self._shared, self._space, self._table, self._key_rows = shared, space, table, key_rows
         self._compiled = compiled
         self._made: list[_Group] | None = None
+        self._has_checks = True
         self._lock, self._scratch = threading.Lock(), Scratch()
 
     @property
@@ -152,6 +154,7 @@ class Literals(Part):
             if self._made is None:
                 compiled = self._compiled or compile_patterns(self._table)
                 self._made = [self._make_group(each) for each in compiled]
+                self._has_checks = any(len(group.check) for group in self._made)
                 self._compiled = None
             return self._made
 
@@ -252,23 +255,39 @@ class Literals(Part):
 
     def match_one(self, event: Mapping[str, object], rows: Rows, numbers: Numbers) -> Numbers:
         """Add what is under patterns to the candidates of a single event, and check patterns."""
-        texts: dict[str, Strings | None] = {}
-
-        def string_of(group: _Group) -> Strings | None:
-            key = f"{group.ignore_case}{group.name}"
-            if key not in texts:
-                texts[key] = group.string_of(event)
-            return texts[key]
-
-        found = RaggedIds(np.array([0, len(numbers)], np.int64), numbers)
+        found = [numbers]
         for group in self._groups:
-            strings = string_of(group) if len(group.rows) else None
-            if strings is not None:
-                hits = group.patterns.scan(strings, self._scratch, self._shared.pool)
-                if len(hits.values):
-                    own = self._rows_under(group, strings, hits, rows)
-                    found = join(found, own, self._shared.pool)
-        return self._keep(found, string_of).values
+            if len(group.rows):
+                strings = group.string_of(event)
+                if strings is not None:
+                    found.append(self._match_text(group, strings, rows))
+        candidates = numbers if len(found) == 1 else np.concatenate(found)
+        if not self._has_checks or not len(candidates):
+            return candidates
+        offsets = np.array([0, len(candidates)], np.int64)
+        return self._keep(RaggedIds(offsets, candidates), lambda g: g.string_of(event)).values
+
+    def _match_text(self, group: _Group, strings: Strings, rows: Rows) -> Numbers:
+        patterns, scratch = group.patterns, self._scratch
+        hits, out = scratch.hits(len(patterns)), scratch.rows(_MIN_CAPACITY)
+        while True:
+            stamps = scratch.literal_stamps(len(patterns.automaton.shorter), 1)
+            kernel = pattern_row_kernels.match_text
+            n: int = kernel(
+                *patterns.arrays,
+                strings.octets,
+                *stamps,
+                group.row_start,
+                group.rows,
+                self._shared.stream,
+                rows.codes,
+                rows.cells,
+                hits,
+                out,
+            )
+            if n >= 0:
+                return out[:n].copy()
+            out = scratch.rows(-n)
 
     def numbers(self) -> Numbers:
         """Return the conjunctions under patterns."""

@@ -85,6 +85,60 @@ def match_rows(
 
 
 @kernel
+def match_text(
+    automaton: Automaton,
+    programs: Programs,
+    octets: Octets,
+    stamps: Integers,
+    stamp: int,
+    row_start: Integers,
+    rows: Numbers,
+    stream: Stream,
+    codes: Codes,
+    cells: Cells,
+    hits: Numbers,
+    out: Numbers,
+) -> Any:
+    """Do both for the text of a single event: write its conjunctions, and return how many.
+
+    Where `out` is too short, nothing is written and the length that suffices is returned, negated.
+    There is room for all patterns in `hits`.
+    """
+    room = np.empty((3, ROOM), np.int32)
+    n_hits = scan_text(
+        automaton,
+        programs,
+        octets,
+        np.int64(0),
+        np.int64(len(octets)),
+        stamps,
+        np.int64(stamp),
+        room,
+        hits,
+        np.int64(0),
+    )
+    most = np.int64(0)
+    for i in range(n_hits):
+        most += row_start[hits[i] + 1] - row_start[hits[i]]
+    if most > len(out):
+        return -most
+    row = np.empty(codes.shape[1], np.int32)
+    if n_hits > 0:
+        fill_row(codes, cells, 0, row)
+    n = np.int64(0)
+    for i in range(n_hits):
+        for r in range(row_start[hits[i]], row_start[hits[i] + 1]):
+            number = rows[r]
+            holds = True
+            if number >= NEEDS_CHECK:
+                number &= NUMBER
+                holds = conjunction_holds(stream.words, np.int64(stream.start[number]), row)
+            out[n] = number
+            n += holds
+    return n
+
+
+@kernel
 def check_patterns(
     automaton: Automaton,
     programs: Programs,

@@ -47,6 +47,7 @@ class Scratch(threading.local):
     def __init__(self) -> None:
         self._literals = _Stamps()
         self._patterns = _Stamps()
+        self._hits = self._rows = np.empty(0, np.uint32)
 
     def literal_stamps(self, n: int, n_texts: int) -> tuple[NDArray[np.int64], int]:
         """Return an array for n literals, in which all is less than a stamp, and that stamp.
@@ -58,6 +59,18 @@ class Scratch(threading.local):
     def pattern_stamps(self, n: int, n_texts: int) -> tuple[NDArray[np.int64], int]:
         """Return the same for patterns."""
         return self._patterns.reserve(n, n_texts)
+
+    def hits(self, n: int) -> NDArray[np.uint32]:
+        """Return an array that n patterns fit into, to be used at once."""
+        if len(self._hits) < n:
+            self._hits = np.empty(max(n, 2 * len(self._hits)), np.uint32)
+        return self._hits
+
+    def rows(self, n: int) -> NDArray[np.uint32]:
+        """Return an array that n rows fit into, to be used at once."""
+        if len(self._rows) < n:
+            self._rows = np.empty(max(n, 2 * len(self._rows)), np.uint32)
+        return self._rows
 
 
 class _Stamps:
