@@ -36,6 +36,9 @@ def warm_up() -> None:
     _match(wide, pa.table({f"w{i}": [float(i)] * 100 for i in range(70)} | {"v": [400.5] * 100}))
     windows = [f"s = 'x{i % 9}' AND p BETWEEN {i / 10} AND {i / 10 + 5}" for i in range(1000)]
     _match(windows, pa.table({"s": ["x1", "x2"], "p": [3.5, 70.0]}))
+    words = [f"t LIKE '%word{i}%' AND t NOT LIKE '%x_{i}' AND n <> {i}" for i in range(200)]
+    titles = pa.table({"t": ["a word7", "word8", "word9"], "n": [3, 4, 5]})
+    _match(words, titles).match(titles.to_pylist()[0])
 
 
 def _match(texts: list[str], events: pa.Table) -> Matcher:

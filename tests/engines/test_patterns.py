@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
-import tocsin
+from tocsin.encode.events import to_batch
+from tocsin.engines.patterns import PatternChecks
+from tocsin.engines.ragged import RaggedIds
+from tocsin.language import parse
 from tocsin.language.evaluate import like
+from tocsin.normalize import normalize
 from tocsin.normalize.patterns import Pattern
+from tocsin.normalize.table import from_forms
 
 
 @pytest.fixture
@@ -25,31 +31,33 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
     return counts
 
 
-def subscribed() -> tocsin.Matcher:
-    """Return a matcher in which many subscriptions share few patterns."""
-    matcher = tocsin.Matcher()
-    texts = [f"t LIKE '%{'xyz'[i % 3]}_%' AND n < {i}" for i in range(60)]
-    matcher.subscribe_many({"id": list(range(60)), "where": texts})
-    for i in range(60, 90):
-        matcher.subscribe(i, f"t NOT LIKE '%{'xyz'[i % 3]}_%'")
-    return matcher
+def checks_of(conditions: list[str]) -> PatternChecks:
+    """Return the patterns of some conditions; the numbers are their places."""
+    table = from_forms([normalize(parse(text)) for text in conditions])
+    checks = PatternChecks()
+    checks.add(table, np.arange(len(conditions)))
+    return checks
+
+
+CONDITIONS = [f"t {'NOT ' * (i % 2)}LIKE '%{'xyz'[i % 3]}_%'" for i in range(60)]
 
 
 def test_each_pattern_is_tried_once_on_each_text_of_a_batch(
     tried: Counter[tuple[str, str]],
 ) -> None:
-    matcher = subscribed()
-    matcher.match_batch([{"t": "axb" * (i % 2 + 1), "n": 1} for i in range(10)])
+    events = to_batch([{"t": "axb" * (i % 2 + 1)} for i in range(10)])
+    every = RaggedIds(np.arange(11) * 60, np.tile(np.arange(60), 10))
+    kept = checks_of(CONDITIONS).keep(events, every)
+    assert kept.of(3).tolist() == [i for i in range(60) if (i % 3 == 0) == (i % 2 == 0)]
     assert len(tried) == 6
-    # Two segments of the index at most: one for the load, one for what came after it.
-    assert max(tried.values()) <= 2
+    assert set(tried.values()) == {1}
 
 
 def test_each_pattern_is_tried_once_on_an_event(tried: Counter[tuple[str, str]]) -> None:
-    matcher = subscribed()
-    matcher.match({"t": "axb", "n": 1})
+    kept = checks_of(CONDITIONS).keep_one({"t": "axb"}, np.arange(60))
+    assert kept.tolist() == [i for i in range(60) if (i % 3 == 0) == (i % 2 == 0)]
     assert len(tried) == 3
-    assert max(tried.values()) <= 2
+    assert set(tried.values()) == {1}
 
 
 @pytest.mark.parametrize("pattern", ["%a" * 200 + "%b", "%a_" * 100 + "b", "%" * 1_000 + "b_"])

@@ -30,7 +30,7 @@ def tables(name, n, seed=0, first=0):
 
 
 def test_the_workloads_of_the_design_are_there():
-    assert names() == ("G", "H", "M", "T", "TW", "W0", "W1", "W2")
+    assert names() == ("G", "H", "K", "M", "T", "TW", "W0", "W1", "W2")
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
@@ -93,7 +93,7 @@ def test_subscriptions_have_the_columns_that_a_matcher_takes(name):
     assert texts.schema.names == ["id", "where"]
     assert texts["id"].to_pylist() == [100, 101, 102, 103, 104]
     assert sorted(set(rows["id"].to_pylist())) == texts["id"].to_pylist()
-    mixed = ["number", "text"] if name in ("M", "H") else ["value"]
+    mixed = ["number", "text"] if name in ("M", "H", "K") else ["value"]
     assert rows.schema.names == ["id", "attribute", "op", *mixed]
     texts.validate(full=True)
     rows.validate(full=True)
@@ -128,7 +128,7 @@ def test_rows_describe_the_subscriptions_that_the_texts_describe(name):
         assert not all(from_text.holds(event) for event in others)
 
 
-@pytest.mark.parametrize("name", ["M", "H"])
+@pytest.mark.parametrize("name", ["M", "H", "K"])
 def test_parameters_describe_the_subscriptions_that_the_texts_describe(name):
     chosen = workload(name)
     texts = dict(enumerate(chosen.subscription_texts(60)["where"].to_pylist()))
@@ -156,7 +156,7 @@ def test_drivers_move_along_their_road():
         assert high[id] - low[id] == before[1] - before[0]
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name not in ("M", "H")])
+@pytest.mark.parametrize("name", [name for name in names() if name not in ("M", "H", "K")])
 def test_workloads_without_a_template_have_no_parameters(name):
     assert workload(name).templates == ()
     assert workload(name).subscription_params(3) == ()

@@ -42,6 +42,7 @@ from tocsin.encode.columns import (
 from tocsin.encode.computed import ComputedColumns
 from tocsin.encode.lists import Elements, arrow_elements, flattened, is_list, python_elements
 from tocsin.encode.plain import Plain, plain_numbers, plain_vector
+from tocsin.encode.strings import Strings, distinct_strings
 from tocsin.encode.vectors import Vector
 from tocsin.errors import ArgumentError, EventError
 from tocsin.language.computed import term_of
@@ -72,6 +73,7 @@ class EventBatch:
         self._event_type = event_type
         self._columns: dict[str, Column] = {}
         self._plain: dict[str, Plain | None] = {}
+        self._strings: dict[tuple[str, bool], Strings] = {}
         if event_type is not None:
             for name in event_type.attributes:
                 if self.plain(name) is None:
@@ -130,6 +132,15 @@ class EventBatch:
         Other attributes are those of the event that an element belongs to.
         """
         return EventBatch(_ElementSource(self, elements, variable), None)
+
+    def strings(self, attribute: str, *, ignore_case: bool = False) -> Strings:
+        """Return the distinct strings of an attribute, in lower case where case is ignored."""
+        strings = self._strings.get((attribute, ignore_case))
+        if strings is None:
+            column = self.column(attribute)
+            strings = distinct_strings(column, len(self), ignore_case=ignore_case)
+            self._strings[attribute, ignore_case] = strings
+        return strings
 
     def events(self) -> Iterator[Mapping[str, object]]:
         """Yield the events as mappings, for the engines that take one at a time."""

@@ -23,8 +23,8 @@ Ids = NDArray[np.int64]
 
 _CHUNK_ROWS = 65_536
 _CHUNK_CELLS = 1 << 22
-_OPERATORS = pa.array(["=", "<", "<=", ">", ">="])
-_OPERATOR_CODES = {"=": 0, "<": 1, "<=": 2, ">": 3, ">=": 4}
+_OPERATORS = pa.array(["=", "<", "<=", ">", ">=", "LIKE"])
+_OPERATOR_CODES = {"=": 0, "<": 1, "<=": 2, ">": 3, ">=": 4, "LIKE": 5}
 
 
 @dataclass(frozen=True)

@@ -136,16 +136,29 @@ class Predicates:
         """Return the ids of the subscriptions whose predicates all hold, in ascending order."""
         values = [event.get(name) for name in self.attributes]
         numbers = np.array([np.nan if isinstance(v, str | None) else v for v in values], np.float64)
+        parts = self._parts(values)
         texts = np.array([self.texts.get(v, -2) if isinstance(v, str) else -2 for v in values])
         alive = np.arange(len(self.ids))
         done: list[NDArray[np.int64]] = []
         while len(alive):  # the first predicate of each subscription, then the second, …
             row = self.start[alive] + len(done)
-            alive = alive[self._hold(row, numbers, texts)]
+            alive = alive[self._hold(row, numbers, texts) | parts[row]]
             is_last = self.start[alive] + len(done) + 1 == self.start[alive + 1]
             done.append(alive[is_last])
             alive = alive[~is_last]
         return sorted(self.ids[np.concatenate(done)].tolist())
+
+    def _parts(self, values: list[object]) -> NDArray[np.bool_]:
+        """Say which rows are patterns of the form %word%, of a word that their value contains."""
+        holds = np.zeros(len(self.op), np.bool_)
+        if "LIKE" in self.ops:
+            patterns = list(self.texts)
+            for row in np.flatnonzero(self.op == self.ops.index("LIKE")).tolist():
+                value, pattern = values[self.attribute[row]], patterns[self.text[row]]
+                assert pattern[0] == pattern[-1] == "%", "other patterns are not checked"
+                assert not set(pattern[1:-1]) & set("%_"), "other patterns are not checked"
+                holds[row] = isinstance(value, str) and pattern[1:-1] in value
+        return holds
 
     def _hold(
         self,
@@ -158,7 +171,8 @@ class Predicates:
         value, literal = numbers[attribute], self.number[row]
         holds: NDArray[np.bool_] = texts[attribute] == self.text[row]
         for code, name in enumerate(self.ops):
-            holds |= (op == code) & _COMPARISONS[name](value, literal)
+            if name in _COMPARISONS:
+                holds |= (op == code) & _COMPARISONS[name](value, literal)
         return holds
 
 

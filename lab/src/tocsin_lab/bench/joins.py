@@ -8,9 +8,10 @@ and subscriptions that match. They are of two kinds:
 plain what someone who knows SQL writes: subscriptions as typed columns, a hash join on the columns
       that all of them equate (T: on their first attribute, over events with one line for each
       value; G: on the two attributes tested most, the few that do not test them apart), all else
-      as conditions of the join; all pairs where subscriptions have nothing in common (TW)
+      as conditions of the join; all pairs where subscriptions have nothing in common (TW, K)
 keyed an index built by hand: a key made of as many equalities as can be had, or of buckets of
-      ranges; a subscription stands under all its keys, an event probes all it could have.
+      ranges, or of words; a subscription stands under all its keys, an event probes all it could
+      have (K: each part of its title that is as long as some word).
       In "keyed, late" the predicates left to check are fetched by a second join with the events
 ===== ===========================================================================================
 
@@ -27,11 +28,12 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
 from tocsin.workloads import Market, Workload
-from tocsin_lab.workloads import Equalities, Highway, Popularity, Ranges
+from tocsin_lab.workloads import Equalities, Highway, Popularity, Ranges, Titles
 
 Ints = NDArray[np.int64]
 Kind = Literal["plain", "keyed"]
@@ -77,6 +79,8 @@ def _all_formulations(chosen: Workload) -> list[Formulation]:
         return _highway(chosen)
     if isinstance(chosen, Popularity):
         return _popularity(chosen)
+    if isinstance(chosen, Titles):
+        return _titles()
     raise ArgumentError(f"there is no baseline for workload {chosen.name}")
 
 
@@ -92,6 +96,8 @@ def subscriptions(chosen: Workload, n: int, seed: int) -> pa.Table:
         return _highway_table(chosen, n, seed)
     if isinstance(chosen, Popularity):
         return _popularity_table(chosen, n, seed)
+    if isinstance(chosen, Titles):
+        return _titles_table(chosen, n, seed)
     raise ArgumentError(f"there is no baseline for workload {chosen.name}")
 
 
@@ -411,6 +417,33 @@ def _highway(chosen: Highway) -> list[Formulation]:
     return [
         Formulation("plain", "plain", "on the road, the ranges as conditions", plain),
         Formulation("keyed", "keyed", on_segment, keyed, (prepare,), chosen.most_ahead + 1),
+    ]
+
+
+# K: plain joins try every word on every title, by LIKE or by contains. A key is a word; a title has
+# all its parts that are as long as some word.
+
+
+def _titles_table(chosen: Titles, n: int, seed: int) -> pa.Table:
+    [table] = chosen.subscription_params(n, seed)
+    word = pc.utf8_trim(table["pattern"], "%")
+    return pa.table({"pattern": table["pattern"], "word": word})
+
+
+def _titles() -> list[Formulation]:
+    join = "SELECT count(*) FROM events e JOIN subscriptions s ON"
+    lengths = "CREATE TABLE lengths AS SELECT DISTINCT length(word) AS n FROM subscriptions"
+    keyed = """
+        SELECT count(*) FROM (
+            SELECT DISTINCT event, substring(title, place, n) AS word FROM (
+                SELECT event, title, unnest(range(1, length(title) + 1)) AS place
+                FROM (SELECT row_number() OVER () AS event, title FROM events)
+            ) JOIN lengths ON place + n <= length(title) + 1
+        ) JOIN subscriptions USING (word)"""
+    return [
+        Formulation("plain, LIKE", "plain", "on title LIKE pattern", f"{join} title LIKE pattern"),
+        Formulation("plain, contains", "plain", "on contains", f"{join} contains(title, word)"),
+        Formulation("keyed", "keyed", "on the parts of titles", keyed, (lengths,)),
     ]
 
 

@@ -10,6 +10,7 @@ T    `ranges`            Zhao and Wu (TAMA), section V: 10 narrow ranges over 1,
 TW   `ranges`            ours: few attributes, wide ranges, many matches
 G    `popularity`        Aguilera et al., section "Discussion": attributes of decaying popularity
 H    `highway`           ours, after Jayaram et al. (Beretta), section 6: drivers watch the road
+K    `titles`            ours: titles of 60 characters, ``title LIKE '%word%'``
 ==== =================== ====================================================================
 
 They are found through `tocsin.workloads`, where `M`, the market of the demonstrations, is.
@@ -24,8 +25,9 @@ from tocsin_lab.workloads.equalities import Equalities
 from tocsin_lab.workloads.highway import Highway
 from tocsin_lab.workloads.popularity import Popularity
 from tocsin_lab.workloads.ranges import Ranges
+from tocsin_lab.workloads.titles import Titles
 
-__all__ = ["Equalities", "Highway", "Popularity", "Ranges"]
+__all__ = ["Equalities", "Highway", "Popularity", "Ranges", "Titles"]
 
 W0 = Equalities("W0", equal=(0, 1), n_free=3)
 W1 = Equalities("W1", equal=(0, 1), greater=(2,), n_free=1)
@@ -34,3 +36,4 @@ T = Ranges("T", n_attributes=1000, n_present=100, n_ranges=10, width=0.01)
 TW = Ranges("TW", n_attributes=20, n_present=20, n_ranges=5, width=0.3, ascending=True)
 G = Popularity("G")
 H = Highway("H")
+K = Titles("K")

@@ -18,6 +18,7 @@ Integers: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 Codes: TypeAlias = NDArray[np.uint16]
 Numbers: TypeAlias = NDArray[np.uint32]
+Octets: TypeAlias = NDArray[np.uint8]
 Cells: TypeAlias = NDArray[np.int32]
 Flags: TypeAlias = NDArray[np.bool_]
 Scalar: TypeAlias = Any
@@ -199,6 +200,43 @@ class Chains(NamedTuple):
     following: Cells
     bounds: Codes
     number: Numbers
+
+
+class Programs(NamedTuple):
+    """LIKE patterns as programs of bytes, see `like_kernels`.
+
+    That of pattern p is `octets[start[p] : start[p + 1]]`.
+    """
+
+    start: Integers
+    octets: Octets
+
+
+class Automaton(NamedTuple):
+    """The literals of LIKE patterns, to be looked for in a text all at once.
+
+    Literals of fewer than four bytes are in `short`, a hash table of `short_key << 32 | literal`;
+    bit k of `short_lengths[byte]` says that one of k bytes begins with a byte. For the others there
+    is a trie whose roots are their first four bytes, with the links of Aho and Corasick: `roots` is
+    a hash table of `bytes << 32 | node`, `filter` has a bit for the hash of each root. Nodes are
+    numbered depth first. Row s of `nodes` is a word with the byte of its first child, which is node
+    s + 1, or 256, and a flag for more children; the node of its longest proper suffix, or -1; the
+    longest literal that it ends with, or -1. The other children are in `edges`, a hash table of
+    `node << 36 | byte << 28 | child`. The literal that a literal ends with is `shorter`, or -1.
+    Tables have free places (all bits set), and a power of two of places.
+
+    The patterns of a literal are numbered from `first[l] >> 1` up to `first[l + 1] >> 1`; where
+    `first[l]` is odd, a text with the literal fits the first of them.
+    """
+
+    short_lengths: Octets
+    short: Words
+    filter: Words
+    roots: Words
+    nodes: Cells
+    edges: Words
+    shorter: Cells
+    first: Integers
 
 
 BLOCK_SIZE = 16

@@ -136,3 +136,6 @@ def _check_patterns(segment: Segment, n: int, n_attributes: int) -> None:
     _check_range(patterns.conjunction, 0, n, "patterns")
     _check_range(patterns.attribute, 0, n_attributes, "patterns")
     _check_range(patterns.number, 0, len(patterns.patterns), "patterns")
+    columns = patterns.conjunction, patterns.attribute, patterns.number, patterns.negated
+    _require(len({len(column) for column in columns}) == 1, "patterns")
+    _check_range(segment.layout.pattern_rows, 0, len(patterns.conjunction), "patterns")

@@ -18,7 +18,6 @@ from tocsin.encode.joined import join_spaces, used_bounds
 from tocsin.engines.auto import stream_kernels
 from tocsin.engines.auto.arrays import Conditions, Stream
 from tocsin.engines.auto.layout import read_stream
-from tocsin.engines.patterns import PatternCheck, PatternChecks
 from tocsin.normalize.patterns import Pattern
 from tocsin.normalize.table import ConjunctionTable
 
@@ -31,18 +30,20 @@ class PatternTable(NamedTuple):
     attribute: NDArray[np.int32]
     number: NDArray[np.int32]
     negated: NDArray[np.uint8]
+    ignore_case: NDArray[np.bool_]
+    """By pattern, not by row."""
 
     def none(self) -> PatternTable:
         """Return a table without patterns."""
-        _, conjunction, attribute, number, negated = self
-        return PatternTable((), conjunction[:0], attribute[:0], number[:0], negated[:0])
-
-    def checks(self, names: tuple[str, ...]) -> PatternChecks:
-        """Return the patterns by conjunction, with attributes by name."""
-        rows = zip(*(column.tolist() for column in self[1:]), strict=True)
-        return PatternChecks(
-            (c, PatternCheck(names[attribute], self.patterns[number], bool(negated)))
-            for c, attribute, number, negated in rows
+        _, conjunction, attribute, number, negated, ignore_case = self
+        none = slice(0)
+        return PatternTable(
+            (),
+            conjunction[none],
+            attribute[none],
+            number[none],
+            negated[none],
+            ignore_case[none],
         )
 
 
@@ -95,6 +96,7 @@ def _patterns_of(table: ConjunctionTable, attribute: NDArray[np.int32]) -> Patte
         attribute[table.pattern_condition],
         table.pattern_id,
         table.pattern_negated,
+        np.zeros(len(table.patterns), np.bool_),
     )
 
 
@@ -169,29 +171,26 @@ def _merge_patterns(
     is_kept: Sequence[NDArray[np.bool_]],
     attributes: Sequence[NDArray[np.int32]],
 ) -> PatternTable:
-    patterns = tuple(
-        dict.fromkeys(
-            table.patterns[at]
-            for table, kept in zip(tables, is_kept, strict=True)
-            for at in np.unique(table.number[kept[table.conjunction]]).tolist()
-        )
-    )
-    numbers = {pattern: at for at, pattern in enumerate(patterns)}
+    numbers: dict[tuple[Pattern, bool], int] = {}
     conjunction, attribute, number, negated = [], [], [], []
     n_before = 0
     for table, kept, moved in zip(tables, is_kept, attributes, strict=True):
         chosen = kept[table.conjunction]
         new = n_before + np.cumsum(kept) - 1
-        renumbered = np.array([numbers.get(p, -1) for p in table.patterns], np.int32)
+        renumbered = np.full(len(table.patterns), -1, np.int32)
+        for at in np.unique(table.number[chosen]).tolist():
+            pattern = table.patterns[at], bool(table.ignore_case[at])
+            renumbered[at] = numbers.setdefault(pattern, len(numbers))
         conjunction.append(new[table.conjunction[chosen]])
         attribute.append(moved[table.attribute[chosen]])
         number.append(renumbered[table.number[chosen]])
         negated.append(table.negated[chosen])
         n_before += int(np.count_nonzero(kept))
     return PatternTable(
-        patterns,
+        tuple(pattern for pattern, _ in numbers),
         np.concatenate(conjunction).astype(np.int64),
         np.concatenate(attribute).astype(np.int32),
         np.concatenate(number).astype(np.int32),
         np.concatenate(negated).astype(np.uint8),
+        np.array([ignore_case for _, ignore_case in numbers], np.bool_),
     )

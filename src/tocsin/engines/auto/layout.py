@@ -17,6 +17,7 @@ from tocsin.engines.auto.arrays import (
     BitmapArrays,
     ColumnArrays,
     Conditions,
+    Integers,
     Keys,
     Numbers,
     Slots,
@@ -39,13 +40,16 @@ class Layout:
     column_keys: Keys
     columns: ColumnArrays
     bitmaps: BitmapArrays
+    pattern_rows: Integers
+    """The rows of the `PatternTable` under whose patterns conjunctions are."""
 
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays."""
         values = (getattr(self, field.name) for field in fields(self))
         arrays = (array for value in values if isinstance(value, tuple) for array in value)
-        return int(self.entries.nbytes + sum(array.nbytes for array in arrays))
+        alone = self.entries.nbytes + self.pattern_rows.nbytes
+        return int(alone + sum(array.nbytes for array in arrays))
 
 
 def lay_out(conditions: Conditions, plan: Plan, has_columns: bool = True) -> Layout:
@@ -61,8 +65,9 @@ def lay_out(conditions: Conditions, plan: Plan, has_columns: bool = True) -> Lay
     plan = replace(plan, member=member)
     keys, rows = entries.build(conditions, plan, in_tables & ~in_columns)
     grouped = groups.choose_family(keys)
-    in_words = bitmaps.order(conditions, np.flatnonzero(~in_tables).astype(np.uint32))
-    order = np.concatenate([in_words, np.flatnonzero(in_tables).astype(np.uint32)])
+    in_bitmaps = ~in_tables & ~plan.in_patterns
+    in_words = bitmaps.order(conditions, np.flatnonzero(in_bitmaps).astype(np.uint32))
+    order = np.concatenate([in_words, np.flatnonzero(~in_bitmaps).astype(np.uint32)])
     return Layout(
         make_stream(conditions, order),
         keys,
@@ -71,6 +76,7 @@ def lay_out(conditions: Conditions, plan: Plan, has_columns: bool = True) -> Lay
         groups.build(plan.coding, keys, grouped, len(rows)),
         *columns.build(conditions, plan, in_columns, windows),
         bitmaps.build(conditions, plan.coding, in_words),
+        plan.pattern_rows,
     )
 
 

@@ -16,13 +16,13 @@ the conjunctions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.engines.auto import plan_kernels as kernels
-from tocsin.engines.auto.arrays import Coding, Conditions
+from tocsin.engines.auto.arrays import Coding, Conditions, Flags, Integers
 
 MAX_DIGITS = 8
 """A condition that covers more digits than this is not used in keys."""
@@ -56,6 +56,12 @@ class Costs:
     word: float = 4.0
     """What a word of 64 conjunctions costs in a bitmap, and one attribute of it."""
     band: float = 0.4
+    scan: float = 400.0
+    """What it costs to find the literals of LIKE patterns in a text."""
+    literal: float = 10.0
+    """What a conjunction costs that is found under its pattern."""
+    like: float = 40.0
+    """What it costs to try a pattern on a text."""
 
     @property
     def bit_share(self) -> tuple[float, float]:
@@ -66,15 +72,38 @@ class Costs:
         return self.word / 64 / self.check, self.band / 64 / self.check
 
 
+class PatternKeys(NamedTuple):
+    """The LIKE patterns under which conjunctions may be found, at most one for each.
+
+    `row` is a row of the `PatternTable`, `share` the expected share of events that fit the pattern,
+    and `group` the automaton that finds it; one group is one scan of a text.
+    """
+
+    conjunction: Integers
+    row: Integers
+    share: NDArray[np.float64]
+    group: Integers
+
+
+_NONE = np.empty(0, np.int64)
+NO_PATTERNS = PatternKeys(_NONE, _NONE, np.empty(0), _NONE)
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Where the conjunctions of a segment go; family -1 is the bitmaps."""
+    """Where the conjunctions of a segment go; family -1 is the bitmaps.
+
+    Those of `pattern_rows`, rows of the `PatternTable`, go under their LIKE patterns instead, and
+    are marked in `in_patterns`.
+    """
 
     coding: Coding
     selectivity: NDArray[np.float64]
     prefixes: tuple[tuple[int, ...], ...]
     family: NDArray[np.int16]
     member: NDArray[np.int32]
+    in_patterns: Flags
+    pattern_rows: Integers
 
 
 def make_plan(
@@ -82,6 +111,7 @@ def make_plan(
     n_cells: NDArray[np.int32],
     shares: list[NDArray[np.float64]],
     costs: Costs,
+    patterns: PatternKeys = NO_PATTERNS,
 ) -> Plan:
     """Plan the access tables; `shares[a]` is the expected share of events in each cell of a."""
     coding, counts = _make_coding(conditions, n_cells)
@@ -93,12 +123,14 @@ def make_plan(
     if not coding.is_point.all():
         checked = selectivity.copy()
         kernels.find_key_shares(coding, conditions, first, below, checked)
-    search = _Search(conditions, coding, checked, is_key, costs)
+    search = _Search(conditions, coding, checked, is_key, costs, patterns)
     prefixes = search.run()
     is_kept = search.kept_members(prefixes, shares)
     most_keys = max_keys(len(conditions.start) - 1)
     while True:
-        family, member = _choose(conditions, checked, is_key, prefixes, is_kept, costs)
+        family, member, pattern_rows = _choose(
+            conditions, checked, is_key, prefixes, is_kept, costs, patterns, selectivity
+        )
         n_keys = [_count_keys(coding, p, member[family == f]) for f, p in enumerate(prefixes)]
         widest = int(np.argmax(n_keys))
         if n_keys[widest] <= most_keys or not prefixes[widest]:
@@ -107,7 +139,10 @@ def make_plan(
     used = np.unique(family[family >= 0])
     numbers = np.full(len(prefixes) + 1, -1, np.int16)
     numbers[used] = np.arange(len(used))
-    return Plan(coding, selectivity, tuple(prefixes[f] for f in used), numbers[family], member)
+    in_patterns = np.zeros(len(family), np.bool_)
+    in_patterns[patterns.conjunction[np.isin(patterns.row, pattern_rows)]] = True
+    prefixes = tuple(prefixes[f] for f in used)
+    return Plan(coding, selectivity, prefixes, numbers[family], member, in_patterns, pattern_rows)
 
 
 def plan_under(conditions: Conditions, coding: Coding, prefix: tuple[int, ...]) -> Plan | None:
@@ -124,7 +159,7 @@ def plan_under(conditions: Conditions, coding: Coding, prefix: tuple[int, ...]) 
     n = len(conditions.start) - 1
     selectivity = counts / coding.n_cells[conditions.attribute]
     family, member = np.zeros(n, np.int16), np.full(n, -1, np.int32)
-    return Plan(coding, selectivity, (prefix,), family, member)
+    return Plan(coding, selectivity, (prefix,), family, member, np.zeros(n, np.bool_), _NONE)
 
 
 def max_keys(n_conjunctions: int) -> int:
@@ -134,25 +169,66 @@ def max_keys(n_conjunctions: int) -> int:
 
 def _choose(
     conditions: Conditions,
-    selectivity: NDArray[np.float64],
+    checked: NDArray[np.float64],
     is_key: NDArray[np.bool_],
     prefixes: tuple[tuple[int, ...], ...],
     is_kept: NDArray[np.bool_],
     costs: Costs,
-) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
-    """Return the family (-1: bitmaps) and the member attribute (-1: none) of each conjunction."""
+    patterns: PatternKeys,
+    selectivity: NDArray[np.float64],
+) -> tuple[NDArray[np.int16], NDArray[np.int32], Integers]:
+    """Return the family (-1: bitmaps) and the member attribute (-1: none) of each conjunction.
+
+    Also the rows of the patterns under which conjunctions go instead; their family is -1.
+    """
     n = len(conditions.start) - 1
-    family, member = np.empty(n, np.int16), np.empty(n, np.int32)
+    family, member, checks = np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n)
     prefix_start = np.cumsum([0, *(len(prefix) for prefix in prefixes)])
     prefix = np.array([a for each in prefixes for a in each], np.int64)
     for bit_share in (costs.bit_share, (np.inf, 0.0)):
         shares = np.array(bit_share)
         kernels.choose_tables(
-            conditions, selectivity, is_key, prefix_start, prefix, is_kept, shares, family, member
+            conditions,
+            checked,
+            is_key,
+            prefix_start,
+            prefix,
+            is_kept,
+            shares,
+            family,
+            member,
+            checks,
         )
-        if np.count_nonzero(family < 0) >= _FEWEST_BITS:
+        chosen = _choose_patterns(conditions, selectivity, checks, patterns, costs)
+        under_pattern = patterns.conjunction[chosen]
+        n_bits = np.count_nonzero(family < 0) - np.count_nonzero(family[under_pattern] < 0)
+        if n_bits == 0 or n_bits >= _FEWEST_BITS:
             break
-    return family, member
+    family[under_pattern], member[under_pattern] = -1, -1
+    return family, member, np.sort(patterns.row[chosen])
+
+
+def _choose_patterns(
+    conditions: Conditions,
+    selectivity: NDArray[np.float64],
+    checks: NDArray[np.float64],
+    patterns: PatternKeys,
+    costs: Costs,
+) -> NDArray[np.bool_]:
+    """Return which patterns serve as keys: where that saves more than it costs to scan texts.
+
+    A conjunction in a table is checked by so many events, and its pattern is tried on those that
+    satisfy its other conditions.
+    """
+    c = patterns.conjunction
+    if not len(c):
+        return np.empty(0, np.bool_)
+    logarithms = np.append(0.0, np.cumsum(np.log(selectivity)))[conditions.start]
+    satisfied = np.exp(logarithms[c + 1] - logarithms[c])
+    gain = checks[c] * costs.check + satisfied * costs.like - patterns.share * costs.literal
+    is_better: NDArray[np.bool_] = gain > 0
+    gains = np.bincount(patterns.group[is_better], gain[is_better], int(patterns.group.max()) + 1)
+    return is_better & (gains > costs.scan)[patterns.group]
 
 
 def _count_keys(coding: Coding, prefix: tuple[int, ...], members: NDArray[np.int32]) -> int:
@@ -232,6 +308,7 @@ class _Search:
         selectivity: NDArray[np.float64],
         is_key: NDArray[np.bool_],
         costs: Costs,
+        patterns: PatternKeys,
     ) -> None:
         self.costs = costs
         self.n_digits = np.maximum(coding.n_digits, 1)
@@ -255,6 +332,10 @@ class _Search:
         self.most_checks = (fixed + each * lengths).astype(np.float32)
         if n < _FEWEST_BITS:
             self.most_checks[:] = 1.0
+        if len(patterns.conjunction):
+            under_pattern = np.ones(n, np.float32)
+            under_pattern[patterns.conjunction] = patterns.share * (costs.literal / costs.check)
+            self.most_checks = np.minimum(self.most_checks, under_pattern[sample])
 
     def run(self) -> tuple[tuple[int, ...], ...]:
         """Return the prefixes of the families, the empty one first."""

@@ -116,8 +116,11 @@ def choose_tables(
     bit_share: NDArray[np.float64],
     family: NDArray[np.int16],
     member: Cells,
+    checks: NDArray[np.float64],
 ) -> None:
     """Assign each conjunction the family and member attribute with the fewest expected checks.
+
+    `checks` is the share of events that will check it, or what a bitmap costs in such checks.
 
     In a family without a prefix, a member that is not in `is_member` serves only conjunctions that
     have no other. A conjunction of n conditions that more than `bit_share[0] + n * bit_share[1]` of
@@ -151,8 +154,10 @@ def choose_tables(
             if n_in_prefix == prefix_start[f + 1] - prefix_start[f] and share * least < best:
                 best = share * least
                 family[c], member[c] = f, least_attribute
-        if best > bit_share[0] + bit_share[1] * (last - first):
+        most = bit_share[0] + bit_share[1] * (last - first)
+        if best > most:
             family[c], member[c] = -1, -1
+        checks[c] = min(best, most)
 
 
 @inlined

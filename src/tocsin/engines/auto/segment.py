@@ -3,7 +3,8 @@
 Enters: conjunctions and statistics of events. Leaves: for each event the numbers of the
 conjunctions that it satisfies. A segment matches a batch part by part (see `part`): `Groups` and
 `Members` take a family of the entries if the batch is large enough, `Entries` the other families,
-`Columns` and `Bitmaps` the conjunctions that are laid out so. LIKE patterns are checked last.
+`Columns` and `Bitmaps` the conjunctions that are laid out so; `Literals` comes last, has those
+under LIKE patterns, and checks the patterns of what the others found.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Mapping
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,16 @@ from tocsin.engines.auto.content import Content, PatternTable
 from tocsin.engines.auto.entries import Entries
 from tocsin.engines.auto.groups import Groups
 from tocsin.engines.auto.layout import Layout, lay_out, read_stream
+from tocsin.engines.auto.literals import (
+    CompiledPatterns,
+    Literals,
+    compile_patterns,
+    pattern_keys,
+)
 from tocsin.engines.auto.members import Members
 from tocsin.engines.auto.output import MatchRate, no_rows
 from tocsin.engines.auto.part import Part, Shared, TableReport
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
-from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.ragged import RaggedIds
 
 
@@ -53,6 +58,7 @@ class Segment:
         layout: Layout,
         pool: BufferPool | None = None,
         name: str | None = None,
+        compiled: list[CompiledPatterns] | None = None,
     ) -> None:
         self.name = name or uuid.uuid4().hex
         self.space = space
@@ -68,11 +74,14 @@ class Segment:
         self.n_subscriptions = int(np.count_nonzero(is_new)) + min(len(ids), 1)
         self.first_id = _first_of_run(ids)
         self._rate = MatchRate()
-        self.parts = self._make_parts()
-        self._event_parts = [part for part in self.parts if not isinstance(part, Groups | Members)]
+        self._literals: Literals | None = None
+        self.parts = self._make_parts(compiled)
+        self._event_parts = [
+            part for part in self.parts if not isinstance(part, Groups | Members | Literals)
+        ]
         self._no_cells = np.empty((0, max(len(coding.n_cells), 1)), np.int32)
 
-    def _make_parts(self) -> tuple[Part, ...]:
+    def _make_parts(self, compiled: list[CompiledPatterns] | None) -> tuple[Part, ...]:
         """Return the parts of the layout that have conjunctions, in the order of matching."""
         layout, parts = self.layout, list[Part]()
         shared = Shared(
@@ -90,6 +99,10 @@ class Segment:
             parts.append(Columns(shared, layout.column_keys, layout.columns))
         if len(layout.bitmaps.number):
             parts.append(Bitmaps(shared, layout.bitmaps))
+        if self.is_patterned:
+            arguments = self.space, self.patterns, layout.pattern_rows, compiled
+            self._literals = Literals(shared, *arguments)
+            parts.append(self._literals)
         return tuple(parts)
 
     @classmethod
@@ -106,9 +119,11 @@ class Segment:
             shares = guessed_shares(space, *conditions[1:])
         else:
             shares = measured_shares(space, space.encode(sample))
-        plan = make_plan(conditions, space.n_cells, shares, costs or Costs())
-        layout = lay_out(conditions, plan)
-        return cls(space, content.ids, content.patterns, plan.coding, plan.prefixes, layout, pool)
+        compiled = compile_patterns(content.patterns)
+        keys = pattern_keys(content, compiled, sample)
+        plan = make_plan(conditions, space.n_cells, shares, costs or Costs(), keys)
+        arguments = content.patterns, plan.coding, plan.prefixes, lay_out(conditions, plan), pool
+        return cls(space, content.ids, *arguments, compiled=compiled)
 
     @classmethod
     def build_beside(cls, content: Content, base: Segment) -> Segment | None:
@@ -154,10 +169,6 @@ class Segment:
         """Whether some conjunction has LIKE patterns."""
         return len(self.patterns.conjunction) > 0
 
-    @cached_property
-    def _pattern_checks(self) -> PatternChecks:
-        return self.patterns.checks(self.space.attributes)
-
     def match(self, batch: PreparedBatch, base: int = 0) -> RaggedIds:
         """Return the conjunctions that each event satisfies, each number plus a base."""
         n = len(batch.events)
@@ -167,7 +178,7 @@ class Segment:
             if part.takes(n):
                 rows = part.match(batch, base, is_done, rows)
         self._rate.update(len(rows.values), n)
-        return self._pattern_checks.keep(batch.events, rows) if self.is_patterned else rows
+        return rows
 
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the dense ids, perhaps repeated, that one event matches."""
@@ -181,8 +192,8 @@ class Segment:
         else:
             of_parts = [part.match_event(rows, cells) for part in self._event_parts]
             numbers = np.concatenate([np.empty(0, np.uint32), *of_parts])
-        if self.is_patterned:
-            numbers = self._pattern_checks.keep_one(event, numbers)
+        if self._literals is not None:
+            numbers = self._literals.match_one(event, rows, numbers)
         ids: NDArray[np.int32] = self.ids[numbers]
         return ids
 
@@ -194,8 +205,15 @@ class Segment:
         for part in self.parts:
             text = part.explain(conjunction, self.space.attributes.__getitem__)
             if text is not None:
-                return text
+                return text + self._explain_checks(conjunction)
         raise AssertionError(f"conjunction {conjunction} is in no part")
+
+    def _explain_checks(self, conjunction: int) -> str:
+        """Say which patterns are checked on the candidates of a conjunction."""
+        if self._literals is None:
+            return ""
+        checks = self._literals.checked(conjunction, self.space.attributes.__getitem__)
+        return f", then checked: {' AND '.join(checks)}" if checks else ""
 
     def describe(self, sample: EventBatch | None) -> list[TableReport]:
         """Report the tables, the one of which events check most rows first.
@@ -206,6 +224,7 @@ class Segment:
         if sample is not None:
             codes = to_rows(self.coding, self.space.encode(sample)).codes
         reports = [report for part in self.parts for report in part.describe(codes)]
+        reports += [] if self._literals is None else self._literals.report(sample)
         return sorted(reports, key=lambda report: -report.checks)
 
     @property
@@ -213,6 +232,7 @@ class Segment:
         """The bytes of the index."""
         coding = sum(array.nbytes for array in self.coding)
         patterns = sum(array.nbytes for array in self.patterns[1:])
+        patterns += 0 if self._literals is None else self._literals.nbytes
         ids = 0 if self.first_id is not None else self.ids.nbytes
         return int(self.layout.nbytes + coding + patterns + ids + self.space.nbytes)
 

@@ -24,6 +24,8 @@ from tocsin.normalize.domains import Domain
 from tocsin.normalize.patterns import Pattern
 from tocsin.normalize.table import ConjunctionTable
 
+_PATTERN_COLUMNS = ("conjunction", "attribute", "number", "negated")
+
 
 def take_apart(segment: Segment) -> Parts:
     """Return all that a segment is."""
@@ -38,6 +40,7 @@ def take_apart(segment: Segment) -> Parts:
         "attributes": list(space.attributes),
         "lines": [[at, int(domain), of.base, len(of.keys)] for at, domain, of in cells],
         "patterns": [list(pattern.parts) for pattern in segment.patterns.patterns],
+        "patterns_ignore_case": np.flatnonzero(segment.patterns.ignore_case).tolist(),
         "prefixes": [list(prefix) for prefix in segment.prefixes],
         "grouped": layout.grouped,
     }
@@ -58,7 +61,8 @@ def take_apart(segment: Segment) -> Parts:
     ):
         arrays.update({f"{name}.{field}": a for field, a in tuple_of_arrays._asdict().items()})
     patterns = segment.patterns._asdict()
-    arrays.update({f"patterns.{f}": a for f, a in patterns.items() if f != "patterns"})
+    arrays.update({f"patterns.{field}": patterns[field] for field in _PATTERN_COLUMNS})
+    arrays["patterns.keys"] = layout.pattern_rows
     return Parts(facts, arrays, {"vocabulary": space.vocabulary})
 
 
@@ -84,13 +88,16 @@ def put_together(parts: Parts, pool: BufferPool) -> Segment:
         _read(arrays, "column_keys", Keys),
         _read(arrays, "columns", ColumnArrays),
         _read(arrays, "bitmaps", BitmapArrays),
+        arrays.get("patterns.keys", np.empty(0, np.int64)),  # written since version 0.2
     )
     texts = tuple(Pattern(tuple(texts)) for texts in facts["patterns"])
-    numbers = [arrays[f"patterns.{field}"] for field in PatternTable._fields[1:]]
+    ignore_case = np.zeros(len(texts), np.bool_)
+    ignore_case[facts.get("patterns_ignore_case", [])] = True
+    columns = {field: arrays[f"patterns.{field}"] for field in _PATTERN_COLUMNS}
     return Segment(
         space,
         arrays["ids"],
-        PatternTable(texts, *numbers),
+        PatternTable(texts, **columns, ignore_case=ignore_case),
         _read(arrays, "coding", Coding),
         tuple(tuple(prefix) for prefix in facts["prefixes"]),
         layout,
