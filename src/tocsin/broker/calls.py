@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -16,7 +17,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from tocsin.broker.protocol import json_text
-from tocsin.errors import ArgumentError, TocsinError
+from tocsin.errors import ArgumentError, ConditionWarning, TocsinError
 from tocsin.language.expression import Expression
 from tocsin.language.printer import print_expression
 from tocsin.model import to_plain
@@ -77,6 +78,18 @@ class Call(Generic[T]):
 
 def _nothing(answer: object) -> None:
     return None
+
+
+def _warn(answer: Any) -> None:
+    """Repeat what the broker finds suspect about a subscription as Python's warnings."""
+    for text in answer.get("warnings", ()) if isinstance(answer, dict) else ():
+        warnings.warn(f"subscription {answer.get('id')!r}: {text}", ConditionWarning, stacklevel=2)
+
+
+def _id_of(answer: Any) -> str:
+    id = str(answer["id"])
+    _warn(answer)
+    return id
 
 
 def _object(answer: Any) -> dict[str, Any]:
@@ -240,7 +253,7 @@ def subscribe(
         overflow=overflow, window=window, webhook=webhook, ack_seconds=ack_seconds,
         max_deliveries=max_deliveries,
     ))  # fmt: skip
-    return Call("POST", "/subscriptions", lambda answer: str(answer["id"]), fields)
+    return Call("POST", "/subscriptions", _id_of, fields)
 
 
 def put(
@@ -268,7 +281,7 @@ def put(
         overflow=overflow, window=window, webhook=webhook, ack_seconds=ack_seconds,
         max_deliveries=max_deliveries,
     )  # fmt: skip
-    return Call("PUT", subscription_path(id), _nothing, call.body)
+    return Call("PUT", subscription_path(id), _warn, call.body)
 
 
 def update(
@@ -293,7 +306,7 @@ def update(
     ))  # fmt: skip
     if valid_until is not Keep.KEEP:
         fields["valid_until"] = valid_until
-    return Call("PATCH", subscription_path(id), _nothing, fields)
+    return Call("PATCH", subscription_path(id), _warn, fields)
 
 
 def unsubscribe(id: str) -> Call[None]:
