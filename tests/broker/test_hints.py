@@ -73,7 +73,10 @@ def test_changes_and_arrays_have_warnings_too(http: httpx.Client, published: str
     assert http.put(f"/subscriptions/{id}", json=body).json()["warnings"] == []
     answer = http.patch(f"/subscriptions/{id}", json={"where": "pirce < 10"}).json()
     assert "did you mean 'price'?" in answer["warnings"][0]
-    several = [{"id": f"{id}-a", **body}, {"id": f"{id}-b", "where": "prize < 1", "type": published}]
+    several = [
+        {"id": f"{id}-a", **body},
+        {"id": f"{id}-b", "where": "prize < 1", "type": published},
+    ]
     answer = http.post("/subscriptions", json=several).json()
     assert [each["id"] for each in answer["warnings"]] == [f"{id}-b"]
     assert "warnings" not in http.get(f"/subscriptions/{id}").json()
