@@ -16,6 +16,8 @@ from enum import Enum
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
+import pyarrow as pa
+
 from tocsin.broker.protocol import json_text
 from tocsin.errors import ArgumentError, ConditionWarning, TocsinError
 from tocsin.language.expression import Expression
@@ -322,7 +324,32 @@ def subscribe_many(subscriptions: Iterable[Row], where: str | None = None) -> Ca
     `valid_until` are its parameters.
     """
     rows = [_row(each, where) for each in _rows(subscriptions)]
-    return Call("POST", "/subscriptions", _count("created"), rows)
+    return Call("POST", "/subscriptions", _count_created, rows)
+
+
+def put_many(subscriptions: Iterable[Row], where: str | None = None) -> Call[int]:
+    """Add several subscriptions, and replace those whose ids are taken; return how many.
+
+    The arguments are those of `subscribe_many`; every subscription has an id. All are checked
+    before the first is changed.
+    """
+    rows = [_row(each, where) for each in _rows(subscriptions)]
+    return Call("PUT", "/subscriptions", _count_put, rows)
+
+
+def _count_put(answer: Any) -> int:
+    _warn_of_many(answer)
+    return int(answer["created"]) + int(answer["updated"])
+
+
+def _count_created(answer: Any) -> int:
+    _warn_of_many(answer)
+    return int(answer["created"])
+
+
+def _warn_of_many(answer: Any) -> None:
+    for each in answer.get("warnings", ()):
+        _warn(each)
 
 
 def update_many(changes: Iterable[Row]) -> Call[int]:
@@ -385,6 +412,22 @@ def subscriptions(
         return answer["subscriptions"][-1]["id"] if answer.get("more") else None
 
     return Pages("subscriptions", page, next_of)
+
+
+def to_table(described: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return subscriptions as a broker describes them as a table that `Matcher` loads."""
+    params = [json_text.write(each["params"]).decode() if each["params"] else None
+              for each in described]  # fmt: skip
+    return pa.table(
+        {
+            "id": pa.array([each["id"] for each in described], pa.string()),
+            "where": pa.array([each["where"] for each in described], pa.string()),
+            "params": pa.array(params, pa.string()),
+            "valid_until": pa.array(
+                [each["valid_until"] for each in described], pa.timestamp("us", "UTC")
+            ),
+        }
+    )
 
 
 # Notifications and dead letters.

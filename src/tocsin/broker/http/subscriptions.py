@@ -376,20 +376,59 @@ async def put_subscription(request: Request) -> Response:
         raise ArgumentError("the body is a subscription; its id is that of the path, or left out")
     spec = to_spec({**value, "id": id}, principal, broker)
     broker.disk.check()
-    before = broker.subscriptions.by_id.get(id)
+    before = _replaced(broker, principal, spec)
     if before is None:
         return await _create(request, broker, spec)
+    await _change(broker, before, _whole(spec))
+    record(request, principal, "subscription.change", **_facts(before))
+    return JsonResponse(await _with_warnings(broker, before))
+
+
+async def put_subscriptions(request: Request) -> Response:
+    """Add several subscriptions, and replace those whose ids are taken: all are checked first."""
+    broker, principal, value = await _read_change(request)
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise ArgumentError("the body is an array of subscriptions")
+    if not all(isinstance(each.get("id"), str) for each in value):
+        raise ArgumentError("every subscription that is put has an id")
+    broker.disk.check()
+    specs = [to_spec(each, principal, broker) for each in value]
+    if len({spec.id for spec in specs}) < len(specs):
+        raise ArgumentError("an id occurs twice")
+    pairs = [(_replaced(broker, principal, spec), spec) for spec in specs]
+    edits = [(before, _whole(spec)) for before, spec in pairs if before is not None]
+    for subscription, edit in edits:
+        await broker.registry.check_change(subscription, edit)
+    made = await broker.registry.add([spec for before, spec in pairs if before is None])
+    for subscription, edit in edits:
+        await _change(broker, subscription, edit)
+    for each in made:
+        if each.pending:
+            broker.webhooks.wake(each)
+    changed = [subscription for subscription, _ in edits]
+    record(request, principal, "subscription.put", **names_of([spec.id for spec in specs]))
+    warnings = await _warnings_of_many(broker, [*made, *changed])
+    return JsonResponse({"created": len(made), "updated": len(edits), "warnings": warnings})
+
+
+def _replaced(broker: Broker, principal: Principal, spec: SubscriptionSpec) -> Subscription | None:
+    """Return the subscription that a specification replaces; raise where it cannot."""
+    before = broker.subscriptions.by_id.get(spec.id)
+    if before is None:
+        return None
     if not principal.may_see(before.spec.owner):
-        raise DuplicateSubscriptionError(id)
+        raise DuplicateSubscriptionError(spec.id)
     for name in ("type", "durable", "transition_mask"):
         if getattr(spec, name) != getattr(before.spec, name):
             shown = "notify" if name == "transition_mask" else name
             raise ArgumentError(f"{shown} of a subscription does not change: remove it first")
+    return before
+
+
+def _whole(spec: SubscriptionSpec) -> SpecEdit:
+    """Return the change of a subscription into all of a specification."""
     options = {name: each for name, each in spec.options.items() if name != "transitions"}
-    edit = SpecEdit(spec.where, spec.params, options, spec.valid_until, is_whole=True)
-    await _change(broker, before, edit)
-    record(request, principal, "subscription.change", **_facts(before))
-    return JsonResponse(await _with_warnings(broker, before))
+    return SpecEdit(spec.where, spec.params, options, spec.valid_until, is_whole=True)
 
 
 async def delete_subscription(request: Request) -> Response:
@@ -497,6 +536,7 @@ async def post_revive(request: Request) -> Response:
 _MANY: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET": get_subscriptions,
     "POST": post_subscriptions,
+    "PUT": put_subscriptions,
     "PATCH": patch_subscriptions,
     "DELETE": delete_subscriptions,
 }
