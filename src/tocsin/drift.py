@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tocsin.model import SubscriptionId
 
 _EXAMPLES = 3
+_MAX_ISSUES = 20
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,16 @@ class SchemaIssue:
     n_predicates: int
     n_subscriptions: int
     examples: tuple[SubscriptionId, ...]
+    always: bool = False
+    """Whether they always hold instead: they ask for the absence of a column that is missing."""
 
     def __str__(self) -> str:
         some = ", ".join(map(repr, self.examples))
         more = ", …" if self.n_subscriptions > len(self.examples) else ""
+        verdict = "hold for every event" if self.always else "can never hold"
         return (
             f"{self.attribute}: {self.reason}; {self.n_predicates} predicate(s) of "
-            f"{self.n_subscriptions} subscription(s) can never hold ({some}{more})"
+            f"{self.n_subscriptions} subscription(s) {verdict} ({some}{more})"
         )
 
 
@@ -59,6 +63,8 @@ class Seen(NamedTuple):
     reason: str
     domains: frozenset[Domain] = frozenset()
     is_present: bool = False
+    is_missing: bool = False
+    """Whether a column is missing, so that whoever asks for absence is to know it."""
 
 
 def find_issues(
@@ -71,7 +77,7 @@ def find_issues(
     `seen` says what is known of an attribute; None where nothing is. Removed subscriptions do not
     count.
     """
-    dense_ids: dict[str, list[NDArray[np.int32]]] = {}
+    dense_ids: dict[tuple[str, bool], list[NDArray[np.int32]]] = {}
     for group in groups:
         space = group.space
         known = [seen(name) for name in space.attributes]
@@ -79,13 +85,15 @@ def find_issues(
         if suspects:
             conditions = group.read()
             for at in suspects:
-                ids = group.ids[_unsatisfiable(space, conditions, at, known[at])]
-                ids = ids[catalog.are_live(ids)]
-                if len(ids):
-                    dense_ids.setdefault(space.attributes[at], []).append(ids)
+                never, always = _verdicts(space, conditions, at, known[at])
+                for holds, conjunctions in ((False, never), (True, always)):
+                    ids = group.ids[conjunctions]
+                    ids = ids[catalog.are_live(ids)]
+                    if len(ids):
+                        dense_ids.setdefault((space.attributes[at], holds), []).append(ids)
     return [
-        _issue(name, seen(name), np.concatenate(ids), catalog)
-        for name, ids in sorted(dense_ids.items())
+        _issue(name, seen(name), np.concatenate(ids), catalog, holds)
+        for (name, holds), ids in sorted(dense_ids.items())
     ]
 
 
@@ -94,20 +102,26 @@ def _is_suspect(space: CellSpace, at: int, seen: Seen) -> bool:
     return not seen.domains or not set(space.domains[at]) <= seen.domains
 
 
-def _unsatisfiable(
+def _verdicts(
     space: CellSpace, conditions: Conditions, at: int, seen: Seen | None
-) -> NDArray[np.int64]:
-    """Return the conjunction of each predicate on an attribute that can never hold."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the conjunction of each predicate that can never hold, and of those that always do.
+
+    The latter only where a column is missing.
+    """
     start, attribute, range_start, low, high = conditions
     predicates = np.flatnonzero(attribute == at)
     if not len(predicates):
-        return predicates
-    admits = (low <= ABSENT_CELL) & (high > ABSENT_CELL)
+        return predicates, predicates
+    absent = (low <= ABSENT_CELL) & (high > ABSENT_CELL)
+    admits = absent.copy()
     for first, last in _cells(space, at, seen):
         admits |= (low < last) & (high > first)
     n_admitting = np.concatenate([[0], np.cumsum(admits)])
     can_hold = n_admitting[range_start[predicates + 1]] > n_admitting[range_start[predicates]]
-    return np.searchsorted(start, predicates[~can_hold], side="right") - 1
+    conjunctions = np.searchsorted(start, predicates, side="right") - 1
+    is_missing = seen is not None and seen.is_missing
+    return conjunctions[~can_hold], conjunctions[can_hold & is_missing]
 
 
 def _cells(space: CellSpace, at: int, seen: Seen | None) -> list[tuple[int, int]]:
@@ -125,14 +139,24 @@ def _cells(space: CellSpace, at: int, seen: Seen | None) -> list[tuple[int, int]
 
 
 def _issue(
-    attribute: str, seen: Seen | None, dense_ids: NDArray[np.int32], catalog: SubscriptionCatalog
+    attribute: str,
+    seen: Seen | None,
+    dense_ids: NDArray[np.int32],
+    catalog: SubscriptionCatalog,
+    always: bool,
 ) -> SchemaIssue:
     distinct = np.unique(dense_ids)
     examples = catalog.names.to_list(distinct[:_EXAMPLES])
     reason = "" if seen is None else seen.reason
-    return SchemaIssue(attribute, reason, len(dense_ids), len(distinct), tuple(examples))
+    return SchemaIssue(attribute, reason, len(dense_ids), len(distinct), tuple(examples), always)
 
 
 def report(issues: Sequence[SchemaIssue]) -> str:
     """Return the text of a warning about some issues."""
-    return "\n  ".join(["predicates that can never hold:", *map(str, issues)])
+    shown = [str(issue) for issue in issues[:_MAX_ISSUES]]
+    if len(issues) > _MAX_ISSUES:
+        shown.append(f"… and {len(issues) - _MAX_ISSUES} more")
+    title = "conditions ask for what the events do not have:"
+    if not any(issue.always for issue in issues):
+        title = "predicates that can never hold:"
+    return "\n  ".join([title, *shown])

@@ -84,7 +84,8 @@ _RESERVED = frozenset(("id", "where", "params", "valid_until"))
 class LoadWarning(NamedTuple):
     """Something suspect about conditions that were taken in; `str` is a sentence.
 
-    `code` is `never` (they can never match), `undeclared` (an attribute that the event type does
+    `code` is `never` (they can never match), `ended` (their `valid_until` is past: perhaps it is in
+    seconds, not microseconds), `undeclared` (an attribute that the event type does
     not declare) or `rare-attribute` (hardly any condition mentions it, and nearly all mention one
     of nearly that name).
     """
@@ -232,11 +233,14 @@ class Load:
         conjunctions = np.searchsorted(table.condition_start, conditions, side="right") - 1
         return np.unique(table.subscription[conjunctions])
 
-    def warnings(self) -> tuple[LoadWarning, ...]:
-        """Return what is suspect about the good rows."""
+    def warnings(self, now: float) -> tuple[LoadWarning, ...]:
+        """Return what is suspect about the good rows; `now` is in seconds since 1970."""
         is_used = np.zeros(len(self), np.bool_)
         is_used[self.conjunctions.subscription] = True
         warnings = [self._warning("never", "the condition can never match", ~is_used)]
+        if self.until is not None:
+            over = (self.until <= now * 1_000_000) & (self.until != NEVER)
+            warnings.append(self._warning("ended", "valid_until is past", over))
         for name, places in self._with_undeclared():
             assert self._event_type is not None
             message = f"attribute {name!r} is {self._event_type.undeclared(name)}"

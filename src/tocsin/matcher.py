@@ -60,6 +60,7 @@ from tocsin.language.expression import Expression, parameter_names
 from tocsin.loading import (
     Load,
     LoadReport,
+    LoadWarning,
     PreparedCondition,
     find_all,
     has_conditions,
@@ -166,9 +167,9 @@ class Matcher:
         Raises DuplicateSubscriptionError where the id is taken, or another SubscriptionError. Warns
         with ConditionWarning where the condition can never match.
         """
-        condition = self._prepare(where, params)
-        self.subscribe_prepared(id, condition, to_end(valid_until))
-        self._warn_of_condition(id, condition)
+        condition, until = self._prepare(where, params), to_end(valid_until)
+        self.subscribe_prepared(id, condition, until)
+        self._warn_of_condition(id, condition, until)
 
     def update(
         self,
@@ -196,7 +197,7 @@ class Matcher:
         with self._updating:
             while (condition := self._update(id, where, values, end)) is None:
                 pass
-        self._warn_of_condition(id, condition)
+        self._warn_of_condition(id, condition, None if isinstance(end, Unchanged) else end)
 
     def put(
         self,
@@ -216,7 +217,7 @@ class Matcher:
             self._expire()
             self._make_room()
             self._add_one(name, condition, until, replaced=self._catalog.dense(name))
-        self._warn_of_condition(id, condition)
+        self._warn_of_condition(id, condition, until)
 
     def unsubscribe(self, id: SubscriptionId) -> None:
         """Remove a subscription.
@@ -580,7 +581,9 @@ class Matcher:
                 self._engine.insert(ids, table)
                 load.enter(self._catalog)
                 self._watch.add_table(table)
-            return LoadReport(len(ids), bad, warnings=load.warnings() if self._is_bounded else ())
+            return LoadReport(
+                len(ids), bad, warnings=load.warnings(self._clock()) if self._is_bounded else ()
+            )
 
     def put_load(self, load: Load, on_error: OnError = "raise") -> LoadReport:
         """Register the subscriptions of a table that was read, or replace them. Internal."""
@@ -600,8 +603,12 @@ class Matcher:
                 self._catalog.remove(old)
                 load.enter(self._catalog)
                 self._watch.add_table(table)
-            warnings = load.warnings() if self._is_bounded else ()
+            warnings = self._warnings_of(load)
             return LoadReport(len(ids), bad, warnings=warnings, replaced=len(old))
+
+    def _warnings_of(self, load: Load) -> tuple[LoadWarning, ...]:
+        """Return what is suspect about a load, unless it replays a change of a store."""
+        return load.warnings(self._clock()) if self._is_bounded else ()
 
     def apply(self, change: Change, now: float) -> None:
         """Make a change of a store as it was made at a moment. Internal.
@@ -696,13 +703,18 @@ class Matcher:
         budget = None if self._is_bounded else Budget.unlimited()
         return prepare(where, params, self.event_type, budget=budget)
 
-    def _warn_of_condition(self, id: SubscriptionId, condition: PreparedCondition) -> None:
+    def _warn_of_condition(
+        self, id: SubscriptionId, condition: PreparedCondition, until: int | None
+    ) -> None:
         """Warn of a condition that can never match, or that misspells a declared attribute.
 
         Not where a change of a store is replayed.
         """
         if not self._is_bounded:
             return
+        if until is not None and until <= self._clock() * 1_000_000:
+            text = f"subscription {id!r} has ended already: valid_until is in microseconds"
+            warnings.warn(text, ConditionWarning, stacklevel=3)
         if condition.form.is_never:
             text = f"subscription {id!r} can never match: no value satisfies its condition"
             warnings.warn(text, ConditionWarning, stacklevel=3)
@@ -800,7 +812,9 @@ class Matcher:
                 self._catalog.remove(np.sort(old))
                 load.enter(self._catalog, ends)
                 self._watch.add_table(table)
-            return LoadReport(len(ids), bad, warnings=load.warnings() if self._is_bounded else ())
+            return LoadReport(
+                len(ids), bad, warnings=load.warnings(self._clock()) if self._is_bounded else ()
+            )
 
     def _remove(self, dense: NDArray[np.int64]) -> None:
         if len(dense):

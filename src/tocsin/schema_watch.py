@@ -36,6 +36,9 @@ from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 ANY = 16
 """In a mask of domains: any value that is there."""
+_ABSENT = 32
+"""In a mask of domains: conditions ask whether the attribute is absent."""
+_ALL = 64
 _TEXT, _MOMENT = 1 << Domain.STRING, 1 << Domain.TIMESTAMP
 _SURE = 1_000
 """After this number of events without it, an attribute is one that events do not have."""
@@ -106,12 +109,13 @@ class SchemaWatch:
             bits = np.left_shift(1, table.domain.astype(np.int64))
             masks[has_pieces] = np.bitwise_or.reduceat(bits, table.piece_start[:-1][has_pieces])
         masks[(table.flags & (PRESENT | ABSENT)) == PRESENT] |= ANY
-        both = table.attribute.astype(np.int64) * (2 * ANY) + masks
+        masks[(table.flags & (PRESENT | ABSENT)) == ABSENT] |= _ABSENT
+        both = table.attribute.astype(np.int64) * _ALL + masks
         distinct = np.unique(both) if n < 1_000 else np.flatnonzero(np.bincount(both))
         for one in distinct.tolist():
-            name = table.attributes[one // (2 * ANY)]
-            if name not in self._used or one % (2 * ANY) & ~self._used[name]:
-                self._add(name, one % (2 * ANY))
+            name, mask = table.attributes[one // _ALL], one % _ALL
+            if name not in self._used or mask & ~self._used[name]:
+                self._add(name, mask)
 
     def add_groups(self, groups: Iterable[IndexedConditions]) -> None:
         """Take note of what the conditions of an opened index ask for."""
@@ -122,7 +126,7 @@ class SchemaWatch:
     def _add(self, name: str, mask: int) -> None:
         before = self._used.get(name, 0)
         self._used[name] = before | mask
-        new = mask & ~before
+        new = mask & ~before & ~_ABSENT
         self._schema = None
         if new and name not in self._reported:
             waiting = self._pending.get(name)
@@ -189,7 +193,7 @@ class SchemaWatch:
         for name, mask in list(self._used.items()):
             if name not in self._reported:
                 seen = self._seen_in(batch, name, len(suspects) < _MAX_HINTS)
-                if seen is not None and (mask & ~_mask_seen(seen)):
+                if seen is not None and mask & ~_mask_seen(seen):
                     suspects[name] = seen
         return suspects
 
@@ -199,7 +203,7 @@ class SchemaWatch:
         if kind is None:
             assert batch.schema is not None
             near = similar_name(name, batch.schema.names) if has_hint else None
-            return Seen("there is no such column" + _hint(near))
+            return Seen("there is no such column" + _hint(near), is_missing=True)
         if pa.types.is_null(kind):
             return None
         values = kind_of_type(kind)
@@ -269,15 +273,17 @@ def _hint(near: str | None) -> str:
 
 
 def mask_of(condition: Condition) -> int:
-    """Return the domains that a condition compares values in, as a mask; 0 for absence only."""
+    """Return the domains that a condition compares values in, as a mask."""
     if condition.other:
         return 0 if condition.absent else ANY
     numbers, strings, booleans, timestamps = condition.intervals
-    return bool(numbers) | bool(strings) << 1 | bool(booleans) << 2 | bool(timestamps) << 3
+    asks_for = bool(numbers) | bool(strings) << 1 | bool(booleans) << 2 | bool(timestamps) << 3
+    return asks_for | _ABSENT if condition.absent else asks_for
 
 
 def _mask_seen(seen: Seen) -> int:
-    return sum(1 << domain for domain in seen.domains) | (ANY if seen.is_present else 0)
+    here = ANY | _ABSENT if seen.is_present else 0
+    return sum(1 << domain for domain in seen.domains) | here
 
 
 def _subsets(names: Sequence[str]) -> Iterator[frozenset[str]]:

@@ -103,6 +103,8 @@ def _count(name: str) -> Callable[[Any], int]:
 
 
 def _receipt(answer: Any) -> Receipt:
+    for text in answer.get("warnings", ()):
+        warnings.warn(text, ConditionWarning, stacklevel=2)
     return Receipt(*(int(answer[name]) for name in Receipt._fields))
 
 

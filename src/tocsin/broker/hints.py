@@ -8,6 +8,7 @@ not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 
 from tocsin.broker.events import Event
@@ -21,6 +22,7 @@ from tocsin.schema_watch import ANY, NAMES_OF_DOMAINS, domains_of, mask_of, path
 
 _MOST = 20
 """The number of sentences about one condition, and of attributes that are searched."""
+_DOMAINS = sum(1 << domain for domain in Domain)
 _SAMPLE = 100
 """The events whose attributes are proposed for a misspelt one."""
 
@@ -47,7 +49,7 @@ def attribute_hints(
     n = "the last event" if len(recent) == 1 else f"none of the last {len(recent)} events"
     verb = "has no" if len(recent) == 1 else "has"
     for name, mask in islice(masks.items(), _MOST):
-        if not mask:
+        if not mask & (ANY | _DOMAINS):
             continue  # only asks whether the attribute is absent
         seen, example = _values(name, mask, recent)
         if seen is None:
@@ -75,6 +77,15 @@ def type_hint(type: str | None, known: Iterable[str], recent: Sequence[Event]) -
     near = similar_name(type, names)
     hint = f"; did you mean {near!r}?" if near else ""
     return f"no event type {type!r} is declared, and no recent event has it{hint}"
+
+
+@lru_cache(256)
+def published_type_hint(type: str, known: frozenset[str]) -> str | None:
+    """Say that an event type was probably misspelt by who publishes it, if so."""
+    near = None if type in known else similar_name(type, sorted(known))
+    if near is None:
+        return None
+    return f"no event type {type!r} is declared or subscribed to; did you mean {near!r}?"
 
 
 def _values(name: str, mask: int, recent: Sequence[Event]) -> tuple[int | None, object]:

@@ -179,6 +179,12 @@ class BatchMatcher:
         every = (*self._by_type.values(), *self._for_transitions.values())
         return sum(len(each.matcher) for each in every)
 
+    def known_types(self) -> frozenset[str]:
+        """Return the event types that are declared or that subscriptions are to."""
+        every = (*self._by_type.items(), *self._for_transitions.items())
+        subscribed = {name for name, each in every if name is not None and len(each.matcher)}
+        return frozenset(subscribed.union(self.types))
+
     # Subscriptions.
 
     def _matcher(self, type: str | None, transitions: bool) -> TypeMatcher:

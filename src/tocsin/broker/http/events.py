@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from tocsin.broker.core import Broker
 from tocsin.broker.events import Event, check_type, from_cloudevent, from_json, from_json_rows
+from tocsin.broker.hints import published_type_hint
 from tocsin.broker.http.requests import (
     JsonResponse,
     body_of,
@@ -41,7 +42,19 @@ async def post_events(request: Request) -> Response:
     events, key = await read_published(request, to_terms(request.query_params))
     if to_flag(request.query_params.get("once", False), "once"):
         return await _publish_each(request, events, key)
-    return answer(events, await publish(request, events, key))
+    receipt = await publish(request, events, key)
+    warnings = type_warnings(broker_of(request).matcher, events)
+    return answer(events, receipt, {"warnings": warnings} if warnings else None)
+
+
+def type_warnings(matcher: BatchMatcher, events: Sequence[Event]) -> list[str]:
+    """Return what is suspect about the types of events: they are probably misspelt."""
+    types = {event.type for event in events if event.type is not None}
+    if types <= matcher.types.keys():
+        return []
+    known = matcher.known_types()
+    hints = (published_type_hint(type, known) for type in sorted(types))
+    return [hint for hint in hints if hint is not None]
 
 
 async def _publish_each(request: Request, events: list[Event], key: Key | None) -> Response:
@@ -98,7 +111,7 @@ def check_rights(request: Request, events: list[Event]) -> tuple[Broker, Princip
 
 
 def answer(
-    events: list[Event], receipt: Receipt, more: Mapping[str, int] | None = None
+    events: list[Event], receipt: Receipt, more: Mapping[str, object] | None = None
 ) -> Response:
     """Return the receipt of events; a repeat gets that of the first publish, and a header."""
     receipt_fields = {

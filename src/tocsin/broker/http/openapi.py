@@ -319,7 +319,12 @@ def _schemas() -> dict[str, Any]:
             event={"type": "object"},
         ),
         "Receipt": _object(
-            accepted=_NUMBER, first=_NUMBER, last=_NUMBER, matches=_NUMBER, duplicates=_NUMBER
+            accepted=_NUMBER,
+            first=_NUMBER,
+            last=_NUMBER,
+            matches=_NUMBER,
+            duplicates=_NUMBER,
+            warnings=_TEXTS,
         ),
         "Problem": _object(
             ["code", "detail"], title=_TEXT, status=_NUMBER, code=_TEXT, detail=_TEXT

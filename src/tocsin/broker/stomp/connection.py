@@ -327,7 +327,10 @@ class Connection(Link):
         head = f"MESSAGE\nsubscription:{codec.escape(id)}\n".encode()
         heard = _Heard(subscription, ack, None, head)
         self.heard[id] = self.by_no[subscription.no] = heard
-        self.receipt(frame)
+        warnings = await self.broker.warnings(spec) if "receipt" in frame.headers else []
+        if self.is_closing:
+            return
+        self.receipt(frame, warnings)
         if not spec.durable:
             await self.broker.batches.listen(subscription, self)
             if self.is_closing:

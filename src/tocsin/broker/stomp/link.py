@@ -13,7 +13,7 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, cast
 
 from tocsin.broker.admission import address_of
@@ -289,11 +289,12 @@ class Link(asyncio.Protocol, ABC):
         self.outbox.answer(codec.encode(command, headers, body))
         self.flush()
 
-    def receipt(self, frame: Frame) -> None:
-        """Send the receipt of a frame, if it has one."""
+    def receipt(self, frame: Frame, warnings: Sequence[str] = ()) -> None:
+        """Send the receipt of a frame, if it has one; `warnings` go into a header."""
         receipt = frame.headers.get("receipt")
         if receipt is not None:
-            self.send_frame("RECEIPT", {"receipt-id": receipt})
+            more = {"warning": "; ".join(warnings)[:500]} if warnings else {}
+            self.send_frame("RECEIPT", {"receipt-id": receipt, **more})
 
     def fail(self, error: TocsinError, frame: Frame | None = None) -> None:
         """Send an ERROR and close."""
