@@ -105,7 +105,7 @@ def _is_suspect(space: CellSpace, at: int, seen: Seen) -> bool:
 def _verdicts(
     space: CellSpace, conditions: Conditions, at: int, seen: Seen | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the conjunction of each predicate that can never hold, and of those that always do.
+    """Return the conjunction of each predicate that can never hold, and of each that always holds.
 
     The latter only where a column is missing.
     """

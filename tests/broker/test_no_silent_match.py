@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Answer, str]] = {
         by_client(lambda c: c.subscribe_many([{"where": "x = NULL"}])), "can never match",
     ),
     "the client publishes to a misspelt type": (
-        by_client(lambda c: c.publish({"price": 1}, type="Qoutes")), "did you mean 'Quote'?",
+        by_client(lambda c: c.publish({"price": 1}, type="Quotez")), "did you mean 'Quote'?",
     ),
     "the client asks for an unknown id": (by_client(lambda c: c.get("p")), "no subscription with"),
     "a rule of a WebSocket misspells an attribute": (by_websocket, "did you mean 'price'?"),
