@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tocsin.broker import schema
 from tocsin.broker.events import Event, to_timestamp
@@ -104,6 +104,18 @@ class SubscriptionSpec:
         return len(json_text.write(_to_json(self.params))) + len(json_text.write(self.options))
 
 
+class WebhookFailures(NamedTuple):
+    """The requests to a webhook that failed since the start: how many, and the last one.
+
+    `in_a_row` is 0 when one has succeeded since; `at` is in microseconds since 1970.
+    """
+
+    n: int
+    in_a_row: int
+    reason: str
+    at: int
+
+
 class Subscription:
     """A live subscription.
 
@@ -115,7 +127,7 @@ class Subscription:
         "consumer", "created", "dead", "dead_bytes", "durable", "form", "high_sent", "id",
         "is_suspended", "is_trimming", "json_id", "last_seq", "listeners", "mean_bytes", "missed",
         "n_deferred", "n_matched", "no", "pending", "quarantine", "spec", "stomp_head",
-        "transition_mask",
+        "transition_mask", "webhook_failures",
     )  # fmt: skip
 
     def __init__(self, no: int, spec: SubscriptionSpec, created: int) -> None:
@@ -140,6 +152,7 @@ class Subscription:
         self.n_deferred = 0
         self.quarantine: str | None = None
         self.stomp_head = b""
+        self.webhook_failures: WebhookFailures | None = None
         self.form: NormalForm | None = None
         """The normal form of a new condition, until the network has it."""
 
@@ -181,6 +194,8 @@ class Subscription:
             shown["suspended"] = True
         if self.quarantine is not None:
             shown["quarantined"] = self.quarantine
+        if self.webhook_failures is not None:
+            shown["webhook_failures"] = self.webhook_failures._asdict()
         return {
             "id": self.id,
             "type": spec.type,
