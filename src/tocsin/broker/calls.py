@@ -240,6 +240,8 @@ def subscribe(
     webhook: Mapping[str, str] | None = None,
     ack_seconds: float | None = None,
     max_deliveries: int | None = None,
+    ttl: float | None = None,
+    linger: float | None = None,
 ) -> Call[str]:
     """Add a subscription; return its id, which the broker chooses where `id` is None.
 
@@ -248,14 +250,15 @@ def subscribe(
     client listens. `notify` asks for the transitions of publications instead of every match.
     `overflow` is what happens to a full backlog, `window` how many notifications may be
     unacknowledged, `webhook` (`url`, optionally `secret`) where notifications are sent;
-    `ack_seconds` and `max_deliveries` are the terms of redelivery.
+    `ack_seconds` and `max_deliveries` are the terms of redelivery. It ends at `valid_until`, or
+    after `ttl` seconds; a transient one also when no client has listened for `linger` seconds.
 
     Raises RefusedError where the broker refuses the condition or the id.
     """
     fields = _subscription(where, params, _given(
         id=id, valid_until=valid_until, type=type, durable=durable, notify=notify,
         overflow=overflow, window=window, webhook=webhook, ack_seconds=ack_seconds,
-        max_deliveries=max_deliveries,
+        max_deliveries=max_deliveries, ttl=ttl, linger=linger,
     ))  # fmt: skip
     return Call("POST", "/subscriptions", _id_of, fields)
 

@@ -312,7 +312,7 @@ class Broker:
         while True:
             end, now = publications.next_end, publications.now()
             await asyncio.sleep(1 if end is None else min(1.0, max(0.01, (end - now) / 1e6)))
-            due = self.registry.due()
+            due = self.registry.due() + self.subscriptions.abandoned(time.monotonic())
             self._forget_keys()
             with contextlib.suppress(TocsinError):
                 if due:
@@ -365,7 +365,9 @@ class Broker:
             about_condition = await self.registry.try_out(sentences)
         except TocsinError:
             about_condition = []
-        return [*([about_type] if about_type else []), *about_condition]
+        is_over = spec.valid_until is not None and spec.valid_until <= time.time_ns() // 1000
+        about_end = ["valid_until is past: a number is in microseconds"] if is_over else []
+        return [*about_end, *([about_type] if about_type else []), *about_condition]
 
     async def remove(self, gone: Sequence[Subscription]) -> None:
         """Remove subscriptions and end their readers."""

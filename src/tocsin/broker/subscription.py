@@ -97,6 +97,11 @@ class SubscriptionSpec:
         return int(self.options.get("transitions", 0))
 
     @property
+    def linger(self) -> float | None:
+        """The seconds without a listener after which a transient subscription ends."""
+        return self.options.get("linger")
+
+    @property
     def n_bytes(self) -> int:
         """The size of parameters and options as JSON, in bytes."""
         if not self.params and not self.options:
@@ -231,6 +236,8 @@ class SubscriptionTable:
         self.suspended: set[str] = set()
         """The owners whose subscriptions are suspended."""
         self._n_owned: dict[str, int] = {}
+        self._idle_since: dict[int, float | None] = {}
+        """When the last listener left those that linger, by number."""
 
     def find(self, id: str) -> Subscription:
         """Return a subscription by its id, or raise UnknownSubscriptionError."""
@@ -252,13 +259,27 @@ class SubscriptionTable:
         subscription.is_suspended = owner in self.suspended
         if subscription.durable and not subscription.is_suspended:
             self.durable.add(subscription.no)
+        if subscription.spec.linger is not None:
+            self._idle_since[subscription.no] = None
 
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription."""
         del self.by_id[subscription.id], self.by_no[subscription.no]
         self.durable.discard(subscription.no)
+        self._idle_since.pop(subscription.no, None)
         self._n_owned[subscription.spec.owner] -= 1
         self.n_refusing -= subscription.refuses_overflow
+
+    def abandoned(self, now: float) -> list[Subscription]:
+        """Return the subscriptions without a listener for longer than they linger."""
+        over = []
+        for no, since in self._idle_since.items():
+            subscription = self.by_no[no]
+            if subscription.listeners or since is None:
+                self._idle_since[no] = None if subscription.listeners else now
+            elif now - since > (subscription.spec.linger or 0):
+                over.append(subscription)
+        return over
 
     def change(self, subscription: Subscription, spec: SubscriptionSpec) -> None:
         """Give a subscription another specification."""

@@ -145,10 +145,22 @@ def read_events(request: Request, body: bytes, matcher: BatchMatcher, most: int)
             from_json(json_text.read(line), type, event_type, raw=line, row=row)
             for row, line in enumerate(lines)
         ]
-    value = json_text.read(body)
+    value = _read_json(body)
     if isinstance(value, list):
         _check_count(value, most)
         return from_json_rows(value, type, event_type, json_text.is_small(body))
     if not isinstance(value, dict):
         raise EventError("the body is a JSON object or an array of them")
     return [from_json(value, type, event_type, raw=body)]
+
+
+def _read_json(body: bytes) -> object:
+    """Return the JSON value of a body; where it is one object a line, the error says what to do."""
+    try:
+        return json_text.read(body)
+    except EventError as error:
+        first, _, rest = body.lstrip().partition(b"\n")
+        if rest.strip() and first.lstrip().startswith(b"{") and first.rstrip().endswith(b"}"):
+            hint = f"for one object a line, send content-type: {_LINES[0]}"
+            raise EventError(f"{error}; {hint}") from None
+        raise

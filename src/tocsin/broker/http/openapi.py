@@ -294,7 +294,8 @@ _FIXED = ("id", "type", "durable", "notify")
 def _schemas() -> dict[str, Any]:
     spec = {
         "id": _TEXT, "where": _TEXT, "type": _TEXT, "params": {"type": "object"},
-        "durable": _BOOLEAN, "valid_until": {"type": ["string", "integer"]},
+        "durable": _BOOLEAN, "valid_until": {"type": ["string", "integer"]}, "ttl": _AMOUNT,
+        "linger": _AMOUNT,
         "webhook": _object(["url"], url=_TEXT, secret=_TEXT),
         "overflow": {"enum": ["drop-oldest", "refuse"]}, "window": _NUMBER,
         "ack_seconds": _AMOUNT, "max_deliveries": _NUMBER,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any
@@ -20,7 +21,7 @@ from starlette.responses import Response
 from tocsin.broker import schema
 from tocsin.broker.audit import names_of
 from tocsin.broker.core import Broker
-from tocsin.broker.events import Event, check_type, to_end
+from tocsin.broker.events import Event, check_type, to_end, to_seconds
 from tocsin.broker.http.requests import (
     JsonResponse,
     acknowledge_ids,
@@ -58,10 +59,10 @@ from tocsin.errors import (
 
 _KNOWN = {
     "id", "where", "type", "params", "durable", "valid_until", "webhook", "overflow", "window",
-    "notify", "ack_seconds", "max_deliveries",
+    "notify", "ack_seconds", "max_deliveries", "ttl", "linger",
 }  # fmt: skip
 _CHANGEABLE = {
-    "where", "params", "valid_until", "webhook", "overflow", "window", "ack_seconds",
+    "where", "params", "valid_until", "ttl", "webhook", "overflow", "window", "ack_seconds",
     "max_deliveries",
 }  # fmt: skip
 _API = {"id", "source", "types", "config", "filters", "sink", "sinkcredential", "protocol",
@@ -102,6 +103,8 @@ def to_spec(fields: object, principal: Principal, broker: Broker) -> Subscriptio
     mask = to_transition_mask(fields.get("notify"))
     if mask:
         options["transitions"] = mask
+    if "linger" in options and durable:
+        raise ArgumentError("a durable subscription does not linger: it stays until it is removed")
     if "webhook" in options and not durable:
         raise ArgumentError("a webhook needs a durable subscription")
     return SubscriptionSpec(
@@ -110,10 +113,20 @@ def to_spec(fields: object, principal: Principal, broker: Broker) -> Subscriptio
         type=type,
         params=to_params(fields.get("params")),
         durable=durable,
-        valid_until=to_end(fields.get("valid_until")),
+        valid_until=_to_end(fields),
         owner=principal.id,
         options=options,
     )
+
+
+def _to_end(fields: Mapping[str, Any]) -> int | None:
+    """Return the end of a subscription: `valid_until`, or `ttl` seconds from now."""
+    ttl = to_seconds(fields.get("ttl"), "ttl")
+    if ttl is None:
+        return to_end(fields.get("valid_until"))
+    if fields.get("valid_until") is not None:
+        raise ArgumentError("give ttl or valid_until, not both")
+    return time.time_ns() // 1000 + ttl
 
 
 def to_options(fields: Mapping[str, Any], broker: Broker) -> dict[str, Any]:
@@ -134,6 +147,10 @@ def to_options(fields: Mapping[str, Any], broker: Broker) -> dict[str, Any]:
         if not isinstance(fields["window"], int) or not 1 <= fields["window"] <= 100_000:
             raise ArgumentError("window is a number from 1 to 100000")
         options["window"] = fields["window"]
+    if "linger" in fields:
+        if type(fields["linger"]) not in (int, float) or not 1 <= fields["linger"] <= 604_800:
+            raise ArgumentError("linger is a number of seconds from 1 to 604800 (a week)")
+        options["linger"] = fields["linger"]
     options |= to_redelivery(fields)
     if "api" in fields:
         options["api"] = fields["api"]
@@ -346,7 +363,7 @@ def to_edit(changes: Any, subscription: Subscription, broker: Broker) -> SpecEdi
         where=where,
         params=to_params(changes["params"]) if "params" in changes else None,
         options=to_options(changes, broker),
-        valid_until=to_end(changes["valid_until"]) if "valid_until" in changes else KEEP,
+        valid_until=_to_end(changes) if changes.keys() & {"valid_until", "ttl"} else KEEP,
     )
 
 
