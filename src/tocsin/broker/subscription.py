@@ -237,7 +237,7 @@ class SubscriptionTable:
         """The owners whose subscriptions are suspended."""
         self._n_owned: dict[str, int] = {}
         self._idle_since: dict[int, float | None] = {}
-        """When the last listener left those that linger, by number."""
+        """When the last listener left a subscription that lingers, by number."""
 
     def find(self, id: str) -> Subscription:
         """Return a subscription by its id, or raise UnknownSubscriptionError."""
