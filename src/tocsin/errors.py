@@ -9,6 +9,7 @@ class is that too: the name of it stands in brackets. The hierarchy::
     │   ├── ConditionSyntaxError     not in the language (line, column, caret) [ValueError]
     │   │   └── UnsupportedSyntaxError   it is SQL, but not in our subset; named
     │   ├── KindClashError           a literal does not fit the declared kind [ValueError]
+    │   ├── UndeclaredAttributeError a strict event type does not declare it [ValueError]
     │   ├── TooManyConjunctionsError the normal form would exceed the limit
     │   ├── ConditionCostError       the condition would take too much work (the limit is named)
     │   ├── CapacityError            a matcher or an index cannot number any more
@@ -41,6 +42,9 @@ class is that too: the name of it stands in brackets. The hierarchy::
     ├── MissingExtraError            an optional package is not installed [ImportError]
     ├── UnknownEngineError           no engine has this name [ValueError]
     └── ArgumentError                the arguments of a call are wrong [ValueError]
+
+Two warnings say why something never matches that is no error: `ConditionWarning` for a condition
+that no event can satisfy, `SchemaDriftWarning` for events without what conditions ask for.
 """
 
 from __future__ import annotations
@@ -126,6 +130,25 @@ class KindClashError(SubscriptionError, ValueError):
         return f"attribute {self.attribute!r} is declared {self.declared}, not {self.kind}{hint}"
 
 
+class UndeclaredAttributeError(SubscriptionError, ValueError):
+    """A condition names an attribute that a strict event type does not declare.
+
+    ``near`` is the declared name that was probably meant, or None.
+    """
+
+    code = "undeclared-attribute"
+
+    def __init__(self, attribute: str, event_type: str, near: str | None = None) -> None:
+        self.attribute = attribute
+        self.event_type = event_type
+        self.near = near
+        super().__init__(attribute, event_type, near)
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.near!r}?" if self.near else ""
+        return f"attribute {self.attribute!r} is not declared by {self.event_type}{hint}"
+
+
 class TooManyConjunctionsError(SubscriptionError):
     """The disjunctive normal form of a condition would exceed the limit."""
 
@@ -185,16 +208,24 @@ class DuplicateSubscriptionError(SubscriptionError):
 
 
 class UnknownSubscriptionError(SubscriptionError, KeyError):
-    """No subscription has this id."""
+    """No subscription has this id.
+
+    ``other`` is the same id as an integer or as a string, where that one is known.
+    """
 
     code = "unknown-id"
 
-    def __init__(self, subscription: str | int) -> None:
+    def __init__(self, subscription: str | int, other: str | int | None = None) -> None:
         self.subscription = subscription
-        super().__init__(subscription)
+        self.other = other
+        super().__init__(subscription, *(() if other is None else (other,)))
 
     def __str__(self) -> str:
-        return f"there is no subscription with id {self.subscription!r}"
+        text = f"there is no subscription with id {self.subscription!r}"
+        if self.other is None:
+            return text
+        kind = "a string" if isinstance(self.other, str) else "an integer"
+        return f"{text}; there is one with id {self.other!r}, {kind}"
 
 
 class InvalidIdError(SubscriptionError, ValueError):
@@ -512,3 +543,11 @@ class ArgumentError(TocsinError, ValueError):
     """The arguments of a call are wrong, alone or together."""
 
     code = "argument"
+
+
+class ConditionWarning(UserWarning):
+    """A condition can never be true, or hardly says what its writer meant."""
+
+
+class SchemaDriftWarning(UserWarning):
+    """The events lack attributes of subscriptions, or have them with values of another kind."""

@@ -211,7 +211,7 @@ def test_a_condition_is_tried_on_recent_events(http: httpx.Client) -> None:
 
 def test_many_subscriptions_are_made_at_once_and_searched(http: httpx.Client) -> None:
     rows = [{"id": f"many-{n:03}", "where": f"a9 = {n} OR a9 = -{n}"} for n in range(200)]
-    assert http.post("/subscriptions", json=rows).json() == {"created": 200}
+    assert http.post("/subscriptions", json=rows).json()["created"] == 200
     assert http.post("/events", json={"a9": 7}).json()["matches"] == 1
     page = http.get("/subscriptions?search=many-&limit=10&after=many-100").json()
     assert page["subscriptions"][0]["id"] == "many-101"
@@ -345,3 +345,61 @@ def test_a_number_that_does_not_fit_is_refused_among_others(http: httpx.Client, 
     answer = http.post("/events", content=body)
     assert (answer.status_code, answer.json()["code"]) == (400, "event")
     assert http.post("/events", content=body.replace(wrong, "2")).json()["accepted"] == 3
+
+
+def test_a_subscription_ends_after_its_time_to_live(http: httpx.Client) -> None:
+    body = {"id": "ttl", "where": "ttl = 1", "ttl": 100}
+    made = http.post("/subscriptions", json=body).json()
+    assert abs(made["valid_until"] / 1e6 - time.time() - 100) < 20
+    changed = http.patch("/subscriptions/ttl", json={"ttl": 0.2}).json()
+    assert changed["valid_until"] < made["valid_until"]
+    wait_for(lambda: http.get("/subscriptions/ttl").status_code == 404)
+    both = {**body, "valid_until": "2030-01-01"}
+    assert "not both" in http.post("/subscriptions", json=both).json()["detail"]
+    past = {"where": "x = 1", "valid_until": 1_900_000_000}
+    assert "in microseconds" in http.post("/subscriptions", json=past).json()["warnings"][0]
+
+
+def test_a_subscription_that_lingers_ends_when_its_listener_is_gone(http: httpx.Client) -> None:
+    body = {"id": "linger", "where": "linger = 1", "linger": 1}
+    http.post("/subscriptions", json=body).raise_for_status()
+    with http.stream("GET", "/subscriptions/linger/stream") as stream:
+        lines = stream.iter_lines()
+        end = time.monotonic() + 3
+        next(lines)
+        while time.monotonic() < end:
+            time.sleep(0.1)
+            assert http.get("/subscriptions/linger").json()["listeners"] == 1
+    wait_for(lambda: http.get("/subscriptions/linger").status_code == 404)
+    for wrong in ({"linger": 0}, {"linger": "1"}, {"durable": True}):
+        assert http.post("/subscriptions", json={**body, **wrong}).status_code == 400
+
+
+def test_json_lines_without_their_content_type_are_refused_with_a_hint(http: httpx.Client) -> None:
+    headers = {"content-type": "application/json"}
+    answer = http.post("/events", content=b'{"a": 1}\n{"a": 2}\n', headers=headers)
+    assert answer.status_code == 400
+    assert "application/x-ndjson" in answer.json()["detail"]
+    answer = http.post("/events", content=b'{"a": 1', headers=headers)
+    assert "ndjson" not in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere/at/all", 404, "not-found"),
+        ("DELETE", "/events", 405, "method-not-allowed"),
+        ("GET", "/subscriptions/none", 404, "unknown-id"),
+        ("POST", "/subscriptions", 400, "argument"),
+        ("PUT", "/subscriptions/x/ack", 405, "method-not-allowed"),
+        ("PATCH", "/conditions", 405, "method-not-allowed"),
+        ("GET", "/publications/none", 404, "unknown-key"),
+    ],
+)
+def test_every_refusal_is_problem_details(
+    http: httpx.Client, method: str, path: str, status: int, code: str
+) -> None:
+    answer = http.request(method, path, json=None if method == "GET" else [1])
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"]

@@ -15,6 +15,8 @@ import pytest
 import stomp
 from tests.broker.servers import RawStomp, Running, wait_for
 
+from tocsin.broker.protocol import stomp as stomp_codec
+
 
 class Listener(stomp.ConnectionListener):  # type: ignore[misc]
     """Keeps what comes."""
@@ -271,7 +273,7 @@ def test_heart_beats_come_and_silence_ends_a_connection(broker: Running) -> None
     ("frames", "code"),
     [
         ([("SEND", {"destination": "/events"})], "protocol"),
-        ([("CONNECT", {"accept-version": "1.0"})], None),
+        ([("CONNECT", {"accept-version": "2.0,3.0"})], None),
         ([("CONNECT", {"accept-version": "1.2"})] * 2, "protocol"),
         ([("CONNECT", {"accept-version": "1.2", "heart-beat": "x"})], "protocol"),
     ],
@@ -329,3 +331,92 @@ def test_what_a_connection_subscribed_goes_with_it(broker: Running) -> None:
         assert len(broker.broker.subscriptions.by_id) == before + 5
         client.socket.shutdown(socket.SHUT_RDWR)
     wait_for(lambda: len(broker.broker.subscriptions.by_id) == before)
+
+
+VERSIONS = {
+    "1.0": stomp.Connection10,
+    "1.1": stomp.Connection11,
+    "1.2": stomp.Connection12,
+    "the default of stomp.py": stomp.Connection,
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_clients_of_every_version_publish_subscribe_and_acknowledge(
+    broker: Running, version: str
+) -> None:
+    name = f"versions-{version[:3]}"
+    destination = f"/topic/V{version[:3]}"
+    client = VERSIONS[version]([("127.0.0.1", broker.stomp_port)])
+    listener = Listener()
+    client.set_listener("", listener)
+    client.connect(wait=True)
+    headers = {"selector": "n > 1", "durable-subscription-name": name}
+    client.subscribe(destination, id="1", ack="client", headers=headers)
+    sync(client, listener)
+    odd = "a:b" if version == "1.0" else "a: b\\c\\n"  # stomp.py undoes escapes in 1.0 too
+    client.begin("t")
+    for n in range(1, 4):
+        client.send(destination, json.dumps({"n": n}), headers={"odd": odd, "transaction": "t"})
+    client.commit("t")
+    first, second = (listener.messages.get(timeout=20) for _ in range(2))
+    assert [json.loads(each.body)["n"] for each in (first, second)] == [2, 3]
+    assert first.headers["odd"] == odd
+    assert first.headers["subscription"] == "1"
+    if version == "1.0":
+        client.ack(first.headers["message-id"])
+    elif isinstance(client, stomp.Connection12):
+        client.ack(first.headers["ack"])
+    else:
+        client.ack(first.headers["message-id"], "1")
+    sync(client, listener)
+    with broker.client() as http:
+        wait_for(lambda: http.get(f"/subscriptions/{name}").json()["pending"] == 1)
+        if version != "1.0":
+            if isinstance(client, stomp.Connection12):
+                client.nack(second.headers["ack"])
+            else:
+                client.nack(second.headers["message-id"], "1")
+            wait_for(lambda: http.get(f"/subscriptions/{name}").json()["dead"] == 1)
+        client.unsubscribe("1")
+        sync(client, listener)
+        http.delete(f"/subscriptions/{name}")
+    client.disconnect()
+    assert not listener.errors
+
+
+def test_a_client_of_version_1_0_subscribes_without_an_id(broker: Running) -> None:
+    """Spaces around a value do not count there, and there are no escapes."""
+    with RawStomp(broker.stomp_port, connect=False) as client:
+        client.parser.dialect = stomp_codec.V10
+        client.socket.sendall(b"CONNECT\n\n\0")
+        connected = client.next()
+        assert (connected.command, connected.headers["version"]) == ("CONNECTED", "1.0")
+        client.socket.sendall(b"SUBSCRIBE\ndestination: /topic/V10\nselector: a = 1 \n\n\0")
+        client.socket.sendall(b'SEND\ndestination:/topic/V10\nc:\\d:e\nreceipt:r\n\n{"a": 1}\0')
+        frames = {frame.command: frame for frame in (client.next(), client.next())}
+        assert set(frames) == {"RECEIPT", "MESSAGE"}
+        assert "subscription" not in frames["MESSAGE"].headers
+        assert frames["MESSAGE"].headers["c"] == "\\d:e"
+        client.socket.sendall(b"UNSUBSCRIBE\ndestination:/topic/V10\nreceipt:u\n\n\0")
+        assert client.next().headers["receipt-id"] == "u"
+
+
+def test_a_message_is_written_for_the_version_of_each_reader(broker: Running) -> None:
+    readers = []
+    for dialect in stomp_codec.DIALECTS.values():
+        reader = RawStomp(broker.stomp_port, connect=False)
+        reader.send("CONNECT", {"accept-version": dialect.version})
+        assert reader.next().headers["version"] == dialect.version
+        reader.parser.dialect = dialect
+        reader.send("SUBSCRIBE", {"id": "1", "destination": "/topic/VX", "receipt": "r"})
+        assert reader.next().command == "RECEIPT"
+        readers.append(reader)
+    with RawStomp(broker.stomp_port) as sender:
+        headers = {"destination": "/topic/VX", "x": "a:b\\c", "y:z": "1"}
+        assert sender.call("SEND", headers, b"text").command == "RECEIPT"
+    received = [reader.next().headers for reader in readers]
+    assert [each["x"] for each in received] == ["a:b\\c"] * 3
+    assert ["y:z" in received[0], "y:z" in received[1], "y%3Az" in received[2]] == [True] * 3
+    for reader in readers:
+        reader.socket.close()

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.broker.protocol.stomp import Frame, Parser, encode, escape, heart_beats, unescape
+from tocsin.broker.protocol.stomp import (
+    V10,
+    V11,
+    V12,
+    Dialect,
+    Frame,
+    Parser,
+    choose,
+    encode,
+    heart_beats,
+)
 from tocsin.errors import LimitError, ProtocolError
 
 FRAMES = [
@@ -122,7 +132,7 @@ def test_a_frame_that_is_written_is_read_again_however_it_is_cut(
 
 @given(_values)
 def test_escapes_are_undone(text: str) -> None:
-    assert unescape(escape(text)) == text
+    assert V12.unescape(V12.escape(text)) == text
 
 
 def test_heart_beats_are_two_numbers() -> None:
@@ -130,3 +140,31 @@ def test_heart_beats_are_two_numbers() -> None:
     for text in ("", "1", "a,b", "-1,0", "1,2,3"):
         with pytest.raises(ProtocolError):
             heart_beats(text)
+
+
+@pytest.mark.parametrize("dialect", [V10, V11, V12], ids=lambda dialect: dialect.version)
+@pytest.mark.parametrize(
+    "text", ["plain", "a:b", "back\\slash", "\\c", "two\nlines", "\r", "\0", "é"]
+)
+def test_what_a_version_can_write_comes_back_in_it(dialect: Dialect, text: str) -> None:
+    parser = Parser()
+    parser.dialect = dialect
+    (frame,) = parser.feed(encode("SEND", {"x": text, "y": "1"}, b"body", dialect))
+    lost = {"1.2": "\0", "1.1": "\0\r", "1.0": "\0\r\n"}[dialect.version]
+    expected = "".join(f"%{ord(each):02X}" if each in lost else each for each in text)
+    assert frame == Frame("SEND", {"x": expected, "y": "1", "content-length": "4"}, b"body")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "version"),
+    [(None, "1.0"), ("1.0", "1.0"), ("1.0,1.1", "1.1"), ("1.1, 1.2", "1.2"), ("1.2,2.0", "1.2")],
+)
+def test_the_latest_version_that_both_know_is_spoken(accepted: str | None, version: str) -> None:
+    dialect = choose(accepted)
+    assert dialect is not None
+    assert dialect.version == version
+
+
+def test_no_version_in_common_is_none() -> None:
+    assert choose("2.0") is None
+    assert choose("") is None

@@ -105,3 +105,36 @@ def test_what_is_revived_while_others_are_sent_is_sent_too(tmp_path: Path) -> No
         wait_for(lambda: len(hook.got) == 5)
         assert [json.loads(body)["n"] for _, body in hook.got] == [1, 1, 2, 2, 1]
         wait_for(lambda: http.get("/subscriptions/w").json()["pending"] == 0)
+
+
+def test_failures_are_on_the_subscription_and_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**_LOCAL, "webhook_attempts": 4, "webhook_back_off": 0.01}
+    caplog.set_level("INFO", "tocsin.webhooks")
+    with hooked() as hook, running(tmp_path, **settings) as broker, broker.client() as http:
+        spec = {"id": "w", "where": "a > 0", "webhook": {"url": hook.url + "?token=secret"}}
+        http.post("/subscriptions", json=spec).raise_for_status()
+        assert "webhook_failures" not in http.get("/subscriptions/w").json()
+        hook.answers = [500, 503, 204]
+        http.post("/events", json={"a": 1}).raise_for_status()
+        wait_for(lambda: len(hook.got) == 3)
+        wait_for(lambda: http.get("/subscriptions/w").json()["pending"] == 0)
+        failures = http.get("/subscriptions/w").json()["webhook_failures"]
+        assert (failures["n"], failures["in_a_row"], failures["reason"]) == (2, 0, "status 503")
+        assert abs(failures["at"] / 1e6 - time.time()) < 60
+        hook.answers = [500] * 4
+        http.post("/events", json={"a": 2}).raise_for_status()
+        wait_for(lambda: http.get("/subscriptions/w").json()["dead"] == 1)
+        failures = http.get("/subscriptions/w").json()["webhook_failures"]
+        assert (failures["n"], failures["in_a_row"]) == (6, 4)
+    lines = [each.getMessage() for each in caplog.records if each.name == "tocsin.webhooks"]
+    assert lines == [
+        "webhook of 'w' at localhost failed 1 time(s) in a row, now for notification 1: status 500",
+        "webhook of 'w' at localhost failed 2 time(s) in a row, now for notification 1: status 503",
+        "webhook of 'w' works again",
+        "webhook of 'w' at localhost failed 1 time(s) in a row, now for notification 2: status 500",
+        "webhook of 'w' at localhost failed 2 time(s) in a row, now for notification 2: status 500",
+        "webhook of 'w' at localhost failed 4 time(s) in a row, now for notification 2: status 500",
+        "webhook of 'w': notification 2 is a dead letter: status 500",
+    ]

@@ -346,5 +346,7 @@ def _to_types(tables: object) -> dict[str, EventType]:
     for name, attributes in tables.items():
         if not isinstance(attributes, dict):
             raise ArgumentError(f"types.{name} is a table of names and kinds")
-        types[name] = EventType(name, attributes)
+        declared = dict(attributes)
+        is_strict = declared.pop("strict") if isinstance(declared.get("strict"), bool) else False
+        types[name] = EventType(name, declared, strict=is_strict)
     return types

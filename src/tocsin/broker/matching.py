@@ -51,6 +51,7 @@ class TypeMatcher:
 
     def __init__(self, event_type: EventType | None, clock: Callable[[], float]) -> None:
         self.matcher = Matcher(event_type, clock=clock)
+        self.matcher.configure_events(warns=False, reads_moments=True)
         self.columns = HeaderColumns(event_type)
         self._rewritten: set[int] = set()
 
@@ -177,6 +178,12 @@ class BatchMatcher:
     def __len__(self) -> int:
         every = (*self._by_type.values(), *self._for_transitions.values())
         return sum(len(each.matcher) for each in every)
+
+    def known_types(self) -> frozenset[str]:
+        """Return the event types that are declared or that subscriptions are to."""
+        every = (*self._by_type.items(), *self._for_transitions.items())
+        subscribed = {name for name, each in every if name is not None and len(each.matcher)}
+        return frozenset(subscribed.union(self.types))
 
     # Subscriptions.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tocsin.broker import schema
 from tocsin.broker.events import Event, to_timestamp
@@ -97,11 +97,28 @@ class SubscriptionSpec:
         return int(self.options.get("transitions", 0))
 
     @property
+    def linger(self) -> float | None:
+        """The seconds without a listener after which a transient subscription ends."""
+        return self.options.get("linger")
+
+    @property
     def n_bytes(self) -> int:
         """The size of parameters and options as JSON, in bytes."""
         if not self.params and not self.options:
             return 0
         return len(json_text.write(_to_json(self.params))) + len(json_text.write(self.options))
+
+
+class WebhookFailures(NamedTuple):
+    """The requests to a webhook that failed since the start: how many, and the last one.
+
+    `in_a_row` is 0 when one has succeeded since; `at` is in microseconds since 1970.
+    """
+
+    n: int
+    in_a_row: int
+    reason: str
+    at: int
 
 
 class Subscription:
@@ -115,7 +132,7 @@ class Subscription:
         "consumer", "created", "dead", "dead_bytes", "durable", "form", "high_sent", "id",
         "is_suspended", "is_trimming", "json_id", "last_seq", "listeners", "mean_bytes", "missed",
         "n_deferred", "n_matched", "no", "pending", "quarantine", "spec", "stomp_head",
-        "transition_mask",
+        "transition_mask", "webhook_failures",
     )  # fmt: skip
 
     def __init__(self, no: int, spec: SubscriptionSpec, created: int) -> None:
@@ -140,6 +157,7 @@ class Subscription:
         self.n_deferred = 0
         self.quarantine: str | None = None
         self.stomp_head = b""
+        self.webhook_failures: WebhookFailures | None = None
         self.form: NormalForm | None = None
         """The normal form of a new condition, until the network has it."""
 
@@ -181,6 +199,8 @@ class Subscription:
             shown["suspended"] = True
         if self.quarantine is not None:
             shown["quarantined"] = self.quarantine
+        if self.webhook_failures is not None:
+            shown["webhook_failures"] = self.webhook_failures._asdict()
         return {
             "id": self.id,
             "type": spec.type,
@@ -216,6 +236,8 @@ class SubscriptionTable:
         self.suspended: set[str] = set()
         """The owners whose subscriptions are suspended."""
         self._n_owned: dict[str, int] = {}
+        self._idle_since: dict[int, float | None] = {}
+        """When the last listener left a subscription that lingers, by number."""
 
     def find(self, id: str) -> Subscription:
         """Return a subscription by its id, or raise UnknownSubscriptionError."""
@@ -237,13 +259,27 @@ class SubscriptionTable:
         subscription.is_suspended = owner in self.suspended
         if subscription.durable and not subscription.is_suspended:
             self.durable.add(subscription.no)
+        if subscription.spec.linger is not None:
+            self._idle_since[subscription.no] = None
 
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription."""
         del self.by_id[subscription.id], self.by_no[subscription.no]
         self.durable.discard(subscription.no)
+        self._idle_since.pop(subscription.no, None)
         self._n_owned[subscription.spec.owner] -= 1
         self.n_refusing -= subscription.refuses_overflow
+
+    def abandoned(self, now: float) -> list[Subscription]:
+        """Return the subscriptions without a listener for longer than they linger."""
+        over = []
+        for no, since in self._idle_since.items():
+            subscription = self.by_no[no]
+            if subscription.listeners or since is None:
+                self._idle_since[no] = None if subscription.listeners else now
+            elif now - since > (subscription.spec.linger or 0):
+                over.append(subscription)
+        return over
 
     def change(self, subscription: Subscription, spec: SubscriptionSpec) -> None:
         """Give a subscription another specification."""

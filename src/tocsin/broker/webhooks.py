@@ -48,7 +48,7 @@ from tocsin.broker.protocol import cloudevents
 from tocsin.broker.resolver import Resolver
 from tocsin.broker.slots import Slots
 from tocsin.broker.storage import Storage
-from tocsin.broker.subscription import Subscription, SubscriptionTable
+from tocsin.broker.subscription import Subscription, SubscriptionTable, WebhookFailures
 from tocsin.broker.supervisor import Supervisor
 from tocsin.broker.telemetry import Telemetry
 from tocsin.broker.transitions import KINDS
@@ -280,18 +280,44 @@ class Webhooks:
                 if 200 <= status < 300:
                     metrics.webhook_sent += 1
                     metrics.notifications += 1
+                    self._succeeded(subscription)
                     self._backlog.acknowledge(subscription, [event.seq])
                     return
                 reason = f"status {status}"
                 if status == 410:  # the receiver is gone for good
                     break
             metrics.webhook_failed += 1
+            self._failed(subscription, event, reason)
             if attempt + 1 < most:
                 pause = min(_LONGEST_PAUSE, config.webhook_back_off * 2 ** min(attempt, 30))
                 await asyncio.sleep(pause * _JITTER.uniform(0.5, 1.0))
             if not self._may_go_on(subscription):
                 return
+        log.error(
+            "webhook of %r: notification %d is a dead letter: %s",
+            subscription.id, event.seq, reason,
+        )  # fmt: skip
         self._backlog.bury(subscription, event.seq, reason, earlier + attempt + 1)
+
+    def _failed(self, subscription: Subscription, event: Event, reason: str) -> None:
+        """Keep a failure with its subscription; log the first in a row, the second, the fourth …"""
+        before = subscription.webhook_failures or WebhookFailures(0, 0, "", 0)
+        in_a_row = before.in_a_row + 1
+        subscription.webhook_failures = WebhookFailures(
+            before.n + 1, in_a_row, reason, time.time_ns() // 1000
+        )
+        if in_a_row & (in_a_row - 1) == 0:
+            where = urlsplit(subscription.spec.options["webhook"]["url"])
+            log.warning(
+                "webhook of %r at %s failed %d time(s) in a row, now for notification %d: %s",
+                subscription.id, where.hostname, in_a_row, event.seq, reason,
+            )  # fmt: skip
+
+    def _succeeded(self, subscription: Subscription) -> None:
+        failures = subscription.webhook_failures
+        if failures is not None and failures.in_a_row:
+            log.info("webhook of %r works again", subscription.id)
+            subscription.webhook_failures = failures._replace(in_a_row=0)
 
     async def _send(
         self, subscription: Subscription, event: Event, kind: int, again: bool, count: int

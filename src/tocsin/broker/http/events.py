@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from tocsin.broker.core import Broker
 from tocsin.broker.events import Event, check_type, from_cloudevent, from_json, from_json_rows
+from tocsin.broker.hints import published_type_hint
 from tocsin.broker.http.requests import (
     JsonResponse,
     body_of,
@@ -41,7 +42,19 @@ async def post_events(request: Request) -> Response:
     events, key = await read_published(request, to_terms(request.query_params))
     if to_flag(request.query_params.get("once", False), "once"):
         return await _publish_each(request, events, key)
-    return answer(events, await publish(request, events, key))
+    receipt = await publish(request, events, key)
+    warnings = type_warnings(broker_of(request).matcher, events)
+    return answer(events, receipt, {"warnings": warnings} if warnings else None)
+
+
+def type_warnings(matcher: BatchMatcher, events: Sequence[Event]) -> list[str]:
+    """Return what is suspect about the types of events: they are probably misspelt."""
+    types = {event.type for event in events if event.type is not None}
+    if types <= matcher.types.keys():
+        return []
+    known = matcher.known_types()
+    hints = (published_type_hint(type, known) for type in sorted(types))
+    return [hint for hint in hints if hint is not None]
 
 
 async def _publish_each(request: Request, events: list[Event], key: Key | None) -> Response:
@@ -98,7 +111,7 @@ def check_rights(request: Request, events: list[Event]) -> tuple[Broker, Princip
 
 
 def answer(
-    events: list[Event], receipt: Receipt, more: Mapping[str, int] | None = None
+    events: list[Event], receipt: Receipt, more: Mapping[str, object] | None = None
 ) -> Response:
     """Return the receipt of events; a repeat gets that of the first publish, and a header."""
     receipt_fields = {
@@ -132,10 +145,22 @@ def read_events(request: Request, body: bytes, matcher: BatchMatcher, most: int)
             from_json(json_text.read(line), type, event_type, raw=line, row=row)
             for row, line in enumerate(lines)
         ]
-    value = json_text.read(body)
+    value = _read_json(body)
     if isinstance(value, list):
         _check_count(value, most)
         return from_json_rows(value, type, event_type, json_text.is_small(body))
     if not isinstance(value, dict):
         raise EventError("the body is a JSON object or an array of them")
     return [from_json(value, type, event_type, raw=body)]
+
+
+def _read_json(body: bytes) -> object:
+    """Return the JSON value of a body; where it is one object a line, the error says what to do."""
+    try:
+        return json_text.read(body)
+    except EventError as error:
+        first, _, rest = body.lstrip().partition(b"\n")
+        if rest.strip() and first.lstrip().startswith(b"{") and first.rstrip().endswith(b"}"):
+            hint = f"for one object a line, send content-type: {_LINES[0]}"
+            raise EventError(f"{error}; {hint}") from None
+        raise

@@ -380,7 +380,9 @@ class Socket:
             raise ArgumentError("make durable subscriptions with POST /subscriptions, then listen")
         (made,) = await self.broker.registry.add([spec])
         self.made.append(made)
-        return await self._listen_to(made, False)
+        answer = await self._listen_to(made, False)
+        warnings = await self.broker.warnings(made.spec)
+        return {**answer, "warnings": warnings} if warnings else answer
 
     def _own(self, fields: dict[str, Any]) -> Subscription:
         return find_own(self.broker, self.principal, fields.get("id"))

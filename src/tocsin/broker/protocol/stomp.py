@@ -1,10 +1,14 @@
-"""STOMP 1.2: bytes ↔ frames.
+"""STOMP 1.2, 1.1 and 1.0: bytes ↔ frames.
 
 Enters: bytes as they come from a socket, in pieces of any size. Leaves: frames, and bytes of
 frames. Follows the specification's sections "STOMP Frames" and "Value Encoding": header values are
 escaped except in CONNECT and CONNECTED, the first of repeated headers counts, a body may follow
 SEND, MESSAGE and ERROR only. We are stricter in two places: an undefined escape is an error (as the
 specification says), and so is a body where none may be.
+
+The versions differ in how header values are written (`Dialect`): 1.1 has no escape for a carriage
+return, 1.0 has none at all, and there spaces around a value do not count. What a version cannot
+write is percent-encoded, as a NUL is in each. A CR before a line end is taken in all of them.
 """
 
 from __future__ import annotations
@@ -16,10 +20,65 @@ from typing import NamedTuple
 
 from tocsin.errors import LimitError, ProtocolError
 
-_ESCAPES = {"\\r": "\r", "\\n": "\n", "\\c": ":", "\\\\": "\\"}
-_UNESCAPES = {value: key for key, value in _ESCAPES.items()} | {"\0": "%00"}
 _ESCAPED = re.compile(r"\\.?", re.DOTALL)
-_SPECIAL = re.compile(r"[\r\n:\\\0]")
+
+
+class Dialect(NamedTuple):
+    """How a version of the protocol writes header values."""
+
+    version: str
+    escapes: Mapping[str, str]
+    """Characters, and what stands for them."""
+    special: re.Pattern[str]
+    """Finds the characters that something else stands for."""
+    is_escaped: bool
+    """Whether values have escapes; else spaces around them do not count."""
+
+    def escape(self, text: str) -> str:
+        """Return a text as it is written in a header.
+
+        What has no escape, such as a NUL, is percent-encoded: it would end the header or the frame,
+        and what follows it would be read as another one.
+        """
+        if self.special.search(text) is None:
+            return text
+        return self.special.sub(lambda special: self.escapes[special.group()], text)
+
+    def header(self, name: str, value: str) -> str:
+        """Return the line of a header."""
+        written = self.escape(name)
+        if not self.is_escaped:
+            written = written.replace(":", "%3A")
+        return f"{written}:{self.escape(value)}"
+
+    def unescape(self, text: str) -> str:
+        """Return a header's text with its escapes undone."""
+        if not self.is_escaped:
+            return text.strip(" \t")
+        return text if "\\" not in text else _ESCAPED.sub(self._undo, text)
+
+    def _undo(self, match: re.Match[str]) -> str:
+        for character, written in self.escapes.items():
+            if written == match.group():
+                return character
+        raise ProtocolError(f"an undefined escape in a header: {match.group()!r}")
+
+
+_NUL = {"\0": "%00"}
+_V11 = {"\n": "\\n", ":": "\\c", "\\": "\\\\"}
+V12 = Dialect("1.2", {**_V11, "\r": "\\r", **_NUL}, re.compile(r"[\r\n:\\\0]"), True)
+V11 = Dialect("1.1", {**_V11, "\r": "%0D", **_NUL}, re.compile(r"[\r\n:\\\0]"), True)
+V10 = Dialect("1.0", {"\r": "%0D", "\n": "%0A", **_NUL}, re.compile(r"[\r\n\0]"), False)
+DIALECTS = {each.version: each for each in (V12, V11, V10)}
+"""By version, the latest first."""
+
+
+def choose(accepted: str | None) -> Dialect | None:
+    """Return the latest version that a client accepts, None for none; without a list, 1.0."""
+    versions = {"1.0"} if accepted is None else {each.strip() for each in accepted.split(",")}
+    return next((each for each in DIALECTS.values() if each.version in versions), None)
+
+
 _WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
 _UNESCAPED = frozenset(("CONNECT", "CONNECTED"))
 CLIENT_COMMANDS = frozenset(
@@ -44,6 +103,8 @@ class Parser:
         self.max_header_bytes = max_header_bytes
         self.max_headers = max_headers
         self.max_body = max_body
+        self.dialect = V12
+        """The version of the frames that come: known after CONNECT, which is the same in all."""
         self._buffer = bytearray()
         self._head: tuple[str, dict[str, str], int | None] | None = None
         self._searched = 0
@@ -130,8 +191,8 @@ class Parser:
             name, colon, value = line.removesuffix("\r").partition(":")
             if not colon or not name:
                 raise ProtocolError(f"no header: {line[:60]!r}")
-            if "\\" in line and command not in _UNESCAPED:
-                name, value = unescape(name), unescape(value)
+            if command not in _UNESCAPED and ("\\" in line or not self.dialect.is_escaped):
+                name, value = self.dialect.unescape(name), self.dialect.unescape(value)
             headers.setdefault(name, value)
         return command, headers, self._to_length(headers)
 
@@ -175,33 +236,14 @@ def _end_of_head(buffer: bytearray) -> tuple[int, int] | None:
     return (plain, plain + 2) if plain >= 0 else None
 
 
-def unescape(text: str) -> str:
-    """Return a header's text with its escapes undone."""
-
-    def undo(match: re.Match[str]) -> str:
-        known = _ESCAPES.get(match.group())
-        if known is None:
-            raise ProtocolError(f"an undefined escape in a header: {match.group()!r}")
-        return known
-
-    return _ESCAPED.sub(undo, text)
-
-
-def escape(text: str) -> str:
-    """Return a text as it is written in a header.
-
-    A NUL, for which there is no escape, is percent-encoded: it would end the frame, and what
-    follows it would be read as another one.
-    """
-    if _SPECIAL.search(text) is None:
-        return text
-    return _SPECIAL.sub(lambda special: _UNESCAPES[special.group()], text)
-
-
-def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+def encode(
+    command: str, headers: Mapping[str, str], body: bytes = b"", dialect: Dialect = V12
+) -> bytes:
     """Return the bytes of a frame; a body gets its content-length."""
-    write = str if command in _UNESCAPED else escape
-    lines = [command, *(f"{write(name)}:{write(value)}" for name, value in headers.items())]
+    if command in _UNESCAPED:
+        lines = [command, *(f"{name}:{value}" for name, value in headers.items())]
+    else:
+        lines = [command, *(dialect.header(name, value) for name, value in headers.items())]
     if body:
         lines.append(f"content-length:{len(body)}")
     return "\n".join(lines).encode() + b"\n\n" + body + b"\0"

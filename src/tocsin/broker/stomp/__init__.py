@@ -1,4 +1,4 @@
-"""STOMP 1.2 over TCP: the listener, and the clock of its connections.
+"""STOMP 1.2, 1.1 and 1.0 over TCP: the listener, and the clock of its connections.
 
 Enters: a listening socket. Leaves: connections (`connection.py`), each on its socket (`link.py`).
 """

@@ -111,8 +111,11 @@ class Connection(Link):
     def _on_connect(self, frame: Frame) -> None:
         if self.principal is not None:
             raise ProtocolError("CONNECT comes once")
-        if "1.2" not in self.need(frame, "accept-version").split(","):
-            self.send_frame("ERROR", {"version": "1.2", "message": "only STOMP 1.2 is supported"})
+        dialect = codec.choose(frame.headers.get("accept-version"))
+        if dialect is None:
+            known = ",".join(codec.DIALECTS)
+            message = f"no version that the client accepts is supported: {known} are"
+            self.send_frame("ERROR", {"version": known, "message": message})
             self.close()
             return
         sends, wants = codec.heart_beats(frame.headers.get("heart-beat", "0,0"))
@@ -123,10 +126,11 @@ class Connection(Link):
             self.expects_every = max(ours, sends) / 1000
         if ours and wants:
             self.sends_every = max(ours, wants) / 1000
+        self.speak(dialect)
         self.send_frame(
             "CONNECTED",
             {
-                "version": "1.2",
+                "version": dialect.version,
                 "heart-beat": f"{ours},{ours}",
                 "session": secrets.token_hex(8),
                 "server": "tocsin",
@@ -292,7 +296,7 @@ class Connection(Link):
     # Subscribing.
 
     def _on_subscribe(self, frame: Frame) -> Awaitable[None]:
-        id, ack = self.need(frame, "id"), frame.headers.get("ack", "auto")
+        id, ack = self._id_of(frame), frame.headers.get("ack", "auto")
         if ack not in _ACKS:
             raise ProtocolError(f"ack is {', '.join(_ACKS)}")
         if id in self.heard:
@@ -313,6 +317,12 @@ class Connection(Link):
         )  # fmt: skip
         return self._subscribe(frame, id, ack, spec)
 
+    def _id_of(self, frame: Frame) -> str:
+        """Return the id of a client's subscription; in STOMP 1.0 its destination does as well."""
+        if self.dialect is codec.V10 and not frame.headers.get("id"):
+            return self.need(frame, "destination")
+        return self.need(frame, "id")
+
     async def _subscribe(self, frame: Frame, id: str, ack: str, spec: SubscriptionSpec) -> None:
         await self.broker.rates.wait(spec.owner, CHANGE)
         if not spec.durable:
@@ -324,10 +334,15 @@ class Connection(Link):
             subscription = await self._find_durable(spec)
             if self.is_closing:
                 return
-        head = f"MESSAGE\nsubscription:{codec.escape(id)}\n".encode()
+        head = f"MESSAGE\nsubscription:{self.dialect.escape(id)}\n".encode()
+        if "id" not in frame.headers:
+            head = b"MESSAGE\n"
         heard = _Heard(subscription, ack, None, head)
         self.heard[id] = self.by_no[subscription.no] = heard
-        self.receipt(frame)
+        warnings = await self.broker.warnings(spec) if "receipt" in frame.headers else []
+        if self.is_closing:
+            return
+        self.receipt(frame, warnings)
         if not spec.durable:
             await self.broker.batches.listen(subscription, self)
             if self.is_closing:
@@ -383,9 +398,10 @@ class Connection(Link):
             heard.subscription.listeners.remove(self)
 
     def _on_unsubscribe(self, frame: Frame) -> Awaitable[None]:
-        heard = self.heard.pop(self.need(frame, "id"), None)
+        id = self._id_of(frame)
+        heard = self.heard.pop(id, None)
         if heard is None:
-            raise UnknownSubscriptionError(frame.headers["id"])
+            raise UnknownSubscriptionError(id)
         self.by_no.pop(heard.subscription.no, None)
         self._stop(heard)
         return self._unsubscribe(frame, heard)
@@ -414,6 +430,8 @@ class Connection(Link):
         suffix = event.stomp
         if suffix is None:
             suffix = event.stomp = _suffix(event)
+        if self.dialect is not codec.V12 and suffix.find(b"\\", 0, suffix.index(b"\n\n")) >= 0:
+            suffix = _suffix(event, self.dialect)
         more = b"message-id:%d-%d\n" % (subscription.no, event.seq)
         if heard.ack != "auto":
             more += b"ack:%d-%d\n" % (subscription.no, event.seq)
@@ -440,10 +458,11 @@ class Connection(Link):
 
     def _to_done(self, frame: Frame) -> Done | None:
         """Return the effect of an ACK or NACK; None for a transient subscription."""
-        first, _, second = self.need(frame, "id").partition("-")
+        name = "id" if self.dialect is codec.V12 else "message-id"
+        first, _, second = self.need(frame, name).partition("-")
         no, seq = json_text.to_number(first), json_text.to_number(second)
         if no is None or seq is None:
-            raise ProtocolError(f"no message has the ack {frame.headers['id'][:40]!r}")
+            raise ProtocolError(f"no message has the ack {frame.headers[name][:40]!r}")
         delay = None
         if frame.command == "NACK":
             delay = to_delay(frame.headers.get("delay"))
@@ -510,7 +529,7 @@ def _to_redelivery(frame: Frame) -> dict[str, Any]:
     return to_redelivery(parameters)
 
 
-def _suffix(event: Event) -> bytes:
+def _suffix(event: Event, dialect: codec.Dialect = codec.V12) -> bytes:
     """Return the end that all MESSAGEs of an event have in common."""
     body = event.text if event.body is None else event.body
     headers = {"destination": "/events" if event.type is None else f"/topic/{event.type}"}
@@ -525,6 +544,6 @@ def _suffix(event: Event) -> bytes:
             headers |= {f"ce-{key}": str(inner) for key, inner in value.items()}
         else:
             headers.setdefault(name, str(value))
-    lines = [f"{codec.escape(name)}:{codec.escape(value)}" for name, value in headers.items()]
+    lines = [dialect.header(name, value) for name, value in headers.items()]
     lines.append(f"content-length:{len(body)}")
     return "\n".join(lines).encode() + b"\n\n" + body + b"\0"

@@ -13,7 +13,7 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, cast
 
 from tocsin.broker.admission import address_of
@@ -59,6 +59,7 @@ class Link(asyncio.Protocol, ABC):
         self.opened = self.last_received = self.last_sent = time.monotonic()
         head = min(_STRANGER_HEAD, limits.max_header_bytes)
         self._parser = codec.Parser(head, limits.max_headers, max_body=0)
+        self.dialect = codec.V12
         self._frames: deque[Frame] = deque()
         self._busy = self._paused = self.is_closing = False
         self._stopped_reading = self._is_continuing = False
@@ -92,6 +93,10 @@ class Link(asyncio.Protocol, ABC):
         self.broker.connections.opened()
         self._parser.max_header_bytes = limits.max_header_bytes
         self._parser.max_body = limits.max_body
+
+    def speak(self, dialect: codec.Dialect) -> None:
+        """Read and write frames of a version from now on."""
+        self.dialect = self._parser.dialect = dialect
 
     @property
     def source(self) -> str | None:
@@ -286,14 +291,15 @@ class Link(asyncio.Protocol, ABC):
 
     def send_frame(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
         """Send a frame that is never dropped."""
-        self.outbox.answer(codec.encode(command, headers, body))
+        self.outbox.answer(codec.encode(command, headers, body, self.dialect))
         self.flush()
 
-    def receipt(self, frame: Frame) -> None:
-        """Send the receipt of a frame, if it has one."""
+    def receipt(self, frame: Frame, warnings: Sequence[str] = ()) -> None:
+        """Send the receipt of a frame, if it has one; `warnings` go into a header."""
         receipt = frame.headers.get("receipt")
         if receipt is not None:
-            self.send_frame("RECEIPT", {"receipt-id": receipt})
+            more = {"warning": "; ".join(warnings)[:500]} if warnings else {}
+            self.send_frame("RECEIPT", {"receipt-id": receipt, **more})
 
     def fail(self, error: TocsinError, frame: Frame | None = None) -> None:
         """Send an ERROR and close."""
@@ -305,7 +311,7 @@ class Link(asyncio.Protocol, ABC):
         if frame is not None and "receipt" in frame.headers:
             headers["receipt-id"] = frame.headers["receipt"]
         self._paused = False
-        self.outbox.answer(codec.encode("ERROR", headers, str(error).encode()))
+        self.outbox.answer(codec.encode("ERROR", headers, str(error).encode(), self.dialect))
         self.flush()
         self.close()
 

@@ -160,9 +160,13 @@ async function tryCondition() {
 function showCondition(found) {
   const parts = [];
   const part = (title, text) => parts.push(element("h3", title), element("pre", text));
+  const warnings = found.warnings || [];
+  if (warnings.length) {
+    part("Warnings", warnings.join("\n"));
+    parts.at(-1).className = "warning";
+  }
   if (found.normal_form) {
     part("Normal form", found.normal_form.join("\nor ") || "never");
-    if (found.warnings.length) part("Warnings", found.warnings.join("\n"));
     part("Plan", found.plan);
     part(`Recent events that match: ${found.matched} of ${found.recent}`,
       found.events.slice(0, 5).map((each) => JSON.stringify(each.event)).join("\n") || "none");
@@ -183,7 +187,8 @@ async function publish(submitted) {
   try {
     const event = JSON.parse($("event").value);
     const found = await post(`events${query.size ? `?${query}` : ""}`, event);
-    $("publish-result").textContent = `Published as ${found.last}; ${found.matches} matches`;
+    const said = [`Published as ${found.last}; ${found.matches} matches`, ...(found.warnings || [])];
+    $("publish-result").textContent = said.join("; ");
   } catch (error) {
     $("publish-result").textContent = error.message;
   }
@@ -201,7 +206,10 @@ function watch(submitted) {
   socket.onmessage = (message) => {
     const found = JSON.parse(message.data);
     if (found.error) { $("watch-state").textContent = found.detail; socket.close(); return; }
-    if (found.ok) { $("watch-state").textContent = "watching"; return; }
+    if (found.ok) {
+      $("watch-state").textContent = ["watching", ...(found.warnings || [])].join("; ");
+      return;
+    }
     const at = new Date(found.published / 1000).toLocaleTimeString();
     const said = [at, found.kind, found.type, found.key, JSON.stringify(found.event), found.gone];
     const line = element("li", said.filter((each) => each !== undefined).join(" "));
@@ -211,7 +219,7 @@ function watch(submitted) {
   socket.onclose = () => {
     socket = null;
     $("watch-button").textContent = "Watch";
-    if ($("watch-state").textContent === "watching") $("watch-state").textContent = "stopped";
+    if ($("watch-state").textContent.startsWith("watching")) $("watch-state").textContent = "stopped";
   };
 }
 
