@@ -61,7 +61,7 @@ class SubscriptionFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.format = format_of(self.path, ("txt", "jsonl", "csv", "parquet"))
+        self.format = format_of(self.path, ("txt", "jsonl", "csv", "tsv", "parquet"))
         self.place = "row" if self.format == "parquet" else "line"
         self.bad: list[BadLine] = []
         self.fraction = 0.0
