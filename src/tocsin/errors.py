@@ -9,6 +9,7 @@ class is that too: the name of it stands in brackets. The hierarchy::
     │   ├── ConditionSyntaxError     not in the language (line, column, caret) [ValueError]
     │   │   └── UnsupportedSyntaxError   it is SQL, but not in our subset; named
     │   ├── KindClashError           a literal does not fit the declared kind [ValueError]
+    │   ├── UndeclaredAttributeError a strict event type does not declare it [ValueError]
     │   ├── TooManyConjunctionsError the normal form would exceed the limit
     │   ├── ConditionCostError       the condition would take too much work (the limit is named)
     │   ├── CapacityError            a matcher or an index cannot number any more
@@ -41,6 +42,9 @@ class is that too: the name of it stands in brackets. The hierarchy::
     ├── MissingExtraError            an optional package is not installed [ImportError]
     ├── UnknownEngineError           no engine has this name [ValueError]
     └── ArgumentError                the arguments of a call are wrong [ValueError]
+
+Two warnings say why something never matches that is no error: `ConditionWarning` for a condition
+that no event can satisfy, `SchemaDriftWarning` for events without what conditions ask for.
 """
 
 from __future__ import annotations
@@ -122,6 +126,25 @@ class KindClashError(SubscriptionError, ValueError):
             else ""
         )
         return f"attribute {self.attribute!r} is declared {self.declared}, not {self.kind}{hint}"
+
+
+class UndeclaredAttributeError(SubscriptionError, ValueError):
+    """A condition names an attribute that a strict event type does not declare.
+
+    ``near`` is the declared name that was probably meant, or None.
+    """
+
+    code = "undeclared-attribute"
+
+    def __init__(self, attribute: str, event_type: str, near: str | None = None) -> None:
+        self.attribute = attribute
+        self.event_type = event_type
+        self.near = near
+        super().__init__(attribute, event_type, near)
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.near!r}?" if self.near else ""
+        return f"attribute {self.attribute!r} is not declared by {self.event_type}{hint}"
 
 
 class TooManyConjunctionsError(SubscriptionError):
@@ -510,3 +533,11 @@ class ArgumentError(TocsinError, ValueError):
     """The arguments of a call are wrong, alone or together."""
 
     code = "argument"
+
+
+class ConditionWarning(UserWarning):
+    """A condition can never be true, or hardly says what its writer meant."""
+
+
+class SchemaDriftWarning(UserWarning):
+    """The events lack attributes of subscriptions, or have them with values of another kind."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tocsin.encode.events import read_value
+from tocsin.encode.moments import holds
 from tocsin.language import print_expression
 from tocsin.language.expression import Expression
+from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, SubscriptionId
 from tocsin.normalize import Conjunction, normalize
+from tocsin.normalize.condition import Condition, domain_of
 from tocsin.normalize.describe import describe, describe_condition
+from tocsin.normalize.domains import Domain
 
 
 def explain_subscription(
@@ -56,14 +60,24 @@ def _failures(
     return [
         "not " + _phrase(name, condition, event, event_type)
         for name, condition in conjunction.items()
-        if not condition.holds(read_value(event, name))
+        if not holds(condition, read_value(event, name))
     ]
 
 
 def _phrase(
-    name: str, condition: object, event: Mapping[str, object], event_type: EventType | None
+    name: str, condition: Condition, event: Mapping[str, object], event_type: EventType | None
 ) -> str:
     declared = event_type.kind_of(name) if event_type else None
     value = read_value(event, name)
-    text = describe_condition(name, condition, declared)  # type: ignore[arg-type]
-    return f"{text} ({'absent' if value is None else repr(value)})"
+    text = describe_condition(name, condition, declared)
+    if value is None:
+        return f"{text} (absent)"
+    domain = domain_of(value)
+    domains = [each for each in Domain if condition.intervals[each]]
+    if not domains or condition.other or domain in domains or holds(condition, value):
+        return f"{text} ({value!r})"
+    if Domain.TIMESTAMP in domains and isinstance(value, str) and parse_timestamp(value):
+        return f"{text} ({value!r})"
+    kind = "of no kind" if domain is None else f"a {domain.name.lower()}"
+    kinds = " or ".join(f"a {each.name.lower()}" for each in domains)
+    return f"{text} ({value!r} is {kind}; only {kinds} compares)"

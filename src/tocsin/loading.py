@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,11 +39,20 @@ from tocsin.errors import (
     ParameterError,
     SubscriptionError,
     TocsinError,
+    UndeclaredAttributeError,
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
-from tocsin.language.expression import Expression, parameter_names
-from tocsin.model import EventType, Kind, SubscriptionId, check_id, kind_of, to_plain
+from tocsin.language.expression import Expression, attribute_names, parameter_names
+from tocsin.model import (
+    EventType,
+    Kind,
+    SubscriptionId,
+    check_id,
+    kind_of,
+    similar_name,
+    to_plain,
+)
 from tocsin.normalize import MAX_CONJUNCTIONS, NormalForm, bind, normalize
 from tocsin.normalize.budget import Budget
 from tocsin.normalize.bulk import (
@@ -59,8 +68,32 @@ from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
 _CHUNK = 10_000
 _MIN_GROUP = 8
 """Fewer subscriptions that share a text are brought into normal form one by one."""
+_RARE = 100
+"""An attribute is rare where another is mentioned at least that many times as often."""
+_MAX_RARE = 20
+_EXAMPLES = 3
 _RESERVED = frozenset(("id", "where", "params", "valid_until"))
 """Columns of a table of new parameters that are no parameters."""
+
+
+class LoadWarning(NamedTuple):
+    """Something suspect about conditions that were taken in; `str` is a sentence.
+
+    `code` is `never` (they can never match), `undeclared` (an attribute that the event type does
+    not declare) or `rare-attribute` (hardly any condition mentions it, and nearly all mention one
+    of nearly that name).
+    """
+
+    code: str
+    message: str
+    n_subscriptions: int
+    examples: tuple[SubscriptionId, ...]
+    attribute: str | None = None
+
+    def __str__(self) -> str:
+        some = ", ".join(map(repr, self.examples))
+        more = ", …" if self.n_subscriptions > len(self.examples) else ""
+        return f"{self.message}: {self.n_subscriptions} subscription(s) ({some}{more})"
 
 
 @dataclass(frozen=True)
@@ -68,11 +101,13 @@ class LoadReport:
     """What a bulk call did: the number of subscriptions it took in, and the rows it refused.
 
     `version` is the version of the store that has them; None where there are no versions.
+    `warnings` say what is suspect about conditions that were taken in.
     """
 
     loaded: int
     bad: tuple[BadRow, ...] = ()
     version: int | None = None
+    warnings: tuple[LoadWarning, ...] = ()
 
 
 class PreparedCondition(NamedTuple):
@@ -93,9 +128,18 @@ def prepare(
 ) -> PreparedCondition:
     """Parse a condition and bring it into normal form, or refuse it; touches no matcher."""
     expression, values = to_expression(where), to_params(params)
+    if event_type is not None and event_type.is_strict:
+        for name in attribute_names(expression):
+            if event_type.kind_of(name) is None:
+                raise _undeclared(name, event_type)
     form = normalize(bind(expression, values), event_type, limit=limit, budget=budget)
     source = OneSource(where, values)  # type: ignore[arg-type]
     return PreparedCondition(source, form, from_forms([form]))
+
+
+def _undeclared(name: str, event_type: EventType) -> UndeclaredAttributeError:
+    near = similar_name(name, event_type.attributes)
+    return UndeclaredAttributeError(name, event_type.name, near)
 
 
 class Load:
@@ -107,6 +151,7 @@ class Load:
         missing: NDArray[np.bool_] | None,
         source: Source,
         form: BulkForm,
+        event_type: EventType | None,
         *,
         rows: NDArray[np.int64] | None = None,
         until: NDArray[np.int64] | None = None,
@@ -122,6 +167,11 @@ class Load:
             for at in np.flatnonzero(missing).tolist():
                 self._bad.setdefault(at, InvalidIdError(None))
         self._refuse(self.ids.repeated, DuplicateSubscriptionError)
+        self._event_type = event_type
+        if event_type is not None and event_type.is_strict:
+            for name, places in self._with_undeclared():
+                for at in places.tolist():
+                    self._bad.setdefault(at, _undeclared(name, event_type))
 
     def __len__(self) -> int:
         return len(self.ids.ids)
@@ -158,6 +208,61 @@ class Load:
             dense[self.ids.missing] = 0
         self._refuse(np.flatnonzero(dense < 0), UnknownSubscriptionError)
         return self.bad
+
+    def _with_undeclared(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """Yield the attributes that the event type does not declare, and where they are used."""
+        declared = self._event_type.attributes if self._event_type else {}
+        for number, name in enumerate(self.conjunctions.attributes):
+            if self._event_type is not None and name not in declared:
+                places = self._using(number)
+                if len(places):
+                    yield name, places
+
+    def _using(self, attribute: int) -> NDArray[np.int64]:
+        """Return the places of the subscriptions that mention an attribute, by its number."""
+        table = self.conjunctions
+        conditions = np.flatnonzero(table.attribute == attribute)
+        conjunctions = np.searchsorted(table.condition_start, conditions, side="right") - 1
+        return np.unique(table.subscription[conjunctions])
+
+    def warnings(self) -> tuple[LoadWarning, ...]:
+        """Return what is suspect about the good rows."""
+        is_used = np.zeros(len(self), np.bool_)
+        is_used[self.conjunctions.subscription] = True
+        warnings = [self._warning("never", "the condition can never match", ~is_used)]
+        for name, places in self._with_undeclared():
+            assert self._event_type is not None
+            message = f"attribute {name!r} is {self._event_type.undeclared(name)}"
+            warnings.append(self._warning("undeclared", message, places, name))
+        if self._event_type is None:
+            warnings.extend(self._rare_attributes())
+        return tuple(warning for warning in warnings if warning is not None)
+
+    def _rare_attributes(self) -> Iterator[LoadWarning | None]:
+        """Yield the attributes that are probably misspelt: another of this name is everywhere."""
+        names = self.conjunctions.attributes
+        counts = np.bincount(self.conjunctions.attribute, minlength=len(names))
+        usual = counts.max(initial=0)
+        rare = np.flatnonzero((counts > 0) & (counts * _RARE <= usual))
+        for number in rare[:_MAX_RARE].tolist():
+            common = [names[at] for at in np.flatnonzero(counts >= counts[number] * _RARE).tolist()]
+            near = similar_name(names[number], common)
+            if near is not None:
+                message = f"attribute {names[number]!r} is hardly used; did you mean {near!r}?"
+                places = self._using(number)
+                yield self._warning("rare-attribute", message, places, names[number])
+
+    def _warning(
+        self, code: str, message: str, where: NDArray[Any], attribute: str | None = None
+    ) -> LoadWarning | None:
+        """Return a warning about the good ones of some places, or None."""
+        places = np.flatnonzero(where) if where.dtype == np.bool_ else where
+        if self._bad and len(places):
+            places = places[~np.isin(places, list(self._bad))]
+        if not len(places):
+            return None
+        examples = tuple(self.ids.ids[at] for at in places[:_EXAMPLES].tolist())
+        return LoadWarning(code, message, len(places), examples, attribute)
 
     def _row(self, at: int) -> int:
         return at if self._rows is None else int(self._rows[at])
@@ -239,7 +344,7 @@ def load_table(
             ids, missing, texts, params, event_type, bad, _until(table), is_bounded=is_bounded
         )
     form = normalize_texts(texts, event_type, progress, is_bounded=is_bounded)
-    return Load(ids, missing, TextSource(texts), form, until=_until(table))
+    return Load(ids, missing, TextSource(texts), form, event_type, until=_until(table))
 
 
 def are_rules(table: pa.Table) -> bool:
@@ -264,7 +369,7 @@ def _load_template(
         expression, columns, table.num_rows, event_type, is_bounded=is_bounded
     )
     source = TemplateSource(expression, columns, {})
-    return Load(ids, missing, source, form, until=_until(table))
+    return Load(ids, missing, source, form, event_type, until=_until(table))
 
 
 def load_rows(data: object, event_type: EventType | None) -> Load:
@@ -277,7 +382,7 @@ def load_rows(data: object, event_type: EventType | None) -> Load:
     if until is not None:  # the end of a subscription stands in its first row
         until = until[rules.first_row]
     source = RuleSource(held_rules(rules))
-    return Load(ids, missing, source, form, rows=rules.first_row, until=until)
+    return Load(ids, missing, source, form, event_type, rows=rules.first_row, until=until)
 
 
 def load_conditions(
@@ -318,7 +423,7 @@ def load_conditions(
     written = [write_params(values) if values else None for values in params]
     source = TextSource(texts, pa.array(written, STRING))
     refused = tuple(BadSubscription(at, error) for at, error in sorted(errors.items()))
-    return Load(ids, missing, source, BulkForm(table, refused), until=until)
+    return Load(ids, missing, source, BulkForm(table, refused), event_type, until=until)
 
 
 def _normalize_group(

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,16 +41,19 @@ from tocsin.catalog.id_index import IdTable
 from tocsin.catalog.records import Subscription
 from tocsin.catalog.sources import OneSource
 from tocsin.catalog.subscriptions import SubscriptionCatalog
+from tocsin.drift import Seen, find_issues, report
 from tocsin.encode.events import EventBatch, check_event, to_batch
 from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.protocol import Engine, Enumerable, Reader, Renumberable, Storable
 from tocsin.errors import (
     ArgumentError,
     BadRowsError,
+    ConditionWarning,
     DuplicateSubscriptionError,
     EventError,
     InvariantError,
     ParameterError,
+    SchemaDriftWarning,
     UnknownSubscriptionError,
 )
 from tocsin.explain import explain_event, explain_subscription
@@ -68,6 +73,7 @@ from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.normalize import bind
 from tocsin.normalize.budget import Budget
+from tocsin.schema_watch import SchemaWatch
 from tocsin.storage.changes import Change, read_changes
 from tocsin.storage.folder import GRACE, PartContents, VersionChain, read_version, replace_store
 from tocsin.storage.matchers import (
@@ -81,6 +87,8 @@ from tocsin.storage.place import Place, to_place
 
 __all__ = ["LoadReport", "Matcher"]
 
+_FEW = 10_000
+"""Up to this number of conditions are parsed again to report drift."""
 _SAMPLE = 10_000
 """The number of profiled events kept for an engine that may have to be filled again."""
 
@@ -128,6 +136,7 @@ class Matcher:
         self._updating = threading.RLock()
         """Taken before the other lock, so that updates are made one after the other."""
         self._is_bounded = True
+        self._watch = SchemaWatch(event_type)
 
     def _use(self, engine: Engine) -> None:
         self._engine = engine
@@ -154,9 +163,12 @@ class Matcher:
             valid_until: when the subscription ends: a datetime (no zone: UTC), or microseconds
                 since 1970.
 
-        Raises DuplicateSubscriptionError where the id is taken, or another SubscriptionError.
+        Raises DuplicateSubscriptionError where the id is taken, or another SubscriptionError. Warns
+        with ConditionWarning where the condition can never match.
         """
-        self.subscribe_prepared(id, self._prepare(where, params), to_end(valid_until))
+        condition = self._prepare(where, params)
+        self.subscribe_prepared(id, condition, to_end(valid_until))
+        self._warn_of_condition(id, condition)
 
     def update(
         self,
@@ -182,8 +194,9 @@ class Matcher:
             raise ArgumentError("update needs where, params or valid_until")
         end = valid_until if isinstance(valid_until, Unchanged) else to_end(valid_until)
         with self._updating:
-            while not self._update(id, where, values, end):
+            while (condition := self._update(id, where, values, end)) is None:
                 pass
+        self._warn_of_condition(id, condition)
 
     def unsubscribe(self, id: SubscriptionId) -> None:
         """Remove a subscription.
@@ -310,22 +323,52 @@ class Matcher:
     def match(self, event: Mapping[str, object]) -> list[SubscriptionId]:
         """Return the ids of the subscriptions that an event matches, each once.
 
-        Raises EventError.
+        An ISO 8601 text is a timestamp where the attribute is declared one, or compared with one.
+
+        Raises EventError. Warns with SchemaDriftWarning, as `match_batch` does.
         """
         checked = check_event(event, self.event_type)
+        watch = self._watch
         with self._match_guard:
             names, reader = self._reader()
-            return [names[dense] for dense in reader.match_one(checked)]
+            match = partial(watch.match_one, reader) if watch.moments.names else reader.match_one
+            matches = [names[dense] for dense in match(checked)]
+        if watch.is_open:
+            self._warn_of_drift(watch.look_at_mappings([checked]))
+        return matches
 
     def match_batch(self, events: object) -> Matches:
         """Return the matches of many events: anything Arrow, a frame, or a list of mappings.
 
+        Attributes that conditions ask for and that the events do not have, or have with values of
+        another kind only, are reported by a SchemaDriftWarning, each once.
+
         Raises EventError, which names the row and the attribute.
         """
-        batch = to_batch(events, self.event_type)
+        watch = self._watch
+        batch = to_batch(events, self.event_type, watch.moments.names)
         with self._match_guard:
             names, reader = self._reader()
-            return Matches(reader.match_batch(batch), names)
+            matches = Matches(watch.match_batch(reader, batch), names)
+        suspects = watch.look_at(batch)
+        if suspects:
+            self._warn_of_drift(suspects)
+        return matches
+
+    def _warn_of_drift(self, suspects: dict[str, Seen]) -> None:
+        """Report the conditions that can never hold for what events have, to the caller's caller.
+
+        For an engine that cannot list its conditions they are parsed again, where they are few.
+        """
+        if not suspects:
+            return
+        with self._lock:
+            if not isinstance(self._engine, Enumerable) and len(self._catalog) > _FEW:
+                return
+            issues = find_issues(self.conditions(), suspects.get, self._catalog)
+            self._watch.set_reported(issue.attribute for issue in issues)
+        if issues:
+            warnings.warn(report(issues), SchemaDriftWarning, stacklevel=3)
 
     def _reader(self) -> tuple[Names, Reader]:
         """Return the ids and the index of one moment."""
@@ -338,7 +381,7 @@ class Matcher:
 
         Raises EventError.
         """
-        batch = to_batch(events, self.event_type)
+        batch = to_batch(events, self.event_type, self._watch.moments.names)
         with self._lock:
             self._profile(batch)
 
@@ -449,6 +492,7 @@ class Matcher:
         with self._updating, self._lock:
             self._catalog = SubscriptionCatalog()
             self._profiled = None
+            self._watch = SchemaWatch(self.event_type)
             self._use(engines.make(self.engine, self._catalog, self._options))
 
     def __enter__(self) -> Self:
@@ -499,7 +543,8 @@ class Matcher:
             if len(ids):
                 self._engine.insert(ids, table)
                 load.enter(self._catalog)
-            return LoadReport(len(ids), bad)
+                self._watch.add_table(table)
+            return LoadReport(len(ids), bad, warnings=load.warnings() if self._is_bounded else ())
 
     def apply(self, change: Change, now: float) -> None:
         """Make a change of a store as it was made at a moment. Internal.
@@ -561,6 +606,10 @@ class Matcher:
         matcher._is_part = is_part
         return matcher
 
+    def configure_events(self, *, warns: bool, reads_moments: bool) -> None:
+        """Say whether drift is reported, and texts compared with timestamps are some. Internal."""
+        self._watch.configure(warns=warns, reads_moments=reads_moments)
+
     @property
     def catalog(self) -> SubscriptionCatalog:
         """The ids, conditions and ends of the subscriptions. Internal, and not synchronised."""
@@ -590,6 +639,24 @@ class Matcher:
         budget = None if self._is_bounded else Budget.unlimited()
         return prepare(where, params, self.event_type, budget=budget)
 
+    def _warn_of_condition(self, id: SubscriptionId, condition: PreparedCondition) -> None:
+        """Warn of a condition that can never match, or that misspells a declared attribute.
+
+        Not where a change of a store is replayed.
+        """
+        if not self._is_bounded:
+            return
+        if condition.form.is_never:
+            text = f"subscription {id!r} can never match: no value satisfies its condition"
+            warnings.warn(text, ConditionWarning, stacklevel=3)
+        elif self.event_type is not None:
+            for name in condition.table.attributes:
+                if self.event_type.kind_of(name) is None:
+                    reason = self.event_type.undeclared(name)
+                    if "did you mean" in reason:
+                        text = f"subscription {id!r}: attribute {name!r} is {reason}"
+                        warnings.warn(text, ConditionWarning, stacklevel=3)
+
     def _add_one(
         self,
         name: SubscriptionId,
@@ -606,6 +673,7 @@ class Matcher:
             self._engine.replace(np.array([replaced]), np.array([dense]), table)
             self._catalog.remove(np.array([replaced]))
         self._catalog.add(name, condition.source, until)
+        self._watch.add_form(condition.form)
 
     def _update(
         self,
@@ -613,8 +681,8 @@ class Matcher:
         where: str | Expression | None,
         values: dict[str, object] | None,
         until: int | Unchanged | None,
-    ) -> bool:
-        """Change a subscription; False where it was replaced meanwhile.
+    ) -> PreparedCondition | None:
+        """Change a subscription and return its condition; None where it was replaced meanwhile.
 
         Conditions are parsed and brought into normal form without the lock.
         """
@@ -627,11 +695,11 @@ class Matcher:
             self._expire()
             self._make_room()
             if self._dense(id) != dense:
-                return False
+                return None
             if isinstance(until, Unchanged):
                 until = self._catalog.valid_until(dense)
             self._add_one(id, condition, until, replaced=dense)
-        return True
+        return condition
 
     def _changed(
         self,
@@ -674,7 +742,8 @@ class Matcher:
                 self._engine.replace(np.sort(old), ids, table)
                 self._catalog.remove(np.sort(old))
                 load.enter(self._catalog, ends)
-            return LoadReport(len(ids), bad)
+                self._watch.add_table(table)
+            return LoadReport(len(ids), bad, warnings=load.warnings() if self._is_bounded else ())
 
     def _remove(self, dense: NDArray[np.int64]) -> None:
         if len(dense):
@@ -730,9 +799,12 @@ class Matcher:
         self._use(engines.make(self.engine, catalog, options))
         if saved.index is not None and isinstance(self._engine, Storable):
             self._engine.restore(saved.index, saved.segments)
+            if isinstance(self._engine, Enumerable):
+                self._watch.add_groups(self._engine.conditions())
         else:
             for ids, table in load_catalog(catalog, self.event_type):
                 self._engine.insert(ids, table)
+                self._watch.add_table(table)
         if saved.profile is not None:
             with suppress(EventError):  # statistics are only advice: no reason not to open
-                self._profile(saved.profile)
+                self._profile(saved.profile.reading(self._watch.moments.names))

@@ -9,9 +9,10 @@ declare may still be used.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -53,15 +54,18 @@ class EventType:
 
     Attributes with a dot or another odd name go in a mapping:
     ``EventType("Order", {"order.total": float})``. Attributes that are not declared may be used
-    too; their kind is then taken from each value.
+    too; their kind is then taken from each value. With ``strict=True`` they are refused, in
+    conditions and in events. (``strict=str`` declares an attribute of this name.)
     """
 
-    __slots__ = ("_attributes", "listed", "name")
+    __slots__ = ("_attributes", "is_strict", "listed", "name")
 
     def __init__(
         self, name: str, attributes: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
         self.name = name
+        self.is_strict = more.pop("strict") is True if _is_flag(more.get("strict")) else False
+        """Whether attributes that are not declared are refused."""
         declared = {**(attributes or {}), **more}
         self._attributes = MappingProxyType({k: _to_kind(k, v) for k, v in declared.items()})
         self.listed: tuple[tuple[str, Kind, Any, bool], ...] = tuple(
@@ -71,6 +75,20 @@ class EventType:
 
         So that single events are soon checked.
         """
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """The attributes that are declared timestamps."""
+        return tuple(k for k, kind in self._attributes.items() if kind is Kind.TIMESTAMP)
+
+    def has_within(self, path: str) -> bool:
+        """Whether an attribute is declared within an object at a path."""
+        return any(name.startswith(f"{path}.") for name in self._attributes)
+
+    def undeclared(self, attribute: str) -> str:
+        """Say that an attribute is not declared, and which was probably meant."""
+        near = similar_name(attribute, self._attributes)
+        return f"not declared by {self.name}" + (f"; did you mean {near!r}?" if near else "")
 
     @property
     def attributes(self) -> Mapping[str, Kind]:
@@ -84,17 +102,45 @@ class EventType:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, EventType):
             return NotImplemented
-        return self.name == other.name and dict(self._attributes) == dict(other._attributes)
+        return (
+            self.name == other.name
+            and self.is_strict == other.is_strict
+            and dict(self._attributes) == dict(other._attributes)
+        )
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(self._attributes.items())))
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{k}={v.value}" for k, v in self._attributes.items())
-        return f"EventType({self.name!r}, {inside})" if inside else f"EventType({self.name!r})"
+        parts = [repr(self.name), *(f"{k}={v.value}" for k, v in self._attributes.items())]
+        return f"EventType({', '.join([*parts, *(['strict=True'] if self.is_strict else [])])})"
 
-    def __reduce__(self) -> tuple[type[EventType], tuple[str, dict[str, Kind]]]:
-        return (EventType, (self.name, dict(self._attributes)))
+    def __reduce__(self) -> tuple[Callable[..., EventType], tuple[str, dict[str, Kind], bool]]:
+        return (_event_type, (self.name, dict(self._attributes), self.is_strict))
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _event_type(name: str, attributes: dict[str, Kind], is_strict: bool) -> EventType:
+    return EventType(name, attributes, strict=is_strict)
+
+
+_LIKENESS = 0.75
+"""How alike two names are, from 0 to 1, for one to be proposed instead of the other."""
+_MOST_COMPARED = 2_000
+"""Names that are compared for likeness, which takes some microseconds each."""
+
+
+def similar_name(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that was probably meant by a misspelt one, or None."""
+    from difflib import get_close_matches
+
+    known = [each for each in islice(names, _MOST_COMPARED) if each != name]
+    folded = {each.casefold(): each for each in reversed(known)}
+    near = get_close_matches(name.casefold(), folded, n=1, cutoff=_LIKENESS)
+    return folded[near[0]] if near else None
 
 
 def _to_kind(attribute: str, declared: object) -> Kind:

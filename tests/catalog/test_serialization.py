@@ -90,7 +90,7 @@ def meaning(catalog: SubscriptionCatalog) -> dict[Any, Any]:
     """Return all that a catalog says of its subscriptions."""
     said = {}
     for dense in range(catalog._first + len(catalog._names)):
-        if catalog._are_live(np.array([dense]))[0]:
+        if catalog.are_live(np.array([dense]))[0]:
             name = catalog.names[dense]
             assert catalog.dense(name) == dense
             said[name] = (dense, catalog.expression(dense), catalog.valid_until(dense))

@@ -50,6 +50,7 @@ from tocsin.errors import (
     TocsinError,
     TooManyConjunctionsError,
     UnavailableError,
+    UndeclaredAttributeError,
     UnknownEngineError,
     UnknownOutcomeError,
     UnknownPublicationError,
@@ -243,6 +244,11 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
         {"feature": "a subquery", "position": 6, "line": 1, "column": 7},
         "a subquery is not in the subscription language (line 1, column 7)\n"
         "x IN (SELECT 1)\n      ^",
+    ),
+    "UndeclaredAttributeError": (
+        UndeclaredAttributeError("pirce", "Quote", "price"),
+        {"attribute": "pirce", "event_type": "Quote", "near": "price"},
+        "attribute 'pirce' is not declared by Quote; did you mean 'price'?",
     ),
     "KindClashError": (
         KindClashError("t", "timestamp", "string"),

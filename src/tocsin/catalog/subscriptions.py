@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -267,9 +268,10 @@ class SubscriptionCatalog:
         if self._id_index.n_entries > 2 * self._n_in_blocks + _SPARE:
             self._id_index.rebuild(self._blocks.are_live)
         if len(self._ends) > 2 * self._n_ending + _SPARE:
-            self._ends.keep(self._are_live)
+            self._ends.keep(self.are_live)
 
-    def _are_live(self, dense: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def are_live(self, dense: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which dense ids belong to subscriptions that there are now."""
         live = self._blocks.are_live(dense)
         recent = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         return live | np.isin(dense, recent)
@@ -288,7 +290,7 @@ class SubscriptionCatalog:
     def due(self, now: int) -> NDArray[np.int64]:
         """Return live dense ids whose expiry has passed, each once; the caller removes them."""
         dense = self._ends.due(now)
-        return dense[self._are_live(dense)] if len(dense) else dense
+        return dense[self.are_live(dense)] if len(dense) else dense
 
     def source(self, dense: int) -> OneSource:
         """Return a subscription's condition as it came, with its parameters; nothing is parsed."""
@@ -350,7 +352,7 @@ class SubscriptionCatalog:
         catalog = SubscriptionCatalog()
         catalog._blocks = self._blocks.renumbered(new_of)
         catalog._id_index = self._id_index.renumbered(self._blocks.are_live, new_of)
-        catalog._ends = ExpiryQueue(self._ends.renumbered(self._are_live, new_of))
+        catalog._ends = ExpiryQueue(self._ends.renumbered(self.are_live, new_of))
         catalog._n_in_blocks, catalog._n_ending = self._n_in_blocks, len(catalog._ends)
         catalog._start_growing(len(dense))
         catalog._n_others = len(dense) - len(self)
@@ -364,7 +366,7 @@ class SubscriptionCatalog:
         self._flush()
         if self._id_index.n_entries > 1.25 * self._n_in_blocks:
             self._id_index.rebuild(self._blocks.are_live)
-        ends = self._ends.joined(self._are_live)
+        ends = self._ends.joined(self.are_live)
         slots, n_entries = self._id_index.joined(), self._id_index.n_entries
         return write_parts(self._blocks, (slots, n_entries), ends, self._first)
 

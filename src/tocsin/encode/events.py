@@ -9,7 +9,7 @@ subscription mentions are never read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -21,6 +21,7 @@ from tocsin.arrow import (
     FLOAT64,
     INT64,
     STRING,
+    TIMESTAMP,
     decimal_numbers,
     decoded,
     kind_of_type,
@@ -29,8 +30,10 @@ from tocsin.arrow import (
     to_plain_table,
 )
 from tocsin.encode.columns import NO_COLUMN, Column, Part, decimal_column, to_column
+from tocsin.encode.moments import event_with_moments, read_moments, with_moments
 from tocsin.encode.plain import Plain, plain_numbers
 from tocsin.errors import ArgumentError, EventError
+from tocsin.language.parser import parse_timestamp
 from tocsin.model import (
     INT64_MAX,
     INT64_MIN,
@@ -50,11 +53,15 @@ MOST_EVENTS = 2**31 - 1
 class EventBatch:
     """A batch of events, by attribute. Not changed once made; safe to read from many threads."""
 
-    def __init__(self, source: _Source, event_type: EventType | None) -> None:
+    def __init__(
+        self, source: _Source, event_type: EventType | None, moments: Collection[str] = ()
+    ) -> None:
+        """`moments` are attributes, not declared, whose ISO 8601 texts count as timestamps."""
         if source.n > MOST_EVENTS:
             raise EventError(f"a batch has at most {MOST_EVENTS:,} events: take fewer at a time")
         self._source = source
         self._event_type = event_type
+        self._moments = moments
         self._columns: dict[str, Column] = {}
         self._plain: dict[str, Plain | None] = {}
         if event_type is not None:
@@ -71,6 +78,8 @@ class EventBatch:
         if column is None:
             declared = self._event_type.kind_of(attribute) if self._event_type else None
             column = self._source.column(attribute, declared)
+            if attribute in self._moments:
+                column = with_moments(column)
             self._columns[attribute] = column
         return column
 
@@ -83,14 +92,37 @@ class EventBatch:
 
     def events(self) -> Iterator[Mapping[str, object]]:
         """Yield the events as mappings, for the engines that take one at a time."""
-        return self._source.events()
+        declared = self._event_type.moments if self._event_type else ()
+        names = [*self._moments, *declared]
+        if not names:
+            return self._source.events()
+        return (event_with_moments(each, names, lookup) for each in self._source.events())
+
+    def reading(self, moments: Collection[str]) -> EventBatch:
+        """Return the same events, in which the texts of other attributes count as timestamps."""
+        return EventBatch(self._source, self._event_type, moments)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of a table of events, None for mappings."""
+        return self._source.table.schema if isinstance(self._source, _ArrowSource) else None
+
+    @property
+    def mappings(self) -> Sequence[Mapping[str, object]]:
+        """The events where they came as mappings."""
+        return self._source.mappings if isinstance(self._source, _MappingSource) else ()
+
+    def type_of(self, attribute: str) -> pa.DataType | None:
+        """Return the type of the column of a table in which an attribute is, or None."""
+        assert isinstance(self._source, _ArrowSource)
+        return self._source.type_of(attribute)
 
     def sample(self, most: int, seed: int = 0) -> EventBatch:
         """Return some of the events, chosen evenly at random."""
         if len(self) <= most:
             return self
         rows = np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
-        return EventBatch(self._source.take(rows), self._event_type)
+        return EventBatch(self._source.take(rows), self._event_type, self._moments)
 
     def readable_sample(self, most: int, attributes: Iterable[str]) -> EventBatch | None:
         """Return a sample to keep, or None where there are no events.
@@ -104,7 +136,7 @@ class EventBatch:
         sample = self.sample(most)
         for attribute in attributes:
             sample.column(attribute)
-        return _Sample(sample._source, sample._event_type)
+        return _Sample(sample._source, sample._event_type, sample._moments)
 
     def to_table(self) -> pa.Table | None:
         """Return the events as a table, or None where they fit none."""
@@ -138,20 +170,32 @@ class _Source(Protocol):
     def to_table(self) -> pa.Table | None: ...
 
 
-def to_batch(events: object, event_type: EventType | None = None) -> EventBatch:
-    """Take events in any of the forms we know."""
+def to_batch(
+    events: object, event_type: EventType | None = None, moments: Collection[str] = ()
+) -> EventBatch:
+    """Take events in any of the forms we know.
+
+    `moments` are attributes, not declared, whose ISO 8601 texts count as timestamps.
+    """
     if isinstance(events, EventBatch):
         return events
+    source = _to_source(events)
+    if event_type is not None and event_type.is_strict:
+        source.refuse_undeclared(event_type)
+    return EventBatch(source, event_type, moments)
+
+
+def _to_source(events: object) -> _ArrowSource | _MappingSource:
     if isinstance(events, pa.RecordBatch):
         events = pa.Table.from_batches([events])
     if isinstance(events, pa.Table):
-        return EventBatch(_ArrowSource(events), event_type)
+        return _ArrowSource(events)
     if isinstance(events, Mapping):
         raise ArgumentError("match_batch takes many events; use match for one mapping")
     if any(hasattr(events, f"__{name}__") for name in _FRAMES):
-        return EventBatch(_ArrowSource(_from_frame(events)), event_type)
+        return _ArrowSource(_from_frame(events))
     if isinstance(events, Sequence) and not isinstance(events, str | bytes):
-        return EventBatch(_MappingSource(events), event_type)
+        return _MappingSource(events)
     raise ArgumentError(
         f"events must be an Arrow table or batch, a frame, or a sequence of mappings, "
         f"not {type(events).__name__}"
@@ -210,6 +254,21 @@ class _ArrowSource:
 
     def to_table(self) -> pa.Table:
         return to_plain_table(self.table)
+
+    def refuse_undeclared(self, event_type: EventType) -> None:
+        """Refuse a table with an attribute that a strict event type does not declare."""
+        for field in self.table.schema:
+            _refuse_undeclared_field(field, "", event_type)
+
+    def type_of(self, attribute: str) -> pa.DataType | None:
+        """Return the type of the column that an attribute is in, or None."""
+        end = len(attribute)
+        while end > 0:
+            at = self.names.get(attribute[:end])
+            if at is not None:
+                return _type_within(self._all[at].type, attribute[end + 1 :])
+            end = attribute.rfind(".", 0, end)
+        return None
 
     def _find(self, attribute: str) -> pa.Array | None:
         """Find the column of a dotted path: the longest column name that it starts with."""
@@ -299,6 +358,8 @@ def _check_column(attribute: str, column: pa.Array, declared: Kind) -> pa.Array:
     kind = kind_of_type(column.type)
     if kind is declared or (kind is Kind.INTEGER and declared is Kind.FLOAT):
         return column
+    if kind is Kind.STRING and declared is Kind.TIMESTAMP:
+        return _read_timestamps(attribute, decoded(to_array(column)))
     if kind is Kind.FLOAT and declared is Kind.INTEGER:
         try:
             return column.cast(INT64)
@@ -312,6 +373,22 @@ def _check_column(attribute: str, column: pa.Array, declared: Kind) -> pa.Array:
         attribute=attribute,
         row=int(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))[0]),
     )
+
+
+def _read_timestamps(attribute: str, texts: pa.Array) -> pa.Array:
+    """Return the moments that texts name; raise EventError for the first that names none."""
+    values, is_moment = read_moments(texts)
+    is_null = texts.is_null().to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(~is_moment & ~is_null)
+    if len(wrong):
+        row = int(wrong[0])
+        raise EventError(_no_moment(texts[row].as_py()), attribute=attribute, row=row)
+    return pa.array(values, INT64, mask=is_null if texts.null_count else None).view(TIMESTAMP)
+
+
+def _no_moment(text: str) -> str:
+    shown = text if len(text) <= 60 else text[:60] + "…"
+    return f"declared timestamp, but {shown!r} is none; write 2026-07-01T12:30:00Z"
 
 
 def _first_no_integer(column: pa.Array) -> tuple[int | None, object]:
@@ -352,6 +429,21 @@ def _descend(column: pa.Array, path: str) -> pa.Array | None:
     return None
 
 
+def _type_within(kind: pa.DataType, path: str) -> pa.DataType | None:
+    """Return the type at a path into a struct type, or None where there is no such field."""
+    while path and not pa.types.is_null(kind):
+        if not pa.types.is_struct(kind):
+            return None
+        names = {field.name: field.type for field in kind}
+        end = len(path)
+        while end > 0 and path[:end] not in names:
+            end = path.rfind(".", 0, end)
+        if end <= 0:
+            return None
+        kind, path = names[path[:end]], path[end + 1 :]
+    return kind
+
+
 _USUAL: dict[type, tuple[pa.DataType, Kind]] = {
     int: (INT64, Kind.INTEGER),
     float: (FLOAT64, Kind.FLOAT),
@@ -369,6 +461,11 @@ class _MappingSource:
         self.n = len(events)
         self._are_dicts = set(map(type, events)) <= {dict}
         self._alike: dict[str, tuple[pa.Array, Kind] | None] = {}
+
+    def refuse_undeclared(self, event_type: EventType) -> None:
+        """Refuse events with an attribute that a strict event type does not declare."""
+        for row, event in enumerate(self.mappings):
+            refuse_undeclared(event, event_type, row)
 
     def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
         values = self._of_one_type(attribute)
@@ -475,11 +572,14 @@ _SMALL = 1 << 62
 
 
 def check_event(event: object, event_type: EventType | None) -> Mapping[str, object]:
-    """Refuse an event that is no mapping, or whose values do not have the declared kinds."""
+    """Return an event with the declared kinds of values, or refuse it; a text may be a moment."""
     if event.__class__ is not dict and not isinstance(event, Mapping):
         raise EventError(f"an event must be a mapping, not {event!r}")
     values: Any = event
     if event_type is not None:
+        has_texts = False
+        if event_type.is_strict:
+            refuse_undeclared(values, event_type)
         get, get_path = values.get, cast("Any", lookup)
         for attribute, kind, usual, is_path in event_type.listed:
             value = get_path(values, attribute) if is_path else get(attribute)
@@ -487,6 +587,9 @@ def check_event(event: object, event_type: EventType | None) -> Mapping[str, obj
                 continue  # the usual case
             if value is not None:
                 check_value(value, attribute, kind)
+                has_texts |= kind is Kind.TIMESTAMP and isinstance(value, str)
+        if has_texts:
+            values = event_with_moments(values, event_type.moments, lookup)
     return values  # type: ignore[no-any-return]
 
 
@@ -509,6 +612,36 @@ def check_value(
         if value.is_integer() and INT64_MIN <= value <= INT64_MAX:
             return int(value)
         raise EventError(f"{value} is not a 64-bit integer", attribute=attribute, row=row)
+    if kind is Kind.STRING and declared is Kind.TIMESTAMP:
+        moment = parse_timestamp(str(value))
+        if moment is None:
+            raise EventError(_no_moment(str(value)), attribute=attribute, row=row)
+        return moment
     raise EventError(
         f"declared {declared.value}, but the value is {value!r}", attribute=attribute, row=row
     )
+
+
+def refuse_undeclared(
+    event: Mapping[str, object], event_type: EventType, row: int | None = None, prefix: str = ""
+) -> None:
+    """Raise EventError for an attribute that a strict event type does not declare."""
+    for name in event.keys() - event_type.attributes.keys() if not prefix else event:
+        path = f"{prefix}{name}"
+        if path in event_type.attributes:
+            continue
+        inner = event[name]
+        if isinstance(inner, Mapping) and event_type.has_within(path):
+            refuse_undeclared(inner, event_type, row, f"{path}.")
+        else:
+            raise EventError(event_type.undeclared(path), attribute=path, row=row)
+
+
+def _refuse_undeclared_field(field: pa.Field, prefix: str, event_type: EventType) -> None:
+    path = f"{prefix}{field.name}"
+    if path in event_type.attributes:
+        return
+    if not pa.types.is_struct(field.type) or not event_type.has_within(path):
+        raise EventError(event_type.undeclared(path), attribute=path)
+    for inner in field.type:
+        _refuse_undeclared_field(inner, f"{path}.", event_type)

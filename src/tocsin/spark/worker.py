@@ -196,6 +196,7 @@ def _open_new(snapshot: StoreSnapshot, moment: Moment, parts: _Parts, verify: bo
         matcher = snapshot.delta(clock=clock)
     else:
         matcher = snapshot.matcher(parts=parts, clock=clock, verify=verify, merges=False)
+    matcher.configure_events(warns=False, reads_moments=False)  # the driver checks the schema
     return OpenMatcher(matcher, moment.version, moment.made_at, clock, matcher.catalog.has_expiries)
 
 

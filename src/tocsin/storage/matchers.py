@@ -127,11 +127,16 @@ def _write_type(event_type: EventType | None) -> Any:
     if event_type is None:
         return None
     kinds = [[name, kind.value] for name, kind in event_type.attributes.items()]
-    return {"name": event_type.name, "attributes": kinds}
+    strict = {"strict": True} if event_type.is_strict else {}
+    return {"name": event_type.name, "attributes": kinds, **strict}
 
 
 def _read_type(value: Any) -> EventType | None:
-    return None if value is None else EventType(value["name"], dict(value["attributes"]))
+    if value is None:
+        return None
+    return EventType(
+        value["name"], dict(value["attributes"]), strict=value.get("strict", False) is True
+    )
 
 
 def _write_profile(sample: EventBatch | None, event_type: EventType | None) -> Parts | None:

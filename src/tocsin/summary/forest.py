@@ -17,6 +17,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import TypeAlias
 
 from tocsin.encode.events import read_value
+from tocsin.encode.moments import holds
 from tocsin.errors import DuplicateSubscriptionError, UnknownSubscriptionError
 from tocsin.model import SubscriptionId
 from tocsin.normalize.condition import Condition
@@ -96,7 +97,7 @@ class CoverForest:
             for name, condition in conjunction.items():
                 if name not in values:
                     values[name] = read_value(event, name)
-                if not condition.holds(values[name]):
+                if not holds(condition, values[name]):
                     break
             else:
                 return True

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import EventBatch, read_value
+from tocsin.encode.moments import holds
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.condition import unite as unite_conditions
 from tocsin.normalize.describe import NEVER, describe_conjunction
@@ -128,7 +129,7 @@ class Summary:
     def admits_one(self, event: Mapping[str, object]) -> bool:
         """Return whether a member may match an event; False is exact."""
         return not self.is_never and all(
-            condition.holds(read_value(event, name)) for name, condition in self.conditions.items()
+            holds(condition, read_value(event, name)) for name, condition in self.conditions.items()
         )
 
     @cached_property

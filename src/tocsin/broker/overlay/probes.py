@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tocsin.encode.events import lookup
+from tocsin.language.parser import parse_timestamp
 from tocsin.normalize import domains
 from tocsin.normalize.condition import Condition, domain_of
 from tocsin.normalize.domains import Domain, point_value
@@ -48,6 +49,20 @@ class Probe:
 
 
 def _ready(condition: Condition) -> Holds:
+    if not condition.intervals[Domain.TIMESTAMP] or condition.other:
+        return _ready_of_kind(condition)
+    holds_kind = _ready_of_kind(condition)
+
+    def holds(value: object) -> bool:
+        if holds_kind(value):
+            return True
+        moment = parse_timestamp(value) if value.__class__ is str else None  # type: ignore[arg-type]
+        return moment is not None and holds_kind(moment)
+
+    return holds
+
+
+def _ready_of_kind(condition: Condition) -> Holds:
     strings = condition.intervals[Domain.STRING]
     points = {point_value(each) for each in strings}
     if condition.other or None in points or not strings:

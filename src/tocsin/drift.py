@@ -1,0 +1,138 @@
+"""Schema drift: predicates that can never hold for the events that come.
+
+Enters: conditions as ranges of cells, and for each attribute what is known of its values (`Seen`).
+Leaves: a `SchemaIssue` for each attribute that events do not have, or have with values of another
+kind than conditions compare it with: how many predicates can never hold because of it, and of which
+subscriptions.
+
+Values of a domain give an event only some cells (see `encode.cells`): "absent", and those of their
+domain. A predicate that admits none of these can never hold. So `x IS NULL` still holds without an
+attribute x, and `x = 1 OR x = 'a'` can hold with strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.encode.cells import ABSENT_CELL, OTHER_CELL, CellSpace
+from tocsin.normalize.domains import Domain
+
+if TYPE_CHECKING:
+    from tocsin.catalog.subscriptions import SubscriptionCatalog
+    from tocsin.engines.auto.arrays import Conditions
+    from tocsin.engines.conditions import IndexedConditions
+    from tocsin.model import SubscriptionId
+
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class SchemaIssue:
+    """An attribute whose predicates can never hold, with the reason and some subscriptions."""
+
+    attribute: str
+    reason: str
+    n_predicates: int
+    n_subscriptions: int
+    examples: tuple[SubscriptionId, ...]
+
+    def __str__(self) -> str:
+        some = ", ".join(map(repr, self.examples))
+        more = ", …" if self.n_subscriptions > len(self.examples) else ""
+        return (
+            f"{self.attribute}: {self.reason}; {self.n_predicates} predicate(s) of "
+            f"{self.n_subscriptions} subscription(s) can never hold ({some}{more})"
+        )
+
+
+class Seen(NamedTuple):
+    """What is known of the values of an attribute: their domains, and words for a report.
+
+    No domains: the attribute is absent, or its values are of no domain (`is_present`).
+    """
+
+    reason: str
+    domains: frozenset[Domain] = frozenset()
+    is_present: bool = False
+
+
+def find_issues(
+    groups: Iterable[IndexedConditions],
+    seen: Callable[[str], Seen | None],
+    catalog: SubscriptionCatalog,
+) -> list[SchemaIssue]:
+    """Return the attributes whose predicates can never hold, by name.
+
+    `seen` says what is known of an attribute; None where nothing is. Removed subscriptions do not
+    count.
+    """
+    dense_ids: dict[str, list[NDArray[np.int32]]] = {}
+    for group in groups:
+        space = group.space
+        known = [seen(name) for name in space.attributes]
+        suspects = [at for at, one in enumerate(known) if one and _is_suspect(space, at, one)]
+        if suspects:
+            conditions = group.read()
+            for at in suspects:
+                ids = group.ids[_unsatisfiable(space, conditions, at, known[at])]
+                ids = ids[catalog.are_live(ids)]
+                if len(ids):
+                    dense_ids.setdefault(space.attributes[at], []).append(ids)
+    return [
+        _issue(name, seen(name), np.concatenate(ids), catalog)
+        for name, ids in sorted(dense_ids.items())
+    ]
+
+
+def _is_suspect(space: CellSpace, at: int, seen: Seen) -> bool:
+    """Return whether the values of an attribute may disagree with its predicates' domains."""
+    return not seen.domains or not set(space.domains[at]) <= seen.domains
+
+
+def _unsatisfiable(
+    space: CellSpace, conditions: Conditions, at: int, seen: Seen | None
+) -> NDArray[np.int64]:
+    """Return the conjunction of each predicate on an attribute that can never hold."""
+    start, attribute, range_start, low, high = conditions
+    predicates = np.flatnonzero(attribute == at)
+    if not len(predicates):
+        return predicates
+    admits = (low <= ABSENT_CELL) & (high > ABSENT_CELL)
+    for first, last in _cells(space, at, seen):
+        admits |= (low < last) & (high > first)
+    n_admitting = np.concatenate([[0], np.cumsum(admits)])
+    can_hold = n_admitting[range_start[predicates + 1]] > n_admitting[range_start[predicates]]
+    return np.searchsorted(start, predicates[~can_hold], side="right") - 1
+
+
+def _cells(space: CellSpace, at: int, seen: Seen | None) -> list[tuple[int, int]]:
+    """Return the ranges of cells, besides "absent", that values like those seen can give."""
+    if seen is None or not seen.is_present:
+        return []
+    ranges = [] if seen.domains else [(OTHER_CELL, OTHER_CELL + 1)]
+    for domain in seen.domains:
+        cells = space.domains[at].get(domain)
+        if cells is None:
+            ranges.append((OTHER_CELL, OTHER_CELL + 1))
+        else:
+            ranges.append((cells.base, cells.base + cells.n_cells))
+    return ranges
+
+
+def _issue(
+    attribute: str, seen: Seen | None, dense_ids: NDArray[np.int32], catalog: SubscriptionCatalog
+) -> SchemaIssue:
+    distinct = np.unique(dense_ids)
+    examples = catalog.names.to_list(distinct[:_EXAMPLES])
+    reason = "" if seen is None else seen.reason
+    return SchemaIssue(attribute, reason, len(dense_ids), len(distinct), tuple(examples))
+
+
+def report(issues: Sequence[SchemaIssue]) -> str:
+    """Return the text of a warning about some issues."""
+    return "\n  ".join(["predicates that can never hold:", *map(str, issues)])

@@ -1,0 +1,343 @@
+"""What events are asked for, and whether they have it: checked once, not at every match.
+
+Enters: the conditions of a matcher as they are added, and some of its events. Leaves: the
+attributes whose ISO 8601 texts count as timestamps (`Moments`), because conditions compare them
+with timestamps; and attributes that no event has, or has with values of another kind only.
+
+A table's schema is checked when it is a new one, or when conditions ask for something new. Mappings
+have no schema: an attribute is *pending* from the first condition that mentions it until an event
+has it. A kind that differs, or an attribute that hardly differs from the name of one that no
+condition mentions, is reported at the first event; otherwise there must be more events to say so.
+Every attribute is reported once. When nothing is pending, events are not looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tocsin.arrow import kind_of_type
+from tocsin.drift import Seen
+from tocsin.encode.events import EventBatch, lookup
+from tocsin.engines.conditions import IndexedConditions
+from tocsin.engines.protocol import Reader
+from tocsin.engines.ragged import RaggedIds
+from tocsin.language.parser import parse_timestamp
+from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
+from tocsin.normalize.condition import Condition
+from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
+from tocsin.normalize.normal import NormalForm
+from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
+
+ANY = 16
+"""In a mask of domains: any value that is there."""
+_TEXT, _MOMENT = 1 << Domain.STRING, 1 << Domain.TIMESTAMP
+_SURE = 1_000
+"""After this number of events without it, an attribute is one that events do not have."""
+_LIKELY = 20
+"""The same where an attribute of the events has nearly this name, or the kind is another."""
+_MOST_CHECKS = 2_000_000
+"""Attributes of mappings that are looked up between two conditions that ask for a new one."""
+_MAX_MIXED = 4
+"""Attributes of one event that are read both ways; others that could be are timestamps."""
+_MAX_SHOWN = 40
+_MAX_HINTS = 20
+
+
+class Moments(NamedTuple):
+    """Attributes whose ISO 8601 texts count as timestamps; `mixed` are compared with texts too."""
+
+    names: tuple[str, ...] = ()
+    mixed: tuple[str, ...] = ()
+
+
+class _Pending:
+    """What conditions ask of an attribute that no event has shown yet."""
+
+    __slots__ = ("mask", "n_events", "other")
+
+    def __init__(self, mask: int) -> None:
+        self.mask = mask
+        self.n_events = 0
+        self.other: object = None
+        """A value of a kind that was not asked for."""
+
+
+class SchemaWatch:
+    """Compares what conditions ask for with what events have. Changed under the matcher's lock."""
+
+    def __init__(self, event_type: EventType | None) -> None:
+        self._event_type = event_type
+        self._used: dict[str, int] = {}
+        self._pending: dict[str, _Pending] = {}
+        self._reported: set[str] = set()
+        self._schema: pa.Schema | None = None
+        self._n_checks = 0
+        self.moments = Moments()
+        self.is_open = False
+        """Whether something is pending, so that mappings are to be looked at."""
+        self.reads_moments = True
+        self.is_muted = False
+
+    # Conditions.
+
+    def add_form(self, form: NormalForm) -> None:
+        """Take note of what a condition asks for."""
+        used = self._used
+        for conjunction in form:
+            for name, condition in conjunction.items():
+                mask = _mask_of(condition)
+                if name not in used or mask & ~used[name]:
+                    self._add(name, mask)
+
+    def add_table(self, table: ConjunctionTable) -> None:
+        """Take note of what conditions ask for."""
+        n = table.n_conditions
+        if not n:
+            return
+        masks = np.zeros(n, np.int64)
+        has_pieces = np.diff(table.piece_start) > 0
+        if has_pieces.any():
+            bits = np.left_shift(1, table.domain.astype(np.int64))
+            masks[has_pieces] = np.bitwise_or.reduceat(bits, table.piece_start[:-1][has_pieces])
+        masks[(table.flags & (PRESENT | ABSENT)) == PRESENT] |= ANY
+        both = table.attribute.astype(np.int64) * (2 * ANY) + masks
+        distinct = np.unique(both) if n < 1_000 else np.flatnonzero(np.bincount(both))
+        for one in distinct.tolist():
+            name = table.attributes[one // (2 * ANY)]
+            if name not in self._used or one % (2 * ANY) & ~self._used[name]:
+                self._add(name, one % (2 * ANY))
+
+    def add_groups(self, groups: Iterable[IndexedConditions]) -> None:
+        """Take note of what the conditions of an opened index ask for."""
+        for group in groups:
+            for name, domains in zip(group.space.attributes, group.space.domains, strict=True):
+                self._add(name, sum(1 << domain for domain in domains))
+
+    def _add(self, name: str, mask: int) -> None:
+        before = self._used.get(name, 0)
+        self._used[name] = before | mask
+        new = mask & ~before
+        self._schema = None
+        if new and name not in self._reported:
+            waiting = self._pending.get(name)
+            self._pending[name] = _Pending(new | (waiting.mask if waiting else 0))
+            self._n_checks = 0
+            self.is_open = not self.is_muted
+        if new & (_TEXT | _MOMENT) and (before | mask) & _MOMENT and self.reads_moments:
+            self._find_moments()
+
+    def _find_moments(self) -> None:
+        declared = self._event_type.attributes if self._event_type else {}
+        used = self._used
+        names = tuple(n for n, mask in used.items() if mask & _MOMENT and n not in declared)
+        self.moments = Moments(names, tuple(name for name in names if used[name] & _TEXT))
+
+    def configure(self, *, warns: bool, reads_moments: bool) -> None:
+        """Say whether issues are found, and whether texts count as timestamps."""
+        self.is_muted, self.reads_moments = not warns, reads_moments
+        self.is_open = self.is_open and warns
+        if not reads_moments:
+            self.moments = Moments()
+
+    # Matching with texts that are timestamps.
+
+    def match_one(self, reader: Reader, event: Mapping[str, object]) -> list[int]:
+        """Match an event, some of whose texts count as timestamps."""
+        moments = self.moments
+        values: dict[str, object] = {}
+        for name in moments.names:
+            value = lookup(event, name)
+            if isinstance(value, str) and (moment := parse_timestamp(value)) is not None:
+                values[name] = moment
+        if not values:
+            return reader.match_one(event)
+        mixed = [name for name in values if name in moments.mixed][:_MAX_MIXED]
+        matches: dict[int, None] = {}
+        for texts in _subsets(mixed):
+            read = {name: value for name, value in values.items() if name not in texts}
+            matches.update(dict.fromkeys(reader.match_one({**event, **read})))
+        return list(matches)
+
+    def match_batch(self, reader: Reader, batch: EventBatch) -> RaggedIds:
+        """Match a batch; where attributes are compared with both, it is read both ways."""
+        moments, rows = self.moments, reader.match_batch(batch)
+        mixed = [name for name in moments.mixed if _has_moments(batch, name)][:_MAX_MIXED]
+        for texts in itertools.islice(_subsets(mixed), 1, None):
+            names = frozenset(moments.names).difference(texts)
+            rows = _union(rows, reader.match_batch(batch.reading(names)), len(batch))
+        return rows
+
+    # Events.
+
+    def look_at(self, batch: EventBatch) -> dict[str, Seen]:
+        """Return what is known of attributes that are suspect, given a batch; each once."""
+        schema = batch.schema
+        if self.is_muted:
+            return {}
+        if schema is None:
+            return self.look_at_mappings(batch.mappings) if self.is_open else {}
+        if not len(batch) or (self._schema is not None and schema.equals(self._schema)):
+            return {}
+        self._schema = schema
+        suspects: dict[str, Seen] = {}
+        for name, mask in list(self._used.items()):
+            if name not in self._reported:
+                seen = self._seen_in(batch, name, len(suspects) < _MAX_HINTS)
+                if seen is not None and (mask & ~_mask_seen(seen)):
+                    suspects[name] = seen
+        return suspects
+
+    def _seen_in(self, batch: EventBatch, name: str, has_hint: bool) -> Seen | None:
+        """Return what the column of an attribute says of its values."""
+        kind = batch.type_of(name)
+        if kind is None:
+            assert batch.schema is not None
+            near = similar_name(name, batch.schema.names) if has_hint else None
+            return Seen("there is no such column" + _hint(near))
+        if pa.types.is_null(kind):
+            return None
+        values = kind_of_type(kind)
+        reason = f"the column has type {kind}"
+        if values is None:
+            return Seen(reason, is_present=True)
+        domains = {DOMAIN_OF_KIND[values]}
+        if values is Kind.STRING and self._used[name] & _MOMENT:
+            parts = batch.column(name).parts
+            domains |= {part.domain for part in parts}
+            reason += "" if Domain.TIMESTAMP in domains else ", and no text in it is a timestamp"
+        return Seen(reason, frozenset(domains), is_present=True)
+
+    def look_at_mappings(self, events: Sequence[Mapping[str, object]]) -> dict[str, Seen]:
+        """Return what is known of attributes that are suspect, given some events; each once."""
+        suspects: dict[str, Seen] = {}
+        for event in events[:_SURE]:
+            waiting = list(self._pending.items())
+            self._n_checks += len(waiting)
+            if not waiting or self._n_checks > _MOST_CHECKS:
+                break
+            for name, pending in waiting:
+                seen = self._look_up(name, pending, event)
+                if seen is not None:
+                    suspects[name] = seen
+                    self._pending.pop(name, None)
+                elif not pending.mask:
+                    self._pending.pop(name, None)
+        if not self._pending or self._n_checks > _MOST_CHECKS:
+            self.is_open = False
+        return suspects
+
+    def _look_up(self, name: str, pending: _Pending, event: Mapping[str, object]) -> Seen | None:
+        """Return what is to be reported of an attribute after another event, if anything."""
+        value = to_plain(lookup(event, name))
+        pending.n_events += 1
+        n = pending.n_events
+        if value is not None:
+            domains = domains_of(value)
+            mask = sum(1 << domain for domain in domains)
+            pending.mask &= ~(mask | ANY)
+            if not pending.mask:
+                return None
+            pending.other = value
+            if n >= _LIKELY or not mask & self._used[name]:
+                return Seen(_clash(value), domains, is_present=True)
+            return None
+        if n not in (1, _LIKELY) and n < _SURE:
+            return None
+        if pending.other is not None:
+            domains = domains_of(pending.other)
+            return Seen(_clash(pending.other), domains, is_present=True) if n >= _LIKELY else None
+        near = similar_name(name, paths_of(event))
+        if n >= _SURE or (near is not None and (n >= _LIKELY or near not in self._used)):
+            return Seen("no event has it" + _hint(near))
+        return None
+
+    def set_reported(self, names: Iterable[str]) -> None:
+        """Do not report some attributes again."""
+        for name in names:
+            self._reported.add(name)
+            self._pending.pop(name, None)
+
+
+def _hint(near: str | None) -> str:
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def _mask_of(condition: Condition) -> int:
+    if condition.other:
+        return 0 if condition.absent else ANY
+    numbers, strings, booleans, timestamps = condition.intervals
+    return bool(numbers) | bool(strings) << 1 | bool(booleans) << 2 | bool(timestamps) << 3
+
+
+def _mask_seen(seen: Seen) -> int:
+    return sum(1 << domain for domain in seen.domains) | (ANY if seen.is_present else 0)
+
+
+def _subsets(names: Sequence[str]) -> Iterator[frozenset[str]]:
+    """Yield all subsets of some names, first the empty one."""
+    for n in range(len(names) + 1):
+        yield from map(frozenset, itertools.combinations(names, n))
+
+
+def _has_moments(batch: EventBatch, name: str) -> bool:
+    """Whether texts of an attribute count as timestamps in a batch."""
+    if batch.schema is not None:
+        kind = batch.type_of(name)
+        if kind is None or kind_of_type(kind) is not Kind.STRING:
+            return False
+    return any(part.domain is Domain.TIMESTAMP for part in batch.column(name).parts)
+
+
+def _union(one: RaggedIds, other: RaggedIds, n_events: int) -> RaggedIds:
+    """Return what either of two results has, each match once."""
+    rows = np.concatenate([one.rows(), other.rows()]).astype(np.int64)
+    values = np.concatenate([one.values, other.values]).astype(np.int64)
+    pairs = np.unique(rows << 32 | values)
+    offsets = np.zeros(n_events + 1, np.int64)
+    np.cumsum(np.bincount(pairs >> 32, minlength=n_events), out=offsets[1:])
+    return RaggedIds(offsets, (pairs & 0xFFFFFFFF).astype(one.values.dtype))
+
+
+def domains_of(value: object) -> frozenset[Domain]:
+    """Return the domains that a value can be compared in; a text may be a timestamp too."""
+    kind = kind_of(value)
+    if kind is None or (isinstance(value, float) and math.isnan(value)):
+        return frozenset()
+    if isinstance(value, str) and parse_timestamp(value) is not None:
+        return frozenset({Domain.STRING, Domain.TIMESTAMP})
+    return frozenset({DOMAIN_OF_KIND[kind]})
+
+
+_NAMES = {
+    Domain.NUMBER: "numbers",
+    Domain.STRING: "strings",
+    Domain.BOOLEAN: "booleans",
+    Domain.TIMESTAMP: "timestamps",
+}
+
+
+def _clash(value: object) -> str:
+    kinds = [_NAMES[domain] for domain in sorted(domains_of(value))]
+    what = kinds[0] if kinds else "of no kind that compares"
+    return f"its values are {what}, such as {shown(value)}"
+
+
+def shown(value: object) -> str:
+    """Return a value as it is shown in a warning."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+
+
+def paths_of(event: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+    """Yield the attributes of an event, also those within objects, as paths."""
+    for name, value in event.items():
+        if isinstance(value, Mapping):
+            yield from paths_of(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
