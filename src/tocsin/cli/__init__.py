@@ -11,6 +11,8 @@ import gc
 import os
 import sys
 
+from tocsin.cli import clock as clock
+
 __all__ = ["main"]
 
 _INTERRUPTED = 130

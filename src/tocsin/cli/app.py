@@ -8,15 +8,14 @@ the group `tocsin.commands`: functions that take the application.
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from tocsin.cli import broker_app, demo_app, pipeline_app, subscriptions_app
+from tocsin.cli import broker_app, demo_app, match_app, pipeline_app, subscriptions_app
 from tocsin.cli.console import guarded
-from tocsin.cli.shared import EXIT_CODES, AsJson, Engine, OnError, Types
+from tocsin.cli.shared import EXIT_CODES, AsJson, Types
 from tocsin.errors import ArgumentError
 
 GROUP = "tocsin.commands"
@@ -116,55 +115,7 @@ def check(
     return run(texts, types, params, as_json)
 
 
-@app.command(epilog=EXIT_CODES)
-@guarded
-def match(
-    events: Annotated[
-        Path, typer.Option("--events", "-e", help=".jsonl, .csv (also .gz) or .parquet.")
-    ],
-    subscriptions: Annotated[
-        Path | None,
-        typer.Option(
-            "--subscriptions",
-            "-s",
-            help=".txt (a condition a line), .jsonl, .csv or .parquet (id, where).",
-        ),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", help="A subscription store in place of a file: a folder or a URL."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help=".jsonl, .csv or .parquet; without it, standard output."),
-    ] = None,
-    engine: Engine = "auto",
-    types: Types = [],  # noqa: B006
-    on_error: Annotated[
-        OnError, typer.Option(help="Stop at bad rows, or set them aside and go on.")
-    ] = OnError.RAISE,
-    quarantine: Annotated[
-        Path | None,
-        typer.Option(help="Write the rows set aside to this file, as JSON lines."),
-    ] = None,
-    as_json: AsJson = False,
-) -> int:
-    """Match a file of events against a file or a store of subscriptions."""
-    from tocsin.cli.match import MatchOptions, run
-
-    return run(
-        MatchOptions(
-            subscriptions,
-            store,
-            events,
-            out,
-            engine,
-            tuple(types),
-            on_error.value,
-            quarantine,
-            as_json,
-        )
-    )
+match_app.register(app)
 
 
 @app.command(epilog=EXIT_CODES)

@@ -1,6 +1,6 @@
 """CSV → chunks of events.
 
-Enters: a file, and what is known of it: declared attributes, and those that conditions mention.
+Enters: a file, and what is known of it: attributes that are declared, or that conditions mention.
 Leaves: tables. A column has one kind, found over the whole file: boolean if its values are true or
 false, else integer, else float, else string; an empty field is absent. Where fewer than one in ten
 values of a column do not fit, they are bad and not the column: their rows are refused.
@@ -73,7 +73,7 @@ class CsvFile(EventFile):
             blocks = self._read_again()
         for block, fraction in blocks:
             chunk = self._to_chunk(block)
-            self.fraction = fraction
+            self.fraction = 0.5 + fraction / 2
             if len(chunk.rows):
                 yield chunk
         self.fraction = 1.0
@@ -94,15 +94,11 @@ class CsvFile(EventFile):
 
     def _read_tallied(self) -> tuple[Iterable[tuple[CsvBlock, float]], bool]:
         """Find the kinds of all columns; return the blocks, and whether they can be used so."""
-        declared = self.event_type.attributes if self.event_type else {}
         kept: list[tuple[CsvBlock, float]] = []
         n_bytes = 0
+        self._tallies = self._learn()
         with open_text(self.source) as source:
             records = self._records(source)
-            self._tallies = [
-                Tally(name, declared.get(name), self.hints.needs(name)) for name in records.names
-            ]
-            self._learn(records)
             for block in records.blocks(self._expected):
                 for tally, column in zip(self._tallies, block.columns, strict=True):
                     tally.add(column)
@@ -111,7 +107,7 @@ class CsvFile(EventFile):
                     kept.append((block, source.fraction))
                 else:
                     kept = []
-                self.fraction = source.fraction * (n_bytes <= KEPT_BYTES or 0.5)
+                self.fraction = source.fraction / 2
         is_whole = n_bytes <= KEPT_BYTES and all(
             tally.can_use(block.columns[at])
             for at, tally in enumerate(self._tallies)
@@ -119,13 +115,19 @@ class CsvFile(EventFile):
         )
         return kept, is_whole
 
-    def _learn(self, records: CsvRecords) -> None:
+    def _learn(self) -> list[Tally]:
         """Look at the first records, so that the first block is read with likely kinds."""
+        declared = self.event_type.attributes if self.event_type else {}
         with open_text(self.source) as source:
-            for block in CsvRecords(source, SAMPLE_BYTES, self.dialect, self.hints.nulls).blocks():
-                for tally, column in zip(self._tallies, block.columns, strict=True):
-                    tally.guess(column)
-                return
+            records = CsvRecords(source, SAMPLE_BYTES, self.dialect, self.hints.nulls)
+            tallies = [
+                Tally(name, declared.get(name), self.hints.needs(name)) for name in records.names
+            ]
+            for tally, column in zip(
+                tallies, next(records.blocks(), _NO_BLOCK).columns, strict=False
+            ):
+                tally.guess(column)
+        return tallies
 
     def _expected(self) -> list[Kind | None]:
         return [tally.expected for tally in self._tallies]
@@ -188,6 +190,9 @@ class CsvBlock(NamedTuple):
     lines: Numbers
     original: Callable[[int], str]
     bad: list[BadLine]
+
+
+_NO_BLOCK = CsvBlock([], 0, to_numbers([]), to_numbers([]), lambda i: "", [])
 
 
 class CsvRecords:

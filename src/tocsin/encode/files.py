@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, cast
@@ -142,8 +142,23 @@ class EventFile(ABC):
         self.on_error = on_error
         self.chunk_bytes = chunk_bytes
         self.bad: list[BadLine] = []
-        self.fraction = 0.0
+        self.on_progress: Callable[[float], None] | None = None
+        """Called when more of the file has been read."""
+        self._fraction = 0.0
+
+    has_lines = True
+    """Whether its events are on lines."""
+
+    @property
+    def fraction(self) -> float:
         """How much of the file has been read, from 0 to 1."""
+        return self._fraction
+
+    @fraction.setter
+    def fraction(self, fraction: float) -> None:
+        self._fraction = fraction
+        if self.on_progress is not None:
+            self.on_progress(fraction)
 
     @abstractmethod
     def __iter__(self) -> Iterator[Chunk]:

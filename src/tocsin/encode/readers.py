@@ -76,6 +76,8 @@ def read_events(
 class ParquetFile(EventFile):
     """A Parquet file. Chunks are record batches."""
 
+    has_lines = False
+
     def __iter__(self) -> Iterator[Chunk]:
         self.source.keep()
         first = 0
