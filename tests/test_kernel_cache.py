@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tocsin import kernel_cache
 from tocsin.engines.auto import bounds_kernels
@@ -53,6 +54,7 @@ def run(folder: Path, *args: str) -> list[int]:
     return [int(word) for word in result.stdout.split()]
 
 
+@pytest.mark.slow
 def test_a_cached_kernel_notices_an_edit_in_another_module(tmp_path: Path) -> None:
     package = tmp_path / "sample"
     package.mkdir()
@@ -68,6 +70,7 @@ def test_a_cached_kernel_notices_an_edit_in_another_module(tmp_path: Path) -> No
     assert len(list(folder.iterdir())) == 3
 
 
+@pytest.mark.slow
 def test_a_cached_kernel_is_loaded_without_the_tables_of_the_compiler(tmp_path: Path) -> None:
     package = tmp_path / "sample"
     package.mkdir()
