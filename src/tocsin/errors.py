@@ -206,16 +206,24 @@ class DuplicateSubscriptionError(SubscriptionError):
 
 
 class UnknownSubscriptionError(SubscriptionError, KeyError):
-    """No subscription has this id."""
+    """No subscription has this id.
+
+    ``other`` is the same id as an integer or as a string, where that one is known.
+    """
 
     code = "unknown-id"
 
-    def __init__(self, subscription: str | int) -> None:
+    def __init__(self, subscription: str | int, other: str | int | None = None) -> None:
         self.subscription = subscription
-        super().__init__(subscription)
+        self.other = other
+        super().__init__(subscription, *(() if other is None else (other,)))
 
     def __str__(self) -> str:
-        return f"there is no subscription with id {self.subscription!r}"
+        text = f"there is no subscription with id {self.subscription!r}"
+        if self.other is None:
+            return text
+        kind = "a string" if isinstance(self.other, str) else "an integer"
+        return f"{text}; there is one with id {self.other!r}, {kind}"
 
 
 class InvalidIdError(SubscriptionError, ValueError):

@@ -8,8 +8,10 @@ touching a matcher, so that it can be refused whole. `load_catalog` loads an ope
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +47,8 @@ from tocsin.errors import (
 from tocsin.language import parse
 from tocsin.language.expression import Expression, attribute_names, parameter_names
 from tocsin.model import (
+    INT64_MAX,
+    INT64_MIN,
     EventType,
     Kind,
     SubscriptionId,
@@ -72,6 +76,7 @@ _RARE = 100
 """An attribute is rare where another is mentioned at least that many times as often."""
 _MAX_RARE = 20
 _EXAMPLES = 3
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 _RESERVED = frozenset(("id", "where", "params", "valid_until"))
 """Columns of a table of new parameters that are no parameters."""
 
@@ -101,13 +106,15 @@ class LoadReport:
     """What a bulk call did: the number of subscriptions it took in, and the rows it refused.
 
     `version` is the version of the store that has them; None where there are no versions.
-    `warnings` say what is suspect about conditions that were taken in.
+    `warnings` say what is suspect about conditions that were taken in. `replaced` of those loaded
+    replaced another of the same id (`put_many`).
     """
 
     loaded: int
     bad: tuple[BadRow, ...] = ()
     version: int | None = None
     warnings: tuple[LoadWarning, ...] = ()
+    replaced: int = 0
 
 
 class PreparedCondition(NamedTuple):
@@ -206,7 +213,7 @@ class Load:
         dense = catalog.find(self.ids)
         if self.ids.missing is not None:
             dense[self.ids.missing] = 0
-        self._refuse(np.flatnonzero(dense < 0), UnknownSubscriptionError)
+        self._refuse(np.flatnonzero(dense < 0), partial(unknown_id, catalog))
         return self.bad
 
     def _with_undeclared(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -263,6 +270,11 @@ class Load:
             return None
         examples = tuple(self.ids.ids[at] for at in places[:_EXAMPLES].tolist())
         return LoadWarning(code, message, len(places), examples, attribute)
+
+    def known(self, catalog: SubscriptionCatalog) -> list[SubscriptionId]:
+        """Return the ids of good rows that a catalog has."""
+        places = np.flatnonzero(catalog.find(self.ids) >= 0)
+        return [self.ids.ids[at] for at in places.tolist() if at not in self._bad]
 
     def _row(self, at: int) -> int:
         return at if self._rows is None else int(self._rows[at])
@@ -533,6 +545,17 @@ def load_catalog(
         yield ids, replace(table, subscription=ids[table.subscription])
 
 
+def unknown_id(catalog: SubscriptionCatalog, name: SubscriptionId) -> UnknownSubscriptionError:
+    """Return the error for an id that a catalog does not have; it names one of the other kind."""
+    other: SubscriptionId | None = None
+    if isinstance(name, int):
+        other = str(name)
+    elif _INTEGER.fullmatch(name) and INT64_MIN <= int(name) <= INT64_MAX:
+        other = int(name)
+    is_known = other is not None and catalog.dense(other) is not None
+    return UnknownSubscriptionError(name, other if is_known else None)
+
+
 def find_all(catalog: SubscriptionCatalog, ids: Ids | list[SubscriptionId]) -> NDArray[np.int64]:
     """Return the dense ids of a list or column of ids; raise for the first that is unknown.
 
@@ -542,13 +565,13 @@ def find_all(catalog: SubscriptionCatalog, ids: Ids | list[SubscriptionId]) -> N
         dense = catalog.find(IdTable(ids))
         unknown = np.flatnonzero(dense < 0)
         if len(unknown):
-            raise UnknownSubscriptionError(ids[int(unknown[0])])
+            raise unknown_id(catalog, ids[int(unknown[0])])
         return dense
     dense_ids: dict[int, None] = {}
     for name in ids.to_list() if isinstance(ids, Ids) else ids:
         number = catalog.dense(check_id(name))
         if number is None or number in dense_ids:
-            raise UnknownSubscriptionError(name)
+            raise unknown_id(catalog, name)
         dense_ids[number] = None
     return np.array(list(dense_ids), np.int64)
 

@@ -54,7 +54,6 @@ from tocsin.errors import (
     InvariantError,
     ParameterError,
     SchemaDriftWarning,
-    UnknownSubscriptionError,
 )
 from tocsin.explain import explain_event, explain_subscription
 from tocsin.language.expression import Expression, parameter_names
@@ -68,6 +67,7 @@ from tocsin.loading import (
     load_params,
     load_table,
     prepare,
+    unknown_id,
 )
 from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
@@ -198,6 +198,26 @@ class Matcher:
                 pass
         self._warn_of_condition(id, condition)
 
+    def put(
+        self,
+        id: SubscriptionId,
+        where: str | Expression,
+        params: Mapping[str, object] | None = None,
+        *,
+        valid_until: Moment | None = None,
+    ) -> None:
+        """Register a subscription, or replace the whole of the one with this id.
+
+        The arguments and errors are those of `subscribe`; an id may be taken.
+        """
+        condition, name = self._prepare(where, params), check_id(id)
+        until = to_end(valid_until)
+        with self._updating, self._lock:
+            self._expire()
+            self._make_room()
+            self._add_one(name, condition, until, replaced=self._catalog.dense(name))
+        self._warn_of_condition(id, condition)
+
     def unsubscribe(self, id: SubscriptionId) -> None:
         """Remove a subscription.
 
@@ -263,6 +283,22 @@ class Matcher:
                 with self._lock:
                     if np.array_equal(self._catalog.find(load.ids), replaced):
                         return self._update_load(load, on_error)
+
+    def put_many(
+        self,
+        table: object,
+        where: str | Expression | None = None,
+        *,
+        on_error: OnError = "raise",
+        progress: Callable[[int], None] | None = None,
+    ) -> LoadReport:
+        """Register many subscriptions; those whose ids are taken replace the ones there are.
+
+        The forms of the table and the errors are those of `subscribe_many`. `replaced` of the
+        report says how many there were.
+        """
+        load = load_table(table, where, self.event_type, progress, is_bounded=self._is_bounded)
+        return self.put_load(load, on_error)
 
     def unsubscribe_many(self, ids: IdsArgument) -> None:
         """Remove many subscriptions; where one is unknown, none is removed.
@@ -546,6 +582,27 @@ class Matcher:
                 self._watch.add_table(table)
             return LoadReport(len(ids), bad, warnings=load.warnings() if self._is_bounded else ())
 
+    def put_load(self, load: Load, on_error: OnError = "raise") -> LoadReport:
+        """Register the subscriptions of a table that was read, or replace them. Internal."""
+        check_on_error(on_error)
+        with self._updating, self._lock:
+            self._expire()
+            self._make_room(len(load))
+            bad = load.bad
+            if bad and on_error == "raise":
+                raise BadRowsError(bad)
+            old = self._catalog.find(load.ids)
+            old = old if load.good is None else old[load.good]
+            old = np.sort(old[old >= 0])
+            ids, table = load.numbered(self._catalog.next_dense)
+            if len(ids):
+                self._engine.replace(old, ids, table)
+                self._catalog.remove(old)
+                load.enter(self._catalog)
+                self._watch.add_table(table)
+            warnings = load.warnings() if self._is_bounded else ()
+            return LoadReport(len(ids), bad, warnings=warnings, replaced=len(old))
+
     def apply(self, change: Change, now: float) -> None:
         """Make a change of a store as it was made at a moment. Internal.
 
@@ -753,7 +810,7 @@ class Matcher:
     def _dense(self, name: SubscriptionId) -> int:
         dense = self._catalog.dense(check_id(name))
         if dense is None:
-            raise UnknownSubscriptionError(name)
+            raise unknown_id(self._catalog, name)
         return dense
 
     def _expire(self) -> None:

@@ -91,7 +91,7 @@ class SchemaWatch:
         used = self._used
         for conjunction in form:
             for name, condition in conjunction.items():
-                mask = _mask_of(condition)
+                mask = mask_of(condition)
                 if name not in used or mask & ~used[name]:
                     self._add(name, mask)
 
@@ -268,7 +268,8 @@ def _hint(near: str | None) -> str:
     return f"; did you mean {near!r}?" if near else ""
 
 
-def _mask_of(condition: Condition) -> int:
+def mask_of(condition: Condition) -> int:
+    """Return the domains that a condition compares values in, as a mask; 0 for absence only."""
     if condition.other:
         return 0 if condition.absent else ANY
     numbers, strings, booleans, timestamps = condition.intervals
@@ -314,7 +315,7 @@ def domains_of(value: object) -> frozenset[Domain]:
     return frozenset({DOMAIN_OF_KIND[kind]})
 
 
-_NAMES = {
+NAMES_OF_DOMAINS = {
     Domain.NUMBER: "numbers",
     Domain.STRING: "strings",
     Domain.BOOLEAN: "booleans",
@@ -323,7 +324,7 @@ _NAMES = {
 
 
 def _clash(value: object) -> str:
-    kinds = [_NAMES[domain] for domain in sorted(domains_of(value))]
+    kinds = [NAMES_OF_DOMAINS[domain] for domain in sorted(domains_of(value))]
     what = kinds[0] if kinds else "of no kind that compares"
     return f"its values are {what}, such as {shown(value)}"
 

@@ -382,3 +382,37 @@ def test_routes_that_do_not_exist_answer_with_problem_details(broker: Running) -
         problem = answer.json()
         assert (problem["code"], problem["status"]) == (code, answer.status_code)
         assert problem["title"]
+
+
+def test_subscriptions_are_put_and_read_back_as_a_table(broker: Running) -> None:
+    with tocsin.connect(broker.url) as client:
+        rows: list[dict[str, Any]] = [
+            {"id": f"put{i}", "where": f"put = {i}", "durable": True} for i in range(5)
+        ]
+        assert client.put_many(rows[:3]) == 3
+        assert client.put_many(pa.Table.from_pylist(rows[1:])) == 4
+        client.put("put0", "put > :low", {"low": 2}, durable=True)
+        assert client.publish({"put": 4}).matches == 2
+        table = client.to_table(search="put")
+        assert table.column("id").to_pylist() == [f"put{i}" for i in range(5)]
+        m = tocsin.Matcher()
+        m.subscribe_many(table)
+        assert sorted(m.match({"put": 4})) == ["put0", "put4"]
+        with pytest.raises(RefusedError, match="type of a subscription does not change"):
+            client.put_many([{"id": "put9", "where": "x = 1"}, {**rows[0], "type": "Other"}])
+        with pytest.raises(RefusedError, match="an id occurs twice"):
+            client.put_many([rows[0], rows[0]])
+        with pytest.raises(RefusedError, match="every subscription that is put has an id"):
+            client.put_many([{"where": "x = 1"}])
+        with pytest.raises(RefusedError):
+            client.get("put9")
+        assert client.unsubscribe_many([row["id"] for row in rows]) == 5
+
+    async def read() -> int:
+        async with tocsin.connect_async(broker.url) as other:
+            assert await other.put_many([{"id": "put-a", "where": "x = 1"}]) == 1
+            table = await other.to_table(search="put-a")
+            await other.unsubscribe("put-a")
+            return table.num_rows
+
+    assert asyncio.run(read()) == 1

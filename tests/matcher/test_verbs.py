@@ -190,3 +190,93 @@ def test_an_inconsistent_index_is_an_error_of_ours(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(type(m._engine), "check", fail)
     with pytest.raises(InvariantError, match="ids out of order"):
         m.check()
+
+
+# Put.
+
+
+@pytest.mark.parametrize("engine", ["auto", "oracle"])
+def test_put_registers_or_replaces_the_whole_subscription(engine: str) -> None:
+    m = tocsin.Matcher(engine=engine)
+    m.put("a", "x > :low", {"low": 5}, valid_until=END)
+    assert m.get("a") == tocsin.Subscription("a", "x > :low", {"low": 5}, END)
+    m.put("a", "y = 1")
+    assert m.get("a") == tocsin.Subscription("a", "y = 1")
+    assert (m.match({"x": 9}), m.match({"y": 1}), len(m)) == ([], ["a"], 1)
+    with pytest.raises(tocsin.errors.ConditionSyntaxError):
+        m.put("a", "y =")
+    assert m.get("a").where == "y = 1"
+
+
+@pytest.mark.parametrize("engine", ["auto", "oracle"])
+@pytest.mark.parametrize("n", [3, 5_000])
+def test_put_many_replaces_what_there_is_and_adds_the_rest(engine: str, n: int) -> None:
+    m = tocsin.Matcher(engine=engine)
+    m.subscribe_many({"id": range(n), "where": ["x = 1"] * n})
+    m.subscribe("text", "x = 1")
+    ids = range(n - 2, 2 * n - 2)
+    report = m.put_many({"id": ids, "where": ["x = 2"] * n})
+    assert (report.loaded, report.replaced, report.bad) == (n, 2, ())
+    assert sorted(map(str, m.match({"x": 1}))) == sorted(["text", *map(str, range(n - 2))])
+    assert sorted(m.match({"x": 2})) == list(ids)
+    assert len(m) == 2 * n - 1
+    m.check()
+    with pytest.raises(BadRowsError):
+        m.put_many({"id": [0, 1, 1], "where": ["x = 3", "x = 3", "x ="]})
+    assert m.match({"x": 3}) == []
+    report = m.put_many({"id": [0, 1, 1], "where": ["x = 3"] * 3}, on_error="quarantine")
+    assert (report.loaded, report.replaced, len(report.bad)) == (2, 2, 1)
+    assert sorted(m.match({"x": 3})) == [0, 1]
+
+
+def test_put_of_a_store_is_a_version_and_is_replayed_everywhere(tmp_path: Path) -> None:
+    with tocsin.SubscriptionStore.create(tmp_path / "store") as store:
+        assert store.put("a", "x > :low", {"low": 5}, valid_until=END) == 2
+        assert store.put("a", "y = :v", {"v": 1}) == 3
+        assert store.get("a") == tocsin.Subscription("a", "y = :v", {"v": 1})
+        store.subscribe("b", "x = 1")
+        report = store.put_many({"id": ["b", "c"], "v": [2, 3]}, where="x = :v")
+        assert (report.loaded, report.replaced, report.version) == (2, 1, 5)
+        store.put_many({"id": ["d"], "attribute": ["x"], "op": ["="], "value": [4]})
+    opened = tocsin.SubscriptionStore.open(tmp_path / "store")
+    for m in (opened.matcher(), tocsin.Matcher.open(tmp_path / "store"), opened.delta()):
+        found = [m.match({"x": x}) for x in (1, 2, 3, 4)]
+        assert found == [[], ["b"], ["c"], ["d"]]
+        assert m.match({"y": 1, "x": 9}) == ["a"]
+    opened.compact()
+    assert opened.put("b", "x = 5") == opened.newest()
+    assert opened.matcher().match({"x": 5}) == ["b"]
+    opened.close()
+
+
+def test_put_of_a_space_returns_what_begins_and_ceases_to_match() -> None:
+    space = tocsin.SubjectSpace()
+    space.publish("p", {"x": 5})
+    assert [(t.kind.value, t.subscription) for t in space.put("s", "x > 3")] == [("ENTER", "s")]
+    assert list(space.put("s", "x > 4")) == []
+    assert [(t.kind.value, t.subscription) for t in space.put("s", "x > 9")] == [("LEAVE", "s")]
+    assert space.get("s").where == "x > 9"
+
+
+# Ids.
+
+
+def test_an_id_of_the_other_kind_is_named_in_the_message() -> None:
+    m = tocsin.Matcher()
+    m.subscribe_many({"id": range(100), "where": ["x = 1"] * 100})
+    m.subscribe("200", "x = 1")
+    for call in (m.unsubscribe, m.get, m.explain, lambda id: m.unsubscribe_many([id])):
+        with pytest.raises(UnknownSubscriptionError) as caught:
+            call("5")
+        assert str(caught.value) == (
+            "there is no subscription with id '5'; there is one with id 5, an integer"
+        )
+        with pytest.raises(UnknownSubscriptionError, match="one with id '200', a string"):
+            call(200)
+        with pytest.raises(UnknownSubscriptionError) as caught:
+            call("05")
+        assert str(caught.value) == "there is no subscription with id '05'"
+    with pytest.raises(UnknownSubscriptionError, match="one with id 5, an integer"):
+        m.unsubscribe_many([f"{i}" for i in range(5, 100)])
+    with pytest.raises(BadRowsError, match="one with id 7, an integer"):
+        m.update_many({"id": ["7"], "where": ["x = 2"]})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -15,8 +16,10 @@ from enum import Enum
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
+import pyarrow as pa
+
 from tocsin.broker.protocol import json_text
-from tocsin.errors import ArgumentError, TocsinError
+from tocsin.errors import ArgumentError, ConditionWarning, TocsinError
 from tocsin.language.expression import Expression
 from tocsin.language.printer import print_expression
 from tocsin.model import to_plain
@@ -77,6 +80,18 @@ class Call(Generic[T]):
 
 def _nothing(answer: object) -> None:
     return None
+
+
+def _warn(answer: Any) -> None:
+    """Repeat what the broker finds suspect about a subscription as Python's warnings."""
+    for text in answer.get("warnings", ()) if isinstance(answer, dict) else ():
+        warnings.warn(f"subscription {answer.get('id')!r}: {text}", ConditionWarning, stacklevel=2)
+
+
+def _id_of(answer: Any) -> str:
+    id = str(answer["id"])
+    _warn(answer)
+    return id
 
 
 def _object(answer: Any) -> dict[str, Any]:
@@ -240,7 +255,7 @@ def subscribe(
         overflow=overflow, window=window, webhook=webhook, ack_seconds=ack_seconds,
         max_deliveries=max_deliveries,
     ))  # fmt: skip
-    return Call("POST", "/subscriptions", lambda answer: str(answer["id"]), fields)
+    return Call("POST", "/subscriptions", _id_of, fields)
 
 
 def put(
@@ -268,7 +283,7 @@ def put(
         overflow=overflow, window=window, webhook=webhook, ack_seconds=ack_seconds,
         max_deliveries=max_deliveries,
     )  # fmt: skip
-    return Call("PUT", subscription_path(id), _nothing, call.body)
+    return Call("PUT", subscription_path(id), _warn, call.body)
 
 
 def update(
@@ -293,7 +308,7 @@ def update(
     ))  # fmt: skip
     if valid_until is not Keep.KEEP:
         fields["valid_until"] = valid_until
-    return Call("PATCH", subscription_path(id), _nothing, fields)
+    return Call("PATCH", subscription_path(id), _warn, fields)
 
 
 def unsubscribe(id: str) -> Call[None]:
@@ -309,7 +324,32 @@ def subscribe_many(subscriptions: Iterable[Row], where: str | None = None) -> Ca
     `valid_until` are its parameters.
     """
     rows = [_row(each, where) for each in _rows(subscriptions)]
-    return Call("POST", "/subscriptions", _count("created"), rows)
+    return Call("POST", "/subscriptions", _count_created, rows)
+
+
+def put_many(subscriptions: Iterable[Row], where: str | None = None) -> Call[int]:
+    """Add several subscriptions, and replace those whose ids are taken; return how many.
+
+    The arguments are those of `subscribe_many`; every subscription has an id. All are checked
+    before the first is changed.
+    """
+    rows = [_row(each, where) for each in _rows(subscriptions)]
+    return Call("PUT", "/subscriptions", _count_put, rows)
+
+
+def _count_put(answer: Any) -> int:
+    _warn_of_many(answer)
+    return int(answer["created"]) + int(answer["updated"])
+
+
+def _count_created(answer: Any) -> int:
+    _warn_of_many(answer)
+    return int(answer["created"])
+
+
+def _warn_of_many(answer: Any) -> None:
+    for each in answer.get("warnings", ()):
+        _warn(each)
 
 
 def update_many(changes: Iterable[Row]) -> Call[int]:
@@ -372,6 +412,22 @@ def subscriptions(
         return answer["subscriptions"][-1]["id"] if answer.get("more") else None
 
     return Pages("subscriptions", page, next_of)
+
+
+def to_table(described: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return subscriptions as a broker describes them as a table that `Matcher` loads."""
+    params = [json_text.write(each["params"]).decode() if each["params"] else None
+              for each in described]  # fmt: skip
+    return pa.table(
+        {
+            "id": pa.array([each["id"] for each in described], pa.string()),
+            "where": pa.array([each["where"] for each in described], pa.string()),
+            "params": pa.array(params, pa.string()),
+            "valid_until": pa.array(
+                [each["valid_until"] for each in described], pa.timestamp("us", "UTC")
+            ),
+        }
+    )
 
 
 # Notifications and dead letters.

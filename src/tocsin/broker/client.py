@@ -38,6 +38,7 @@ from tocsin.extras import explain_missing
 
 try:
     import httpx
+    import pyarrow as pa
 
     from tocsin.broker import calls
     from tocsin.broker.calls import Call, Keep, Pages, Receipt
@@ -532,6 +533,7 @@ class Client:
     update = _sync(calls.update)
     unsubscribe = _sync(calls.unsubscribe)
     subscribe_many = _sync(calls.subscribe_many)
+    put_many = _sync(calls.put_many)
     update_many = _sync(calls.update_many)
     unsubscribe_many = _sync(calls.unsubscribe_many)
     get = _sync(calls.get)
@@ -542,6 +544,13 @@ class Client:
     revive = _sync(calls.revive)
     purge = _sync(calls.purge)
     stats = _sync(calls.stats)
+
+    def to_table(self, *, search: str | None = None, owner: str | None = None) -> pa.Table:
+        """Return subscriptions as columns `id`, `where`, `params` and `valid_until`.
+
+        The arguments are those of `subscriptions`; `Matcher.subscribe_many` loads the table.
+        """
+        return calls.to_table(list(self.subscriptions(search=search, owner=owner)))
 
     def notifications(
         self, id: str, timeout: float | None = None
@@ -590,6 +599,7 @@ class AsyncClient:
     update = _async(calls.update)
     unsubscribe = _async(calls.unsubscribe)
     subscribe_many = _async(calls.subscribe_many)
+    put_many = _async(calls.put_many)
     update_many = _async(calls.update_many)
     unsubscribe_many = _async(calls.unsubscribe_many)
     get = _async(calls.get)
@@ -600,6 +610,15 @@ class AsyncClient:
     revive = _async(calls.revive)
     purge = _async(calls.purge)
     stats = _async(calls.stats)
+
+    async def to_table(self, *, search: str | None = None, owner: str | None = None) -> pa.Table:
+        """Return subscriptions as columns `id`, `where`, `params` and `valid_until`.
+
+        The arguments are those of `subscriptions`; `Matcher.subscribe_many` loads the table.
+        """
+        return calls.to_table(
+            [each async for each in self.subscriptions(search=search, owner=owner)]
+        )
 
     def notifications(
         self, id: str, timeout: float | None = None

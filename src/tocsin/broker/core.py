@@ -22,6 +22,7 @@ from tocsin.broker.batches import BatchLoop
 from tocsin.broker.config import Config
 from tocsin.broker.delivery import Delivery
 from tocsin.broker.events import Event
+from tocsin.broker.hints import hints, type_hint
 from tocsin.broker.idempotency import Entry, Idempotency, Key, Receipt
 from tocsin.broker.ingest import Change, IngestQueue, Publish
 from tocsin.broker.matching import BatchMatcher
@@ -32,11 +33,15 @@ from tocsin.broker.publications import PublicationTable
 from tocsin.broker.quota import Disk, Rates, excess, mean_sizes
 from tocsin.broker.registry import Registry
 from tocsin.broker.storage import SOUND, Storage, decoded
-from tocsin.broker.subscription import Subscription, SubscriptionTable
+from tocsin.broker.subscription import Subscription, SubscriptionSpec, SubscriptionTable
 from tocsin.broker.supervisor import Supervisor
 from tocsin.broker.telemetry import Telemetry
 from tocsin.broker.webhooks import Webhooks
 from tocsin.errors import DiskFullError, TocsinError, UnavailableError
+from tocsin.language import parse
+from tocsin.loading import prepare
+from tocsin.normalize.bind import bind
+from tocsin.normalize.budget import MAX_STEPS, Budget
 
 _BOUND_EVERY = 10.0
 log = logging.getLogger("tocsin.broker")
@@ -340,6 +345,27 @@ class Broker:
         gone = self.publications.retire()
         if gone:
             self.storage.forget(schema.forget_retained, gone)
+
+    def recent_of(self, type: str | None) -> list[Event]:
+        """Return the recent events that a subscription to a type meets; None: to all types."""
+        recent = list(self.delivery.recent)
+        return recent if type is None else [event for event in recent if event.type == type]
+
+    async def warnings(self, spec: SubscriptionSpec) -> list[str]:
+        """Return what is suspect about a subscription; nothing where others wait for trials."""
+        recent, event_type = self.recent_of(spec.type), self.matcher.event_type(spec.type)
+
+        def sentences() -> list[str]:
+            budget = Budget(MAX_STEPS)
+            form = prepare(spec.where, spec.params, event_type, budget=budget).form
+            return hints(bind(parse(spec.where), spec.params), form, event_type, recent)
+
+        about_type = type_hint(spec.type, self.matcher.types, list(self.delivery.recent))
+        try:
+            about_condition = await self.registry.try_out(sentences)
+        except TocsinError:
+            about_condition = []
+        return [*([about_type] if about_type else []), *about_condition]
 
     async def remove(self, gone: Sequence[Subscription]) -> None:
         """Remove subscriptions and end their readers."""

@@ -51,6 +51,7 @@ class TypeMatcher:
 
     def __init__(self, event_type: EventType | None, clock: Callable[[], float]) -> None:
         self.matcher = Matcher(event_type, clock=clock)
+        self.matcher.configure_events(warns=False, reads_moments=True)
         self.columns = HeaderColumns(event_type)
         self._rewritten: set[int] = set()
 

@@ -453,6 +453,7 @@ class Registry:
         sample = [event for event in recent if type is None or event.type == type]
         if len(sample) >= 100:
             trial = Matcher(self._matcher.event_type(type))
+            trial.configure_events(warns=False, reads_moments=True)
             trial.subscribe_prepared(0, ready, None)
             n = sum(bool(trial.match(event.attributes)) for event in sample)
             if n > self.limits.max_match_share * len(sample):

@@ -93,6 +93,36 @@ def add_table(change: AddTable, matcher: Matcher, on_error: OnError) -> AppliedC
     return AppliedChange(made, set(load.attributes), report)
 
 
+def put_one(
+    id: SubscriptionId,
+    where: str,
+    params: Mapping[str, object],
+    valid_until: int | None,
+    matcher: Matcher,
+) -> AppliedChange:
+    """Register a subscription, or replace the one of this id."""
+    is_known = id in matcher
+    matcher.put(id, where, params, valid_until=valid_until)
+    attributes = set(attribute_names(parse(where)))
+    if is_known:
+        change: Change = UpdateMany([UpdateOne(id, where, params, valid_until)])
+    else:
+        change = AddOne(id, where, params, valid_until)
+    return AppliedChange(change, attributes, LoadReport(1, replaced=int(is_known)))
+
+
+def put_table(change: AddTable, matcher: Matcher, on_error: OnError) -> AppliedChange:
+    """Register the subscriptions of a table, or replace those whose ids are taken."""
+    load = load_change(change, matcher)
+    replaced = load.known(matcher.catalog)
+    report = matcher.put_load(load, on_error)
+    if not report.loaded:
+        return AppliedChange(None, set(), report)
+    added = without_bad_rows(change, report.bad)
+    made = ChangeBatch([RemoveIds(replaced), added]) if replaced else added
+    return AppliedChange(made, set(load.attributes), report)
+
+
 def update_table(
     table: object, where: str | Expression | None, matcher: Matcher, on_error: OnError
 ) -> AppliedChange:

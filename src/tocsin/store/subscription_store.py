@@ -64,6 +64,8 @@ from tocsin.store.replay import (
     apply_change,
     id_kinds,
     merge_id_kinds,
+    put_one,
+    put_table,
     update_one,
     update_table,
 )
@@ -215,6 +217,22 @@ class SubscriptionStore:
             lambda matcher: update_one(id, where, params, valid_until, matcher)
         ).number
 
+    def put(
+        self,
+        id: SubscriptionId,
+        where: str | Expression,
+        params: Mapping[str, object] | None = None,
+        *,
+        valid_until: Moment | None = None,
+    ) -> int:
+        """Register a subscription, or replace the one with this id; return the version.
+
+        The arguments and errors are those of `Matcher.put`.
+        """
+        text, lifted = to_text(where)
+        values, name, until = {**to_params(params), **lifted}, check_id(id), to_end(valid_until)
+        return self._commit(lambda matcher: put_one(name, text, values, until, matcher)).number
+
     def unsubscribe(self, id: SubscriptionId) -> int:
         """Remove a subscription; return the version without it.
 
@@ -253,6 +271,21 @@ class SubscriptionStore:
         check_on_error(on_error)
         data = to_table(table)
         return self._commit(lambda matcher: update_table(data, where, matcher, on_error)).report
+
+    def put_many(
+        self,
+        table: object,
+        where: str | Expression | None = None,
+        *,
+        on_error: OnError = "raise",
+    ) -> LoadReport:
+        """Register or replace many subscriptions, in one version; the report names it.
+
+        The forms of the table and the errors are those of `Matcher.put_many`.
+        """
+        check_on_error(on_error)
+        change = _to_change(to_table(table), where)
+        return self._commit(lambda matcher: put_table(change, matcher, on_error)).report
 
     def unsubscribe_many(self, ids: IdsArgument) -> int:
         """Remove many subscriptions; return the version without them.

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,7 @@ from tocsin.arguments import (
 from tocsin.catalog.blocks import NEVER
 from tocsin.catalog.records import Subscription
 from tocsin.catalog.serialization import to_text
-from tocsin.errors import ArgumentError, BadRowsError
+from tocsin.errors import ArgumentError, BadRowsError, UnknownSubscriptionError
 from tocsin.language.expression import Expression
 from tocsin.loading import find_all, has_conditions, load_params, load_table
 from tocsin.model import EventType, SubscriptionId, check_id
@@ -93,6 +94,8 @@ class SubjectSpace:
         if missing not in ("absent", "any"):
             raise ArgumentError(f"missing must be 'absent' or 'any', not {missing!r}")
         self.spaces = spaces or (EventType(""),)
+        if any(each.is_strict for each in self.spaces):
+            raise ArgumentError("a subject space takes no strict event type: its types are open")
         self.missing = missing
         self._clock = clock
         self._lock = threading.RLock()
@@ -392,6 +395,25 @@ class SubjectSpace:
                 self._add_by_row(transaction, changes)
         transaction.transitions.loaded, transaction.transitions.bad = len(rows), bad
         return transaction.transitions
+
+    def put(
+        self,
+        id: SubscriptionId,
+        where: Where,
+        params: Mapping[str, Any] | None = None,
+        *,
+        valid_until: Moment | None = None,
+        notify: Literal["both", "enter", "leave"] = "both",
+    ) -> Transitions:
+        """Add a subscription, or replace the whole of the one with this id.
+
+        Returns the pairs that begin or cease to match. The arguments are those of `subscribe`.
+        """
+        with self._lock:
+            if id in self:
+                with suppress(UnknownSubscriptionError):  # it has expired since
+                    return self.update(id, where, params, valid_until=valid_until, notify=notify)
+            return self.subscribe(id, where, params, valid_until=valid_until, notify=notify)
 
     def unsubscribe(self, id: SubscriptionId) -> Transitions:
         """Remove a subscription; its matches end without transitions."""

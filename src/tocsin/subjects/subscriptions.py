@@ -25,10 +25,9 @@ from tocsin.errors import (
     ArgumentError,
     DuplicateSubscriptionError,
     ParameterError,
-    UnknownSubscriptionError,
 )
 from tocsin.language.expression import Constant, Expression, parameter_names
-from tocsin.loading import Load
+from tocsin.loading import Load, unknown_id
 from tocsin.model import SubscriptionId, check_id
 from tocsin.normalize import bind, normalize
 from tocsin.normalize.table import from_forms
@@ -161,7 +160,7 @@ class SubscriptionTable:
         name = check_id(id)
         dense = self.catalog.dense(name)
         if dense is None:
-            raise UnknownSubscriptionError(name)
+            raise unknown_id(self.catalog, name)
         return dense
 
     def add(

@@ -177,7 +177,9 @@ def build_app(broker: Broker, tokens: Tokens, console: Path | None = None) -> AS
     routes: list[BaseRoute] = [
         Route("/events", events.post_events, methods=["POST"]),
         Route(
-            "/subscriptions", subscriptions.serve_many, methods=["GET", "POST", "PATCH", "DELETE"]
+            "/subscriptions",
+            subscriptions.serve_many,
+            methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         ),
         Route(
             "/subscriptions/{id:path}",

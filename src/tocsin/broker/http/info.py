@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 
 import tocsin
 from tocsin.broker.events import Event, check_type
+from tocsin.broker.hints import hints, type_hint
 from tocsin.broker.http.openapi import document
 from tocsin.broker.http.requests import JsonResponse, broker_of, json_of, principal_of, problem
 from tocsin.broker.protocol import json_text
@@ -26,7 +27,6 @@ from tocsin.matcher import Matcher
 from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.describe import describe
-from tocsin.normalize.diagnose import diagnose
 
 _MAX_SHOWN = 20
 
@@ -104,18 +104,23 @@ async def post_condition(request: Request) -> Response:
         raise LimitError("the condition is too long", "max_condition")
     type = check_type(body.get("type"))
     principal.may_subscribe(type)
-    recent = list(broker.delivery.recent) if principal.rights.admin else []
+    recent = broker.recent_of(type)
     try:
         result = await broker.registry.try_out(
             try_condition,
             body["where"],
             to_params(body.get("params")),
             broker.matcher.event_type(type),
-            [event for event in recent if type is None or event.type == type],
+            recent,
             broker.config.limits.max_conjunctions,
         )
     except SubscriptionError as error:
         return problem(error)
+    about_type = type_hint(type, broker.matcher.types, list(broker.delivery.recent))
+    if about_type is not None:
+        result["warnings"] = [about_type, *result.get("warnings", [])]
+    if not principal.rights.admin:  # it may subscribe, but not look back
+        result |= {"recent": 0, "matched": 0, "events": []}
     return JsonResponse(result)
 
 
@@ -136,6 +141,7 @@ def try_condition(
     prepared = prepare(where, values, event_type, limit=max_conjunctions)
     form, bound = prepared.form, bind(expression, values)
     matcher = Matcher(event_type)
+    matcher.configure_events(warns=False, reads_moments=True)
     matcher.subscribe_prepared("it", prepared, None)
     hits = []
     if recent:
@@ -147,7 +153,7 @@ def try_condition(
     result |= {
         "normal_form": describe(form, event_type),
         "conjunctions": len(form.conjunctions),
-        "warnings": [each.message for each in diagnose(bound, event_type)],
+        "warnings": hints(bound, form, event_type, recent),
         "plan": matcher.explain("it"),
         "recent": len(recent),
         "matched": len(hits),

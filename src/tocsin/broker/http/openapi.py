@@ -67,6 +67,7 @@ _ID = [{"name": "id", "in": "path", "required": True, "schema": _TEXT}]
 _ONE = {"200": _json(_ref("Subscription"))}
 
 
+_ADVICE = {"type": "array", "items": _object(id=_TEXT, warnings=_TEXTS)}
 _LIST = _object(found=_NUMBER, subscriptions={"type": "array", "items": _ref("Subscription")})
 _SPEC = {"application/json": {"schema": _ref("SubscriptionSpec")}}
 _STREAM = {"description": "Messages.", "content": {"text/event-stream": {"schema": _TEXT}}}
@@ -130,6 +131,15 @@ def _collections() -> dict[str, Any]:
                 {"201": _json(_ref("Subscription"))},
                 _SPEC,
             ),
+            "put": _call(
+                "Add several subscriptions, and replace those whose ids are taken",
+                {"200": _json(_object(created=_NUMBER, updated=_NUMBER, warnings=_ADVICE))},
+                {
+                    "application/json": {
+                        "schema": {"type": "array", "items": _ref("SubscriptionSpec")}
+                    }
+                },
+            ),
             "patch": _call(
                 "Change several subscriptions: all changes are checked before the first is made",
                 {"200": _json(_object(updated=_NUMBER))},
@@ -150,7 +160,11 @@ def _single() -> dict[str, Any]:
     one = "/subscriptions/{id}"
     paths = {
         one: {
-            "get": _call("Get a subscription", _ONE),
+            "get": _call(
+                "Get a subscription",
+                _ONE,
+                query={"warnings": "true: also why it may match no event, as recent ones are."},
+            ),
             "put": _call(
                 "Add a subscription, or replace all of it but type, durable and notify",
                 {**_ONE, "201": _json(_ref("Subscription"))},
@@ -289,6 +303,7 @@ def _schemas() -> dict[str, Any]:
     shown = {
         "owner": _TEXT, "created": _NUMBER, "matched": _NUMBER, "pending": _NUMBER,
         "missed": _NUMBER, "dead": _NUMBER, "dead_bytes": _NUMBER, "listeners": _NUMBER,
+        "warnings": _TEXTS,
     }  # fmt: skip
     return {
         "Event": {"type": "object"},

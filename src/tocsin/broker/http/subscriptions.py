@@ -35,7 +35,7 @@ from tocsin.broker.http.requests import (
     take_first,
 )
 from tocsin.broker.protocol import filters, json_text
-from tocsin.broker.quota import CHANGE, LIST
+from tocsin.broker.quota import CHANGE, LIST, TRY
 from tocsin.broker.registry import KEEP, SpecEdit
 from tocsin.broker.subscription import (
     Subscription,
@@ -44,6 +44,7 @@ from tocsin.broker.subscription import (
     to_params,
     to_redelivery,
 )
+from tocsin.broker.terms import to_flag
 from tocsin.broker.tokens import Principal
 from tocsin.broker.transitions import KINDS, refuse_old_name, to_transition_mask
 from tocsin.broker.webhooks import check_webhook
@@ -67,6 +68,8 @@ _API = {"id", "source", "types", "config", "filters", "sink", "sinkcredential", 
         "protocolsettings"}  # fmt: skip
 _MAX_BULK_BODY = 64 << 20
 _MAX_SECRET = 1_000
+_MAX_EXAMINED = 20
+"""The subscriptions of an array that are examined for mistakes."""
 
 
 def named(odd: Collection[object]) -> str:
@@ -189,11 +192,24 @@ async def post_subscriptions(request: Request) -> Response:
         None, lambda: [to_spec(each, principal, broker) for each in value]
     )
     made = await broker.registry.add(specs)
+    warnings = await _warnings_of_many(broker, made)
     record(request, principal, "subscription.create", **names_of([each.id for each in made]))
     for each in made:
         if each.pending:
             broker.webhooks.wake(each)
-    return JsonResponse({"created": len(made)}, 201)
+    return JsonResponse({"created": len(made), "warnings": warnings}, 201)
+
+
+async def _warnings_of_many(
+    broker: Broker, made: Sequence[Subscription]
+) -> list[dict[str, object]]:
+    """Return what is suspect about the first of some subscriptions, by id."""
+    shown: list[dict[str, object]] = []
+    for each in made[:_MAX_EXAMINED]:
+        sentences = await broker.warnings(each.spec)
+        if sentences:
+            shown.append({"id": each.id, "warnings": sentences})
+    return shown
 
 
 async def _read_change(request: Request) -> tuple[Broker, Principal, Any]:
@@ -213,7 +229,13 @@ async def _create(request: Request, broker: Broker, spec: SubscriptionSpec) -> R
     record(request, principal_of(request), "subscription.create", **_facts(made))
     broker.webhooks.wake(made)
     location = {"location": f"/subscriptions/{quote(made.id, safe='')}"}
-    return JsonResponse(describe(made), 201, location)
+    return JsonResponse(await _with_warnings(broker, made), 201, location)
+
+
+async def _with_warnings(broker: Broker, subscription: Subscription) -> dict[str, Any]:
+    """Return a subscription as JSON, with what is suspect about it."""
+    warnings = await broker.warnings(subscription.spec)
+    return {**describe(subscription), "warnings": warnings}
 
 
 def _facts(subscription: Subscription) -> dict[str, Any]:
@@ -299,9 +321,12 @@ def _list(
 
 
 async def get_subscription(request: Request) -> Response:
-    """Return one subscription."""
-    _, subscription = own(request)
-    return JsonResponse(describe(subscription))
+    """Return one subscription; with `warnings=true`, also what is suspect about it now."""
+    broker, subscription = own(request)
+    if not to_flag(request.query_params.get("warnings", False), "warnings"):
+        return JsonResponse(describe(subscription))
+    broker.rates.take(principal_of(request).id, TRY)
+    return JsonResponse(await _with_warnings(broker, subscription))
 
 
 def to_edit(changes: Any, subscription: Subscription, broker: Broker) -> SpecEdit:
@@ -333,7 +358,7 @@ async def patch_subscription(request: Request) -> Response:
     broker.rates.take(principal.id, CHANGE)
     await _change(broker, subscription, edit)
     record(request, principal, "subscription.change", **_facts(subscription))
-    return JsonResponse(describe(subscription))
+    return JsonResponse(await _with_warnings(broker, subscription))
 
 
 async def _change(broker: Broker, subscription: Subscription, edit: SpecEdit) -> None:
@@ -351,20 +376,59 @@ async def put_subscription(request: Request) -> Response:
         raise ArgumentError("the body is a subscription; its id is that of the path, or left out")
     spec = to_spec({**value, "id": id}, principal, broker)
     broker.disk.check()
-    before = broker.subscriptions.by_id.get(id)
+    before = _replaced(broker, principal, spec)
     if before is None:
         return await _create(request, broker, spec)
+    await _change(broker, before, _whole(spec))
+    record(request, principal, "subscription.change", **_facts(before))
+    return JsonResponse(await _with_warnings(broker, before))
+
+
+async def put_subscriptions(request: Request) -> Response:
+    """Add several subscriptions, and replace those whose ids are taken: all are checked first."""
+    broker, principal, value = await _read_change(request)
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise ArgumentError("the body is an array of subscriptions")
+    if not all(isinstance(each.get("id"), str) for each in value):
+        raise ArgumentError("every subscription that is put has an id")
+    broker.disk.check()
+    specs = [to_spec(each, principal, broker) for each in value]
+    if len({spec.id for spec in specs}) < len(specs):
+        raise ArgumentError("an id occurs twice")
+    pairs = [(_replaced(broker, principal, spec), spec) for spec in specs]
+    edits = [(before, _whole(spec)) for before, spec in pairs if before is not None]
+    for subscription, edit in edits:
+        await broker.registry.check_change(subscription, edit)
+    made = await broker.registry.add([spec for before, spec in pairs if before is None])
+    for subscription, edit in edits:
+        await _change(broker, subscription, edit)
+    for each in made:
+        if each.pending:
+            broker.webhooks.wake(each)
+    changed = [subscription for subscription, _ in edits]
+    record(request, principal, "subscription.put", **names_of([spec.id for spec in specs]))
+    warnings = await _warnings_of_many(broker, [*made, *changed])
+    return JsonResponse({"created": len(made), "updated": len(edits), "warnings": warnings})
+
+
+def _replaced(broker: Broker, principal: Principal, spec: SubscriptionSpec) -> Subscription | None:
+    """Return the subscription that a specification replaces; raise where it cannot."""
+    before = broker.subscriptions.by_id.get(spec.id)
+    if before is None:
+        return None
     if not principal.may_see(before.spec.owner):
-        raise DuplicateSubscriptionError(id)
+        raise DuplicateSubscriptionError(spec.id)
     for name in ("type", "durable", "transition_mask"):
         if getattr(spec, name) != getattr(before.spec, name):
             shown = "notify" if name == "transition_mask" else name
             raise ArgumentError(f"{shown} of a subscription does not change: remove it first")
+    return before
+
+
+def _whole(spec: SubscriptionSpec) -> SpecEdit:
+    """Return the change of a subscription into all of a specification."""
     options = {name: each for name, each in spec.options.items() if name != "transitions"}
-    edit = SpecEdit(spec.where, spec.params, options, spec.valid_until, is_whole=True)
-    await _change(broker, before, edit)
-    record(request, principal, "subscription.change", **_facts(before))
-    return JsonResponse(describe(before))
+    return SpecEdit(spec.where, spec.params, options, spec.valid_until, is_whole=True)
 
 
 async def delete_subscription(request: Request) -> Response:
@@ -472,6 +536,7 @@ async def post_revive(request: Request) -> Response:
 _MANY: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET": get_subscriptions,
     "POST": post_subscriptions,
+    "PUT": put_subscriptions,
     "PATCH": patch_subscriptions,
     "DELETE": delete_subscriptions,
 }

@@ -56,7 +56,7 @@ def _ready(condition: Condition) -> Holds:
     def holds(value: object) -> bool:
         if holds_kind(value):
             return True
-        moment = parse_timestamp(value) if value.__class__ is str else None  # type: ignore[arg-type]
+        moment = parse_timestamp(value) if value.__class__ is str else None
         return moment is not None and holds_kind(moment)
 
     return holds
