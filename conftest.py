@@ -21,6 +21,7 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -111,7 +112,8 @@ _TOGETHER = {
     "lab/tests/bench/test_parse": "bench parse",
 }
 """Tests that share something costly, and run one after the other in one process."""
-_LONG = ("tests/spark/", "tests/engines/test_kernels.py::test_no_kernel_reads")
+_COMPILES_APART = "tests/engines/test_kernels.py::test_no_kernel_reads"
+_LONG = ("tests/spark/", _COMPILES_APART)
 _COMMON_ENGINES = {"auto", "oracle"}
 _NEED_OTHER_ENGINES = (
     "lab/tests/engines/clustering/",
@@ -167,6 +169,16 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         groups = (group for path, group in _TOGETHER.items() if nodeid.startswith(path))
         return next(groups, nodeid)
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget a scope that is done: all those kept are counted after each test."""
+        nodeid = self.registered_collections[node][item_index]
+        scopes = self.assigned_work[node]
+        scope = self._split_scope(nodeid)
+        scopes[scope][nodeid] = True
+        if all(scopes[scope].values()):
+            del scopes[scope]
+        self._reschedule(node)
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
@@ -207,9 +219,12 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let a test that needs kernels wait until they are compiled."""
+    """Let a test that needs kernels wait until they are compiled.
+
+    That of Spark would have each of Spark's workers compile them again.
+    """
     waiting = item.config.stash.get(_WAITING, [])
-    if waiting and _place(item) > 0:
+    if waiting and _place(item) != 0 and not item.nodeid.startswith(_COMPILES_APART):
         give_up = time.monotonic() + _COMPILED_WITHIN
         while not all(_stamp(part).exists() for part in waiting) and time.monotonic() < give_up:
             time.sleep(0.05)

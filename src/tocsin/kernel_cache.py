@@ -5,6 +5,10 @@ an edit in the file of a kernel, but not in a helper that it imports from elsewh
 using the old helper. Here every edit of a kernel's source creates a new folder in Numba's cache
 folder (`NUMBA_CACHE_DIR`, that of the package, or that of the user); the oldest folders are then
 deleted.
+
+Numba fills the tables of its compiler (some 270 modules) before it loads a kernel, which takes
+longer than loading. A kernel that is cached is loaded without; where one has to be compiled, the
+compiler fills its tables itself.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import Any
 
 from numba import config
 from numba.core import caching
+from numba.core.runtime.nrt import rtsys
 
 _PREFIX = "kernels-"
 _MAX_FOLDERS = 3
@@ -74,10 +79,19 @@ def _delete_old(path: Path) -> None:
         shutil.rmtree(other, ignore_errors=True)
 
 
+_HASH_SYMBOL = b"_numba_hashsecret"
+"""What kernels that hash texts refer to; it is defined with the tables of the compiler."""
+
 _Implementation: Any = caching.CompileResultCacheImpl
 
 
 class _KernelCacheImplementation(_Implementation):  # type: ignore[misc]
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        """Make the kernel of what was cached; the linker must know every symbol that it names."""
+        if any(isinstance(part, bytes) and _HASH_SYMBOL in part for part in payload[0][2]):
+            target_context.refresh()
+        return super().rebuild(target_context, payload)
+
     _locator_classes = tuple(
         type(locator.__name__, (_InFolder, locator), {})
         for locator in _Implementation._locator_classes
@@ -88,3 +102,9 @@ class KernelCache(caching.FunctionCache):
     """The cache of one kernel."""
 
     _impl_class = _KernelCacheImplementation
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the kernel compiled for a signature, or None where it is not cached."""
+        rtsys.initialize(target_context)  # the symbols of Numba's memory management
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]

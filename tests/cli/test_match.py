@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import os
+import pty
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +81,10 @@ def test_matches_are_written_in_the_format_of_the_name(tmp_path: Path, out: str)
     result = match(subscriptions, write_events(tmp_path, ".csv"), "--out", path)
     assert result.exit_code == 0
     assert "5 matches" in result.stdout
-    assert result.stderr == ""
+    assert result.stderr.endswith(
+        "events.csv: comma-separated; firm string, price float, volume integer\n"
+    )
+    assert match(subscriptions, write_events(tmp_path, ".csv"), "-o", path, "-q").stderr == ""
     if out == "m.jsonl":
         rows = [json.loads(line) for line in path.read_text().splitlines()]
     elif out == "m.csv":
@@ -97,7 +106,7 @@ def test_without_matches_the_file_is_still_of_its_format(tmp_path: Path, out: st
     if out == "m.jsonl":
         assert path.read_text() == ""
     elif out == "m.csv":
-        assert path.read_text() == "event,subscription\n"
+        assert path.read_text() == "event,line,subscription\n"
     else:
         assert pq.read_table(path).num_rows == 0
 
@@ -256,3 +265,217 @@ def test_many_events_in_slices_agree_with_one_by_one(tmp_path: Path) -> None:
     by_value = {value: matcher.match({"x": value}) for value in set(values)}
     expected = [(row, s) for row, value in enumerate(values) for s in by_value[value]]
     assert pairs(result.stdout) == sorted(expected)
+
+
+TOCSIN = [sys.executable, "-m", "tocsin.cli", "match"]
+
+
+def run(*args: object, stdin: bytes = b"") -> tuple[int, bytes, str]:
+    """Run the command in a process of its own, with something on standard input."""
+    result = subprocess.run(
+        [*TOCSIN, *map(str, args)], input=stdin, capture_output=True, timeout=60
+    )
+    return result.returncode, result.stdout, result.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("stdin", "said"),
+    [
+        (b"firm,price\nIBM,9.5\nSAP,20\n", "comma-separated; firm string, price float"),
+        (b"firm\tprice\nIBM\t9.5\nSAP\t20\n", "tab-separated; firm string, price float"),
+        (b'\n{"firm": "IBM", "price": 9.5}\n{"firm": "SAP", "price": 20}\n', ""),
+        (gzip.compress(b"firm;price\nIBM;9.5\nSAP;20\n"), "semicolon-separated; firm string"),
+    ],
+)
+def test_events_come_from_standard_input(stdin: bytes, said: str) -> None:
+    options = ("--where", "price < 10", "-w", "firm = 'SAP'", "-e", "-", "--to", "jsonl")
+    code, out, errors = run(*options, stdin=stdin)
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [(row["event"], row["subscription"]) for row in rows] == [(0, 1), (1, 2)]
+    assert said in errors
+    assert "2 events against 2 subscriptions: 2 matches" in errors
+    assert run(*options)[0] == 2
+
+
+def test_a_parquet_file_goes_through_pipes_both_ways(tmp_path: Path) -> None:
+    events = write_events(tmp_path, ".parquet").read_bytes()
+    code, out, _ = run("-w", "price < 10", "-e", "-", "-o", "-", "--to", "parquet", stdin=events)
+    assert code == 0
+    assert pq.read_table(pa.BufferReader(out)).to_pydict() == {
+        "event": [0, 3],
+        "subscription": [1, 1],
+    }
+
+
+@pytest.mark.parametrize("text", ["# cheap\nprice < 10\n", 'id;where\n2;price < 10\n',
+                                  '{"id": 2, "where": "price < 10"}\n'])  # fmt: skip
+def test_subscriptions_come_from_standard_input(tmp_path: Path, text: str) -> None:
+    events = write_events(tmp_path, ".csv")
+    code, out, _ = run("-s", "-", "-e", events, stdin=text.encode())
+    assert (code, pairs(out.decode())) == (0, [(0, 2), (3, 2)])
+    assert run("-s", "-", "-e", "-", stdin=text.encode())[0] == 2
+
+
+def test_several_files_and_patterns_are_matched_one_after_the_other(tmp_path: Path) -> None:
+    subscriptions = write_text(tmp_path, "s.txt", "price < 10\n")
+    for name in ("day-2.csv", "day-1.csv"):
+        write_text(tmp_path, name, f"price,day\n{name[4]},x\n20,y\n")
+    more = write_text(tmp_path, "more.jsonl", '{"price": 3}\n')
+    out = tmp_path / "m.csv"
+    result = match(subscriptions, tmp_path / "day-*.csv", "-e", more, "-o", out, "-k", "price,day")
+    assert result.exit_code == 0, result.output
+    assert "5 events against 1 subscriptions: 3 matches" in result.stdout
+    with out.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(Path(row["file"]).name, row["event"], row["price"], row["day"]) for row in rows] == [
+        ("day-1.csv", "0", "1", "x"),
+        ("day-2.csv", "0", "2", "x"),
+        ("more.jsonl", "0", "3", ""),
+    ]
+    result = match(subscriptions, tmp_path / "night-*.csv")
+    assert (result.exit_code, "no file matches" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_attributes_of_the_event_are_kept_in_every_format(tmp_path: Path, suffix: str) -> None:
+    subscriptions = write_text(tmp_path, "s.txt", "price > 10\n")
+    events = write_events(tmp_path, suffix)
+    options = ("--keep", "volume", "-k", "firm,nothing")
+    expected = [("B", 9, None), ("C", None, None)]
+    result = match(subscriptions, events, *options, "--to", "jsonl")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(row["firm"], row["volume"], row["nothing"]) for row in rows] == expected
+    result = match(subscriptions, events, *options)
+    assert result.stdout == "1\t1\t9\tB\t\n2\t1\t\tC\t\n"
+    path = tmp_path / "m.parquet"
+    assert match(subscriptions, events, *options, "-o", path).exit_code == 0
+    rows = pq.read_table(path).to_pylist()
+    assert [(row["firm"], row["volume"], row["nothing"]) for row in rows] == expected
+    refused = match(subscriptions, events, "--keep", "event")
+    assert (refused.exit_code, "there is a column of this name" in refused.stderr) == (2, True)
+
+
+def test_what_is_kept_is_escaped_as_each_format_asks(tmp_path: Path) -> None:
+    at = {"at": "2024-01-01T00:00:00Z"}
+    row = {"s": 'a"b\tc\n', "x": {"y": [1, "é"]}, "b": True, "f": 0.1, **at}
+    events = write_text(tmp_path, "e.jsonl", json.dumps(row) + "\n")
+    subscriptions = write_text(tmp_path, "s.txt", "b = TRUE\n")
+    options = ("-k", "s,x.y,b,f,at", "--attribute", "at=timestamp")
+    result = match(subscriptions, events, *options, "--to", "jsonl")
+    written = json.loads(result.stdout)
+    assert (written["s"], written["b"], written["f"]) == (row["s"], True, 0.1)
+    assert json.loads(written["x.y"]) == [1, "é"]
+    assert written["at"].startswith("2024-01-01T00:00:00")
+    result = match(subscriptions, events, "-k", "s", "--to", "tsv")
+    assert list(csv.reader(result.stdout.splitlines(keepends=True), delimiter="\t"))[1] == [
+        *("0", "1", "1"),
+        row["s"],
+    ]
+
+
+def test_dialect_and_missing_values_can_be_laid_down(tmp_path: Path) -> None:
+    subscriptions = write_text(tmp_path, "s.txt", "c2 < 10\n")
+    events = write_text(tmp_path, "e.dat", "A+9,5+x\nB+n/a+y\nC+7+z\n")
+    options = ("--from", "csv", "-d", "+", "--no-header", "--null", "n/a", "--null", "9,5")
+    result = match(subscriptions, events, *options)
+    assert (result.exit_code, pairs(result.stdout)) == (0, [(2, 1)])
+    assert "separated by '+', no header; c1 (not used), c2 integer, c3 (not used)" in result.stderr
+    assert match(subscriptions, events, "--from", "csv", "-d", "ab").exit_code == 2
+
+
+def test_one_bad_cell_does_not_silence_a_column(tmp_path: Path) -> None:
+    subscriptions = write_text(tmp_path, "s.txt", "price < 10\n")
+    prices = ["5", "20", "7.5"] * 40
+    prices[100] = "n/a"
+    events = write_text(tmp_path, "e.csv", "price\n" + "\n".join(prices))
+    result = match(subscriptions, events)
+    assert result.exit_code == 2
+    assert "e.csv:102: attribute 'price': 'n/a' is not of kind float" in result.stderr
+    result = match(subscriptions, events, "--on-error", "quarantine")
+    assert result.exit_code == 1
+    assert len(pairs(result.stdout)) == 80
+    assert "price float (1 of 120 do not fit)" in result.stderr
+    assert "line 102" in result.stderr
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("engine", ["auto", "oracle"])
+def test_what_no_row_has_is_said_at_the_end(tmp_path: Path, suffix: str, engine: str) -> None:
+    texts = ("pirce < 10", "firm > 5 OR price < 0", "volume IS NULL", "reserved IS NULL",
+             "at > TIMESTAMP '2024-01-01'", "price < 5 AND price > 6")  # fmt: skip
+    subscriptions = write_text(tmp_path, "s.txt", "\n".join(texts))
+    events = write_events(tmp_path, suffix)
+    result = match(subscriptions, events, "--engine", engine)
+    lines = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert sorted(line.removeprefix("warning: ").split(";")[0] for line in lines) == [
+        "at: no row has it",
+        "firm: its values are strings, and conditions compare it with numbers",
+        "pirce: no row has it",
+        "the condition can never match: 1 subscription(s) (6)",
+    ]
+    assert "did you mean 'price'?" in result.stderr
+    summary = json.loads(match(subscriptions, events, "--json").stderr)
+    assert len(summary["warnings"]) == 4
+    good = write_text(tmp_path, "good.txt", "price < 10\n")
+    assert "warning" not in match(good, events).stderr
+
+
+def test_an_attribute_that_only_a_late_row_has_is_no_warning(tmp_path: Path) -> None:
+    rows = [{"x": i} for i in range(3000)] + [{"x": 1, "late": "a"}]
+    events = write_text(tmp_path, "e.jsonl", "\n".join(map(json.dumps, rows)))
+    subscriptions = write_text(tmp_path, "s.txt", "late = 'a' AND x = 1\n")
+    result = match(subscriptions, events)
+    assert (pairs(result.stdout), "warning" in result.stderr) == ([(3000, 1)], False)
+
+
+def test_a_store_is_taken_wherever_subscriptions_are(tmp_path: Path) -> None:
+    matcher = tocsin.Matcher()
+    matcher.subscribe("a", "price < 10")
+    matcher.save(tmp_path / "store")
+    events = write_events(tmp_path, ".csv")
+    for flag in ("-s", "--store"):
+        args = ["match", flag, str(tmp_path / "store"), "-e", str(events)]
+        result = CliRunner().invoke(app, args)
+        assert (result.exit_code, result.stdout) == (0, "0\ta\n3\ta\n")
+    both = [*args, "--where", "price < 10"]
+    assert CliRunner().invoke(app, both).exit_code == 2
+
+
+def test_the_summary_has_the_whole_time(tmp_path: Path) -> None:
+    subscriptions = write_text(tmp_path, "s.txt", SUBSCRIPTIONS)
+    result = match(subscriptions, write_events(tmp_path, ".csv"), "--json")
+    summary = json.loads(result.stderr)
+    parts = ("loading", "reading", "matching", "writing")
+    assert sum(summary[f"seconds_{part}"] for part in parts) <= summary["seconds"]
+    assert summary["events_per_second"] <= 4 / summary["seconds"] + 0.1
+    assert summary["seconds_of_processor"] > 0
+
+
+def test_an_interruption_leaves_neither_a_file_nor_a_traceback(tmp_path: Path) -> None:
+    events, out = tmp_path / "e.jsonl", tmp_path / "m.parquet"
+    os.mkfifo(events)
+    command = [*TOCSIN, "-w", "x < 10", "-e", str(events), "-o", str(out)]
+    screen, terminal = pty.openpty()
+    with subprocess.Popen(command, stderr=terminal, stdout=terminal) as process:
+        os.close(terminal)
+        with events.open("wb", buffering=0) as pipe:
+            pipe.write(b'{"x": 1, "y": "' + b"y" * 1000 + b'"}\n')
+            shown = b""
+            while b"events" not in shown:  # the bars are there before the first event is
+                shown += os.read(screen, 1000)
+            for _ in range(5000):
+                pipe.write(b'{"x": 1, "y": "' + b"y" * 1000 + b'"}\n')
+            while b"matches" not in shown:
+                shown += os.read(screen, 1000)
+            process.send_signal(signal.SIGINT)
+            try:
+                while chunk := os.read(screen, 1000):
+                    shown += chunk
+            except OSError:
+                pass  # the process has closed its end
+            assert process.wait(60) == 130
+    os.close(screen)
+    assert b"Traceback" not in shown
+    assert b"interrupted" in shown
+    assert [each.name for each in tmp_path.iterdir()] == ["e.jsonl"]

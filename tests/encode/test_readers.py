@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tocsin.encode.readers import BadLine, EventFile, read_events
+from tocsin.encode.readers import BadLine, EventFile, Hints, read_events
 from tocsin.errors import ArgumentError, FileFormatError
 from tocsin.model import EventType
 
@@ -140,7 +140,7 @@ def test_chunks_are_bounded_and_do_not_change_the_rows(tmp_path: Path) -> None:
 
 
 def test_csv_kinds_are_found_over_the_whole_file(tmp_path: Path) -> None:
-    text = "i,f,b,s,e,late\n" + "1,2,true,x,,1\n" * 40 + "-2,2.5,FALSE,7,,no\n"
+    text = "i,f,b,s,e,late\n" + "1,2,true,x,,1\n" * 40 + "-2,2.5,FALSE,7,,no\n" * 5
     path = write(tmp_path, "e.csv", text)
     for chunk_bytes in (1, 50, 1 << 20):
         file = read_events(path, chunk_bytes=chunk_bytes)
@@ -324,6 +324,115 @@ def test_a_bad_csv_header_is_refused(tmp_path: Path, text: str, message: str) ->
 def test_a_csv_header_alone_has_no_events(tmp_path: Path) -> None:
     for text in ("a,b", "a,b\n", "a,b\r\n\r\n"):
         assert rows_of(read_events(write(tmp_path, "e.csv", text))) == []
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 300, 1 << 20])
+def test_a_bad_cell_is_a_bad_row_and_not_a_column_of_strings(
+    tmp_path: Path, chunk_bytes: int
+) -> None:
+    prices = [f"{i}.5" for i in range(500)]
+    prices[450] = "n/a"
+    path = write(tmp_path, "e.csv", "firm,price\n" + "".join(f"A,{p}\n" for p in prices))
+    file = read_back(path, chunk_bytes=chunk_bytes)
+    rows = rows_of(file)
+    assert [row["price"] for row in rows] == [float(p) for p in prices if p != "n/a"]
+    (bad,) = file.bad
+    assert (bad.line, bad.original) == (452, "A,n/a")
+    assert bad.reason.startswith(
+        "attribute 'price': 'n/a' is not of kind float, as 499 of the 500 values are"
+    )
+    with pytest.raises(FileFormatError, match=r"e\.csv:452: attribute 'price'"):
+        list(read_events(path, chunk_bytes=chunk_bytes))
+    lenient = read_events(path, chunk_bytes=chunk_bytes, hints=Hints(nulls=("n/a",)))
+    assert rows_of(lenient)[450] == {"firm": "A", "price": None}
+    assert len(rows_of(read_events(path, EventType("E", price=str)))) == 500
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 90, 1 << 20])
+def test_a_column_that_is_often_text_is_text_and_the_file_says_so(
+    tmp_path: Path, chunk_bytes: int
+) -> None:
+    codes = ["7", "007", "12", "1e3", "K1", "x", "5", "true"]
+    path = write(tmp_path, "e.csv", "code,n\n" + "".join(f"{code},1\n" for code in codes))
+    file = read_events(path, chunk_bytes=chunk_bytes)
+    assert [row["code"] for row in rows_of(file)] == codes
+    assert file.describe() == (
+        "comma-separated; code string (5 of 8 values are numbers), n integer"
+    )
+
+
+def test_a_first_block_of_integers_is_read_again_as_what_later_values_show(tmp_path: Path) -> None:
+    text = "code,x\n" + "007,1\n" * 30 + "A7,2.5\n" * 30
+    path = write(tmp_path, "e.csv", text)
+    for chunk_bytes in (1, 60, 1 << 20):
+        rows = rows_of(read_events(path, chunk_bytes=chunk_bytes))
+        assert {row["code"] for row in rows} == {"007", "A7"}
+        assert {type(row["x"]) for row in rows} == {float}
+
+
+def test_a_file_that_is_too_long_to_keep_is_read_twice_to_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "a,b\n" + "".join(f"{i},{'x' if i == 700 else i}\n" for i in range(1000))
+    path = write(tmp_path, "e.csv", text)
+    once = read_back(path, chunk_bytes=500)
+    expected = rows_of(once)
+    monkeypatch.setattr("tocsin.encode.csv_files.KEPT_BYTES", 2000)
+    twice = read_back(path, chunk_bytes=500)
+    assert rows_of(twice) == expected
+    assert twice.bad == once.bad != []
+    assert twice.fraction == 1.0
+
+
+def test_columns_that_nobody_needs_are_not_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "e.csv", "a,b.c,d\n1,2,x\n3,4,5\n")
+    file = read_events(path, hints=Hints(attributes={"a", "b.c"}))
+    assert rows_of(file) == [{"a": 1, "b.c": 2}, {"a": 3, "b.c": 4}]
+    assert file.describe() == "comma-separated; a integer, b.c integer, d (not used)"
+    assert len(rows_of(read_events(path, hints=Hints(attributes={"z"})))) == 2
+    declared = read_back(path, EventType("E", d=int), hints=Hints(attributes={"a"}))
+    assert rows_of(declared) == [{"a": 3, "d": 5}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("e.csv", "a;b\n1,5;2\n", "semicolon-separated; a string, b integer"),
+        ("e.csv", "a\tb\n1\t2\n", "tab-separated; a integer, b integer"),
+        ("e.tsv", "a,b\tc\n1\t2\n", "tab-separated; a,b integer, c integer"),
+        ("e.csv", "a|b\n1|2\n3|4\n", "bar-separated; a integer, b integer"),
+        ("e.csv", 'a,"b;c;d"\n1,2\n', "comma-separated; a integer, b;c;d integer"),
+        ("e.csv", "7,x,2.5\n8,y,3.5\n", "comma-separated, no header; "
+                                         "c1 integer, c2 string, c3 float"),
+        ("e.csv", "IBM,20,25\nA,1,2\nB,3,4\n", "comma-separated, no header; "
+                                                      "c1 string, c2 integer, c3 integer"),
+        ("e.csv", "id,2024\n1,5\n", "comma-separated; id integer, 2024 integer"),
+        ("e.csv", "x,y\nz,w\n", "comma-separated; x string, y string"),
+        ("e.csv", "1,2\n", "comma-separated; 1 (empty), 2 (empty)"),
+    ],
+)  # fmt: skip
+def test_a_csv_file_says_what_it_was_taken_for(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    file = read_events(write(tmp_path, name, text))
+    list(file)
+    assert file.describe() == said
+
+
+def test_a_dialect_that_is_laid_down_is_not_guessed(tmp_path: Path) -> None:
+    path = write(tmp_path, "e.csv", "a;b,1\n5;6,2\n")
+    file = read_events(path, hints=Hints(separator=";", has_header=False))
+    assert rows_of(file) == [{"c1": "a", "c2": "b,1"}, {"c1": "5", "c2": "6,2"}]
+    assert places_of(file) == [(0, 1), (1, 2)]
+    years = write(tmp_path, "years.csv", "2024,2025\n1,2\n")
+    assert rows_of(read_events(years, hints=Hints(has_header=True))) == [{"2024": 1, "2025": 2}]
+
+
+def test_a_format_can_be_named_where_the_suffix_does_not_say_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "e.log", '{"a": 1}\n')
+    assert rows_of(read_events(path, format="jsonl")) == [{"a": 1}]
+    with pytest.raises(ArgumentError, match="format of events"):
+        read_events(path, format="xml")
 
 
 # --- Parquet and files in general ---

@@ -97,6 +97,7 @@ def test_a_subscription_that_is_replaced_while_it_is_updated_is_updated_as_it_is
     assert not matcher.match({"x": 7})
 
 
+@pytest.mark.slow
 def test_what_a_store_accepted_once_is_opened_whatever_it_costs(tmp_path: Path) -> None:
     matcher = tocsin.Matcher()
     matcher.apply(AddOne("a", costly(), {}, None), 0.0)

@@ -155,6 +155,7 @@ def test_a_merge_in_the_background_is_right_when_ids_are_renumbered_meanwhile(
     matcher.check()
 
 
+@pytest.mark.slow
 def test_what_died_is_forgotten_and_memory_stays_that_of_what_lives() -> None:
     matcher = Matcher()
     matcher.subscribe("stays", "x = 1 OR y = 1")

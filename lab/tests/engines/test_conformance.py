@@ -105,6 +105,7 @@ def run(*arguments: str, path: Path = EXAMPLES) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.slow
 def test_the_example_conforms_as_an_installed_engine(tmp_path: Path) -> None:
     """The metadata of a distribution, as an installation adds it to the example."""
     info = tmp_path / "groups-1.0.dist-info"

@@ -7,16 +7,38 @@ imported only when the command runs, so that `tocsin --help` answers at once.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
+
+from tocsin.cli import clock as clock
 
 __all__ = ["main"]
 
 _INTERRUPTED = 130
+_TAKE_NO_FRAMES = {"check", "match", "explain", "subscriptions"}
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
+"""Imports make many objects, and none of them is garbage."""
+
+
+class _WithoutPandas:
+    """Says that pandas is not installed.
+
+    Arrow imports it with the first array it makes, and that takes as long as all the rest of a
+    short command.
+    """
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        """Refuse to find pandas, and leave all others to the next finder."""
+        if name == "pandas":
+            raise ModuleNotFoundError("this command does without pandas", name=name)
 
 
 def main() -> None:
     """Run the command that the process's arguments name, and exit."""
+    if _TAKE_NO_FRAMES.intersection(sys.argv[1:2]):
+        sys.meta_path.insert(0, _WithoutPandas())
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
         from tocsin.cli.app import app
 

@@ -8,19 +8,58 @@ the group `tocsin.commands`: functions that take the application.
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from tocsin.cli import broker_app, demo_app, pipeline_app, subscriptions_app
+from tocsin.cli import broker_app, demo_app, match_app, pipeline_app, subscriptions_app
 from tocsin.cli.console import guarded
-from tocsin.cli.shared import EXIT_CODES, AsJson, Engine, OnError, Types
+from tocsin.cli.shared import EXIT_CODES, AsJson, Types
 from tocsin.errors import ArgumentError
 
 GROUP = "tocsin.commands"
+
+
+class _Commands(TyperGroup):
+    """The commands; those of other distributions are loaded when none of ours is meant."""
+
+    _is_complete = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of a name, or None."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        self._add_plugged_in()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        self._add_plugged_in()
+        return super().list_commands(ctx)
+
+    def _add_plugged_in(self) -> None:
+        """Load the commands of other distributions; say what to install where there are none."""
+        if self._is_complete:
+            return
+        self._is_complete = True
+        plugged_in = typer.Typer(add_completion=False, rich_markup_mode=None)
+        entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+        for entry in entries:
+            entry.load()(plugged_in)
+        for name in () if entries else ("bench", "report"):
+            settings = {"ignore_unknown_options": True}
+            plugged_in.command(name, hidden=True, context_settings=settings)(_absent)
+        plugged_in.command("-", hidden=True)(_absent)  # so that it is a group
+        for name, command in typer.main.get_group(plugged_in).commands.items():
+            if name != "-":
+                self.commands.setdefault(name, command)
+
+
 app = typer.Typer(
     name="tocsin",
+    cls=_Commands,
     help="Content-based publish/subscribe: which subscriptions does an event match?",
     epilog=EXIT_CODES,
     add_completion=False,
@@ -76,55 +115,7 @@ def check(
     return run(texts, types, params, as_json)
 
 
-@app.command(epilog=EXIT_CODES)
-@guarded
-def match(
-    events: Annotated[
-        Path, typer.Option("--events", "-e", help=".jsonl, .csv (also .gz) or .parquet.")
-    ],
-    subscriptions: Annotated[
-        Path | None,
-        typer.Option(
-            "--subscriptions",
-            "-s",
-            help=".txt (a condition a line), .jsonl, .csv or .parquet (id, where).",
-        ),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", help="A subscription store in place of a file: a folder or a URL."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help=".jsonl, .csv or .parquet; without it, standard output."),
-    ] = None,
-    engine: Engine = "auto",
-    types: Types = [],  # noqa: B006
-    on_error: Annotated[
-        OnError, typer.Option(help="Stop at bad rows, or set them aside and go on.")
-    ] = OnError.RAISE,
-    quarantine: Annotated[
-        Path | None,
-        typer.Option(help="Write the rows set aside to this file, as JSON lines."),
-    ] = None,
-    as_json: AsJson = False,
-) -> int:
-    """Match a file of events against a file or a store of subscriptions."""
-    from tocsin.cli.match import MatchOptions, run
-
-    return run(
-        MatchOptions(
-            subscriptions,
-            store,
-            events,
-            out,
-            engine,
-            tuple(types),
-            on_error.value,
-            quarantine,
-            as_json,
-        )
-    )
+match_app.register(app)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -158,19 +149,7 @@ def explain(
     return subscriptions.explain(store, where, id, event, options)
 
 
-def _add_plugged_in() -> None:
-    """Add the commands of other distributions; say what to install where there are none."""
-    entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    for entry in entries:
-        entry.load()(app)
-    for name in () if entries else ("bench", "report"):
-        app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_absent)
-
-
 @guarded
 def _absent(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> int:
     """Measure: needs the laboratory."""
     raise ArgumentError("this needs the laboratory: pip install tocsin-lab")
-
-
-_add_plugged_in()

@@ -1,7 +1,7 @@
 """Rows of subscription and event files that are set aside, and the loading of the others.
 
 Enters: a subscription file and a matcher. Leaves: the matcher with all rows that are good, the
-tables of these, and a `Quarantine` with the place, reason and text of the others.
+tables of these, warnings, and a `Quarantine` with the place, reason and text of the others.
 """
 
 from __future__ import annotations
@@ -47,11 +47,25 @@ class Quarantine:
 
 
 def load_file(
-    matcher: Matcher, file: SubscriptionFile, quarantine: Quarantine, progress: Progress
+    matcher: Matcher,
+    file: SubscriptionFile,
+    quarantine: Quarantine,
+    progress: Progress,
+    warnings: list[str],
 ) -> Iterator[tuple[pa.Table, str | None]]:
-    """Subscribe all good rows of a file; yield them as tables, with the text of parameters."""
+    """Subscribe all good rows of a file; yield them as tables, with the text of parameters.
+
+    Texts of what is suspect about them are added to `warnings`.
+    """
     for part in file:
-        report = matcher.subscribe_many(part.table, where=part.where, on_error="quarantine")
+
+        def show(n_read: int, before: float = file.fraction) -> None:
+            progress.show("subscriptions", before, note=f"{len(matcher) + n_read:,}")
+
+        report = matcher.subscribe_many(
+            part.table, where=part.where, on_error="quarantine", progress=show
+        )
+        warnings += map(str, report.warnings)
         for bad in report.bad:
             text = part.where if part.where is not None else part.table["where"][bad.row].as_py()
             place = int(part.places[bad.row])

@@ -1,11 +1,12 @@
 """Subscription files → tables that `Matcher.subscribe_many` takes.
 
-Enters: a path. `.txt` and `.conditions` hold one condition a line, its id being the line's number
-(blank lines and lines that start with # are skipped); `.jsonl` an object a line with `id`, `where`
-and optionally `params` and `valid_until`; `.csv` and `.parquet` columns `id`, `where` and
-optionally `valid_until`. The text formats may end in `.gz` as well. Leaves: tables of columns
-`id`, `where` and `valid_until`, or `id` and parameters of a shared template, with the place of
-every row; and the bad rows. Conditions are not parsed here, except to bind their parameters.
+Enters: a path; `-` is standard input. `.txt` and `.conditions` hold one condition a line, its id
+being the line's number (blank lines and lines that start with # are skipped); `.jsonl` an object a
+line with `id`, `where` and optionally `params` and `valid_until`; `.csv`, `.tsv` and `.parquet`
+columns `id`, `where` and optionally `valid_until`. The text formats may end in `.gz` as well.
+Leaves: tables of columns `id`, `where` and `valid_until`, or `id` and parameters of a shared
+template, with the place of every row; and the bad rows. Conditions are not parsed here, except to
+bind their parameters.
 
 In CSV, ids are integers when all of them are written as integers are, otherwise strings.
 """
@@ -13,6 +14,7 @@ In CSV, ids are integers when all of them are written as integers are, otherwise
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,14 +24,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tocsin.encode.csv_files import CsvRecords
+from tocsin.encode.dialects import SAMPLE_BYTES, find_dialect
 from tocsin.encode.files import (
     CHUNK_BYTES,
     CHUNK_ROWS,
     BadLine,
+    Input,
     Numbers,
+    check_content,
     fail,
-    file_errors,
     format_of,
+    guess_format,
     open_text,
     to_numbers,
 )
@@ -60,8 +65,9 @@ class SubscriptionFile:
     """A subscription file; iterate over it for its tables. Rows that are none go to `bad`."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.format = format_of(self.path, ("txt", "jsonl", "csv", "parquet"))
+        self.source = Input(path)
+        self.path = Path(self.source.name)
+        self.format = _format_of(self.source)
         self.place = "row" if self.format == "parquet" else "line"
         self.bad: list[BadLine] = []
         self.fraction = 0.0
@@ -73,6 +79,7 @@ class SubscriptionFile:
             "txt": self._read_conditions,
             "jsonl": self._read_json,
             "csv": self._read_csv,
+            "tsv": self._read_csv,
             "parquet": self._read_parquet,
         }
         for part in readers[self.format]():
@@ -84,7 +91,7 @@ class SubscriptionFile:
         texts: list[str] = []
         places: list[int] = []
         line = 0
-        with open_text(self.path) as source:
+        with open_text(self.source) as source:
             while raw := source.read_line():
                 line += 1
                 try:
@@ -110,7 +117,7 @@ class SubscriptionFile:
         line = 0
         groups: dict[_Group, list[_Row]] = {}
         n_rows = 0
-        with open_text(self.path) as source:
+        with open_text(self.source) as source:
             while raw := source.read_line():
                 line += 1
                 if raw.isspace():
@@ -157,8 +164,13 @@ class SubscriptionFile:
             yield row._replace(where=print_expression(bound), params={})
 
     def _read_csv(self) -> Iterator[SubscriptionTable]:
-        with open_text(self.path) as source:
-            records = CsvRecords(source, CHUNK_BYTES)
+        self.source.keep()
+        with open_text(self.source) as source:
+            separator = "\t" if self.format == "tsv" else None
+            sample = source.read_block(SAMPLE_BYTES)
+            dialect = find_dialect(sample, separator=separator, has_header=True)
+        with open_text(self.source) as source:
+            records = CsvRecords(source, CHUNK_BYTES, dialect)
             at = self._columns(records.names)
             blocks = []
             for block in records.blocks():
@@ -206,7 +218,8 @@ class SubscriptionFile:
 
     def _read_parquet(self) -> Iterator[SubscriptionTable]:
         first = 0
-        with file_errors(self.path), pq.ParquetFile(self.path) as file:
+        self.source.keep()
+        with self.source.open() as stream, pq.ParquetFile(stream) as file:
             columns = list(self._columns(file.schema_arrow.names))
             for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=columns):
                 end = first + batch.num_rows
@@ -215,6 +228,19 @@ class SubscriptionFile:
                 self.fraction = end / max(1, file.metadata.num_rows)
                 yield SubscriptionTable(table, places)
                 first = end
+
+
+def _format_of(source: Input) -> str:
+    """Return the format that a suffix names, or the first bytes of standard input."""
+    if not source.is_stdin:
+        return format_of(source.path, ("txt", "jsonl", "csv", "tsv", "parquet"))
+    check_content(source)
+    name = guess_format(source)
+    if name == "csv":
+        first = source.peek().partition(b"\n")[0].decode(errors="replace").lower()
+        columns = set(re.split(r"[^a-z_]+", first))
+        return "csv" if {"id", "where"} <= columns else "txt"
+    return name
 
 
 class _Row(NamedTuple):

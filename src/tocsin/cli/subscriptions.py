@@ -224,16 +224,19 @@ def _load(matcher: Matcher, options: FileOptions) -> tuple[list[Any], Quarantine
     if options.quarantine is not None:
         check_target(options.quarantine, *options.files)
     tables: list[Any] = []
+    warnings: list[str] = []
     with ExitStack() as stack:
         stream = stack.enter_context(replacing(options.quarantine)) if options.quarantine else None
         quarantine = Quarantine(stream)
         with Progress() as progress:
             for path in options.files:
-                tables += load_file(matcher, SubscriptionFile(path), quarantine, progress)
+                tables += load_file(matcher, SubscriptionFile(path), quarantine, progress, warnings)
         if quarantine.n_rows and options.on_error == "raise":
             message = f"{quarantine.n_rows:,} bad rows; nothing was changed"
             named = ", ".join(map(str, options.files))
             raise FileFormatError(named, f"{message}\n{quarantine.listing()}")
+    if warnings:
+        say("\n".join(f"warning: {text}" for text in warnings))
     return tables, quarantine
 
 

@@ -34,7 +34,7 @@ class JsonLinesFile(EventFile):
         rows: list[int] = []
         lines: list[int] = []
         n_bytes = line = n_rows = 0
-        with open_text(self.path) as source:
+        with open_text(self.source) as source:
             while raw := source.read_line():
                 line += 1
                 if raw.isspace():

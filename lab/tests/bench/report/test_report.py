@@ -236,6 +236,7 @@ def test_the_system_answers_what_another_process_submits(capfd, monkeypatch) -> 
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_no_generator_is_left_when_something_fails(capfd) -> None:
     class Failing:
         def match_batch(self, batch: object) -> Matches:
