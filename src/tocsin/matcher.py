@@ -314,7 +314,7 @@ class Matcher:
         """
         checked = check_event(event, self.event_type)
         with self._match_guard:
-            names, reader = self._reader()
+            names, reader = self._reader(1)
             return [names[dense] for dense in reader.match_one(checked)]
 
     def match_batch(self, events: object) -> Matches:
@@ -324,14 +324,22 @@ class Matcher:
         """
         batch = to_batch(events, self.event_type)
         with self._match_guard:
-            names, reader = self._reader()
+            names, reader = self._reader(len(batch))
             return Matches(reader.match_batch(batch), names)
 
-    def _reader(self) -> tuple[Names, Reader]:
-        """Return the ids and the index of one moment."""
+    def _reader(self, n_events: int) -> tuple[Names, Reader]:
+        """Return the ids and the index of one moment, to match so many events with."""
+        current: Any = self._engine.current(n_events)
+        if current is not None and not self._catalog.has_expiries:
+            names = current.names
+            if names is not None:
+                return names, current
         with self._lock:
             self._expire()
-            return self._catalog.names, self._engine.reader()
+            names, reader = self._catalog.names, self._engine.reader_for(n_events)
+            if self._engine.current(n_events) is reader:
+                reader.names = names  # type: ignore[attr-defined]
+            return names, reader
 
     def profile(self, events: object) -> None:
         """Learn from a sample of events; parts of the index built from now on are laid out for it.
