@@ -315,7 +315,7 @@ class Matcher:
         checked = check_event(event, self.event_type)
         with self._match_guard:
             names, reader = self._reader(1)
-            return [names[dense] for dense in reader.match_one(checked)]
+            return names.of(reader.match_one(checked))
 
     def match_batch(self, events: object) -> Matches:
         """Return the matches of many events: anything Arrow, a frame, or a list of mappings.

@@ -3,10 +3,10 @@
 Enters and leaves: see `engines.protocol`. Added subscriptions are pending until a match that is
 worth indexing them, or until they are many. Matches of a few events compare each with a few pending
 subscriptions one by one, in the write buffer. They are indexed in the delta of the largest segment
-where they fit, else as a segment of their own. Segments are merged by size, so that a subscription is laid out again a logarithmic number of
-times, and each merge plans again. Large merges run in a thread of their own while events are
-matched with the segments as they were. A deleted subscription gets a tombstone with its deletion
-time, and is dropped at the next merge.
+where they fit, else as a segment of their own. Segments are merged by size, so that a subscription
+is laid out again a logarithmic number of times, and each merge plans again. Large merges run in a
+thread of their own while events are matched with the segments as they were. A deleted subscription
+gets a tombstone with its deletion time, and is dropped at the next merge.
 
 A match takes a `Snapshot`: the segments and the time. Readers need a lock only to take it, and see
 either all of a change or nothing.
@@ -175,7 +175,7 @@ class AutoEngine(Engine):
             is_single = table.n_conjunctions <= _MAX_SINGLE
             is_eager = self._current is not None and table.n_conjunctions <= _MAX_EAGER
             is_eager &= not is_single and bool(self._slots)
-            if is_eager or (is_single and _MAX_PENDING <= self._pending.n_conjunctions):
+            if is_eager or (is_single and self._pending.n_conjunctions >= _MAX_PENDING):
                 self._index_pending()
             if len(ids):
                 if not self._slots and not self._pending:
@@ -275,9 +275,7 @@ class AutoEngine(Engine):
 
     def _snapshot(self, buffer: BufferSnapshot | None) -> Snapshot:
         segments = tuple((slot.snapshot(), slot.n_dead > 0) for slot in self._slots)
-        return Snapshot(
-            segments, self._tombstones, self._time, self._scratch, self._pool, buffer
-        )
+        return Snapshot(segments, self._tombstones, self._time, self._scratch, self._pool, buffer)
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch with every segment."""

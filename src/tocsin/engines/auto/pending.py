@@ -97,7 +97,8 @@ def join_tables(tables: Sequence[ConjunctionTable]) -> ConjunctionTable:
         name: str, new: list[int], counts: list[int], n_rows: NDArray[np.int64]
     ) -> NDArray[np.int32]:
         numbers = joined(name) + np.repeat(_before(np.array(counts)), n_rows)
-        return np.array(new, np.int32)[numbers]
+        moved: NDArray[np.int32] = np.array(new, np.int32)[numbers]
+        return moved
 
     vocabulary, low_key, high_key, domain = _joined_strings(tables, joined, n_pieces)
     moved = joined("pattern_condition") + np.repeat(_before(n_conditions), n_patterns)

@@ -4,6 +4,9 @@ Enters: small conjunction tables. Leaves: the rows that events satisfy. Every ev
 every row, so that a new subscription costs microseconds, and is indexed with many others later. A
 row is compared by values, not cells: nothing has to be laid out for it.
 
+A row that asks a number or a string to equal one value is also under that value in a dictionary. If
+all rows are, a single event is compared with those under its own values only.
+
 Rows are appended in place. A `BufferSnapshot` is the buffer at one time: it knows how many rows
 belong to it, and no earlier row is ever changed. Arrays that are full are replaced by larger ones;
 snapshots keep the old ones. Strings have *labels*: integers in the order of the strings, with gaps
@@ -23,7 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.encode.columns import Column
-from tocsin.encode.events import EventBatch, read_value
+from tocsin.encode.events import EventBatch, lookup, read_value
 from tocsin.engines.auto import write_buffer_kernels as kernels
 from tocsin.engines.auto.write_buffer_kernels import (
     ABSENT_CODE,
@@ -35,16 +38,19 @@ from tocsin.engines.auto.write_buffer_kernels import (
 )
 from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.ragged import RaggedIds
-from tocsin.model import INT64_MAX, INT64_MIN
+from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
 from tocsin.normalize.condition import domain_of
 from tocsin.normalize.domains import Domain, to_key
-from tocsin.normalize.keys import float_keys, integer_keys, key_of_number
+from tocsin.normalize.keys import float_keys, integer_keys, key_of_number, number_of_key
+from tocsin.normalize.normal import Conjunction
 from tocsin.normalize.table import ConjunctionTable
 
 MAX_ROWS = 1024
 """The most conjunctions of a buffer: each event is compared with all of them."""
 _MAX_ATTRIBUTES = 64
 _MAX_PIECES = 8192
+_MAX_CANDIDATES = 4
+"""An event with more candidates by value is compared with all rows by the kernel."""
 _LABEL_STEP = 1 << 44
 _LAST_LABEL = 1 << 62
 _MAX_COMPARED = 1 << 18
@@ -53,6 +59,15 @@ _EXACT = 1 << 53
 """Integers up to this are floats too."""
 _STRING_CODE = FIRST_CODE + Domain.STRING
 _NO_FLOATS = np.empty((0, 0))
+_NO_IDS = np.empty(0, np.int32)
+
+
+class Slot(NamedTuple):
+    """An attribute of the buffer: its name, whether that is a path, and the rows by value."""
+
+    name: str
+    is_path: bool
+    rows_of: dict[Any, list[int]]
 
 
 class Rows(NamedTuple):
@@ -125,11 +140,14 @@ class WriteBuffer:
         self._conditions = np.empty((64, 4), np.int64)
         self._pieces = np.empty((64, 5), np.int64)
         self._ids = np.empty(16, np.int32)
-        self._slots: list[tuple[str, bool]] = []
+        self._slots: list[Slot] = []
         self._slot_of: dict[str, int] = {}
         self.labels = _Labels([], [])
         self.label_of: dict[str, int] = {}
         self._patterns = PatternChecks()
+        self._sources: list[tuple[ConjunctionTable, int]] = []
+        self._conjunctions: dict[int, Conjunction] = {}
+        self._has_keys = True
 
     def append(self, table: ConjunctionTable) -> bool:
         """Append the conjunctions of a table; False, and nothing is changed, if there is no room.
@@ -156,6 +174,7 @@ class WriteBuffer:
         self._rows[first : first + n, 0] = starts[:-1]
         self._rows[first : first + n, 1] = starts[1:]
         self._ids[first : first + n] = table.subscription
+        self._add_keys(table, first)
         if len(table.pattern_condition):
             self._patterns.add(table, np.arange(first, first + n))
         self._n_conditions += table.n_conditions
@@ -191,6 +210,39 @@ class WriteBuffer:
         conditions[:, 1] = table.flags
         conditions[:, 2], conditions[:, 3] = starts[:-1], starts[1:]
 
+    def _add_keys(self, table: ConjunctionTable, first: int) -> None:
+        """Enter conjunctions under a value that each asks for, where all have one.
+
+        The attribute of which most values are known tells most conjunctions apart.
+        """
+        starts, attributes = table.condition_start.tolist(), table.attribute.tolist()
+        points = _points_of(table) if self._has_keys else []
+        for at in range(table.n_conjunctions):
+            self._sources.append((table, at))
+            best: list[int] | None = None
+            most = 0
+            for c in range(starts[at], starts[at + 1] if points else 0):
+                if points[c] is not None:
+                    slot = self._slots[self._slot_of[table.attributes[attributes[c]]]]
+                    rows = slot.rows_of.setdefault(points[c], [])
+                    if len(slot.rows_of) > most:
+                        most, best = len(slot.rows_of), rows
+            if best is None:
+                self._has_keys = False
+            else:
+                best.append(first + at)
+
+    def holds(self, row: int, event: Mapping[str, object]) -> bool:
+        """Whether an event satisfies a row."""
+        conjunction = self._conjunctions.get(row)
+        if conjunction is None:
+            table, at = self._sources[row]
+            conjunction = self._conjunctions[row] = table.conjunction(at)
+        for name, condition in conjunction.items():
+            if not condition.holds(read_value(event, name)):
+                return False
+        return True
+
     def _labels_of(self, table: ConjunctionTable) -> list[int] | None:
         """Return the labels of a table's strings, by rank; None if one can have none."""
         labels = []
@@ -209,13 +261,15 @@ class WriteBuffer:
         slot = self._slot_of.get(name)
         if slot is None:
             slot = self._slot_of[name] = len(self._slots)
-            self._slots = [*self._slots, (name, "." in name)]
+            self._slots = [*self._slots, Slot(name, "." in name, {})]
         return slot
 
     def snapshot(self) -> BufferSnapshot:
         """Return the rows as they are now."""
         rows = Rows(self._rows, self._conditions, self._pieces)
-        return BufferSnapshot(rows, self._ids, self.n_rows, self._slots, self, self._patterns)
+        return BufferSnapshot(
+            rows, self._ids, self.n_rows, self._slots, self, self._patterns, self._has_keys
+        )
 
     @property
     def nbytes(self) -> int:
@@ -232,9 +286,10 @@ class BufferSnapshot:
         rows: Rows,
         ids: NDArray[np.int32],
         n_rows: int,
-        slots: list[tuple[str, bool]],
+        slots: list[Slot],
         buffer: WriteBuffer,
         patterns: PatternChecks,
+        has_keys: bool,
     ) -> None:
         self.rows = rows
         self.n_rows = n_rows
@@ -242,21 +297,52 @@ class BufferSnapshot:
         self._slots = slots
         self._buffer = buffer
         self._patterns = patterns
+        self._has_keys = has_keys
 
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the dense ids, perhaps repeated, that one event matches."""
-        values = self._values_of(event)
-        numbers = self._match(values)[1]
+        if self._has_keys:
+            candidates = self._candidates(event)
+            if candidates is not None:
+                if not candidates:
+                    return _NO_IDS
+                return self._ids[[row for row in candidates if self._buffer.holds(row, event)]]
+        numbers = self._match(self._values_of(event))[1]
         if len(numbers) and len(self._patterns):
             numbers = self._patterns.keep_one(event, numbers)
         ids: NDArray[np.int32] = self._ids[numbers]
         return ids
 
+    def _candidates(self, event: Mapping[str, object]) -> list[int] | None:
+        """Return the rows under the values of an event, if they are few and all values are usual.
+
+        Other values, and those that are refused, are left to the comparison with all rows.
+        """
+        candidates: list[int] = []
+        for name, is_path, rows_of in self._slots:
+            value: Any = lookup(event, name) if is_path else event.get(name)
+            kind = value.__class__
+            if kind is str:
+                if not value.isascii() and not is_unicode(value):
+                    return None
+            elif kind is int:
+                if not INT64_MIN <= value <= INT64_MAX:
+                    return None
+            elif kind is not float:
+                if value is None or kind is bool:
+                    continue
+                return None
+            if rows_of and value in rows_of:
+                candidates += rows_of[value]
+        if len(candidates) > _MAX_CANDIDATES:
+            return None
+        return [row for row in candidates if row < self.n_rows]
+
     def match_batch(self, events: EventBatch) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return pairs of an event and a dense id, perhaps repeated, by event."""
         codes = np.empty((len(events), len(self._slots)), np.int64)
         values = Values(codes, np.zeros(codes.shape, np.int64), _NO_FLOATS)
-        for slot, (name, _) in enumerate(self._slots):
+        for slot, (name, *_) in enumerate(self._slots):
             self._write_values(events.column(name), values.codes[:, slot], values.keys[:, slot])
         event, numbers = self._match(values)
         if len(numbers) and len(self._patterns):
@@ -269,7 +355,7 @@ class BufferSnapshot:
     def _values_of(self, event: Mapping[str, object]) -> Values:
         """Return the values of one event."""
         label_of, codes, keys, floats = self._buffer.label_of, [], [], []
-        for name, is_path in self._slots:
+        for name, is_path, _ in self._slots:
             value: Any = read_value(event, name) if is_path else event.get(name)
             kind = value.__class__
             code, key, number = FLOAT_CODE, 0, 0.0
@@ -357,11 +443,36 @@ class BufferSnapshot:
         domains, keys, offsets = _without_floats(values)
         pairs = []
         for first in range(0, len(domains), step):
-            block = (each[first : first + step] for each in (domains, keys, offsets))
-            satisfied = _satisfied(*block, bounds, conditions, pieces, slots)
+            some = slice(first, first + step)
+            satisfied = _satisfied(
+                domains[some], keys[some], offsets[some], bounds, conditions, pieces, slots
+            )
             event, number = np.nonzero(satisfied)
             pairs.append((event + first, number.astype(np.uint32)))
         return _joined(pairs)
+
+
+def _points_of(table: ConjunctionTable) -> list[int | float | str | None]:
+    """Return for each condition of a table the number or string that it asks for, if only one."""
+    starts, flags = table.piece_start.tolist(), table.flags.tolist()
+    pieces = [column.tolist() for column in (table.domain, *_bounds(table))]
+    points: list[int | float | str | None] = []
+    for c in range(table.n_conditions):
+        points.append(None)
+        if starts[c + 1] - starts[c] != 1 or flags[c]:
+            continue
+        domain, low, low_offset, high, high_offset = (column[starts[c]] for column in pieces)
+        if (low, low_offset + 1) != (high, high_offset) or low_offset & 1:
+            continue
+        if domain == Domain.STRING:
+            points[c] = table.strings[low]
+        elif domain == Domain.NUMBER:
+            points[c] = number_of_key(low, low_offset)
+    return points
+
+
+def _bounds(table: ConjunctionTable) -> tuple[NDArray[Any], ...]:
+    return table.low_key, table.low_offset, table.high_key, table.high_offset
 
 
 def _joined(pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -425,4 +536,3 @@ def _with_capacity(array: NDArray[Any], n_used: int, n_new: int) -> NDArray[Any]
     larger = np.empty((max(2 * len(array), n_used + n_new), *array.shape[1:]), array.dtype)
     larger[:n_used] = array[:n_used]
     return larger
-
