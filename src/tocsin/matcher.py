@@ -367,9 +367,9 @@ class Matcher:
         checked = check_event(event, self.event_type)
         watch = self._watch
         with self._match_guard:
-            names, reader = self._reader()
+            names, reader = self._reader(1)
             match = partial(watch.match_one, reader) if watch.moments.names else reader.match_one
-            matches = [names[dense] for dense in match(checked)]
+            matches = names.of(match(checked))
         if watch.is_open:
             self._warn_of_drift(watch.look_at_mappings([checked]))
         return matches
@@ -385,7 +385,7 @@ class Matcher:
         watch = self._watch
         batch = to_batch(events, self.event_type, watch.moments.names)
         with self._match_guard:
-            names, reader = self._reader()
+            names, reader = self._reader(len(batch))
             matches = Matches(watch.match_batch(reader, batch), names)
         suspects = watch.look_at(batch)
         if suspects:
@@ -407,11 +407,19 @@ class Matcher:
         if issues:
             warnings.warn(report(issues), SchemaDriftWarning, stacklevel=3)
 
-    def _reader(self) -> tuple[Names, Reader]:
-        """Return the ids and the index of one moment."""
+    def _reader(self, n_events: int) -> tuple[Names, Reader]:
+        """Return the ids and the index of one moment, to match so many events with."""
+        current: Any = self._engine.current(n_events)
+        if current is not None and not self._catalog.has_expiries:
+            names = current.names
+            if names is not None:
+                return names, current
         with self._lock:
             self._expire()
-            return self._catalog.names, self._engine.reader()
+            names, reader = self._catalog.names, self._engine.reader_for(n_events)
+            if self._engine.current(n_events) is reader:
+                reader.names = names  # type: ignore[attr-defined]
+            return names, reader
 
     def profile(self, events: object) -> None:
         """Learn from a sample of events; parts of the index built from now on are laid out for it.

@@ -27,6 +27,8 @@ def warm_up() -> None:
     matcher.match_batch(events.set_column(0, "a", pa.array(alone)))
     for i in range(2):
         matcher.subscribe(f"delta {i}", group[i])
+        matcher.match_batch(events.slice(0, 1))  # in the write buffer
+        matcher.index.reader()
         matcher.match_batch(events)
     wide = [
         f"w{i % 70} = {i} AND w{(i + 1) % 70} > 3" + " AND w7 > 1 AND w8 > 1" * (i % 50 == 5)
@@ -44,6 +46,7 @@ def warm_up() -> None:
 def _match(texts: list[str], events: pa.Table) -> Matcher:
     matcher = Matcher()
     matcher.subscribe_many(pa.table({"id": range(len(texts)), "where": texts}))
+    matcher.index.reader()  # indexes what is pending
     matcher.match_batch(events)
     return matcher
 
@@ -58,9 +61,11 @@ def _warm_changes() -> None:
     matcher = Matcher()
     matcher.subscribe_many(pa.table({"id": range(len(texts)), "where": texts}))
     events = pa.table({"x": [1, 10**9], "y": [0.5, 3.5], "s": ["a", "b"]})
+    matcher.index.reader()
     matcher.match_batch(events)
     for _ in range(4):
         matcher.subscribe(len(matcher), "x = 1 AND y BETWEEN 0.1 AND 0.9")
+        matcher.index.reader()
         matcher.match_batch(events)
     names = [f"warm{i}" for i in range(100)]
     for ids in (names, range(10**6, 10**6 + 100)):
@@ -70,6 +75,7 @@ def _warm_changes() -> None:
     matcher.subscribe("element", "ANY(tags) = 'a' AND x = 1")
     matcher.match_batch([{"tags": ["a", "b"], "x": 1}])
     matcher.subscribe("pattern", f"s LIKE '%{'a_' * 40}b%'")
+    matcher.index.reader()
     matcher.match({"s": "a" * 1_000})
     matcher.match(events.to_pylist()[0])
     matcher.match_batch(events)

@@ -379,7 +379,7 @@ def test_order_is_kept(bounds: list[int], step: int) -> None:
 
 def memory_of(space: CellSpace) -> int:
     """Return what the values that a space remembers take at least."""
-    return sum(sys.getsizeof(value) for _, _, known in space._memory.attributes for value in known)
+    return sum(sys.getsizeof(value) for values in space._memory.values for value in values.known)
 
 
 def test_long_values_are_not_remembered() -> None:
@@ -394,7 +394,7 @@ def test_the_values_of_many_attributes_are_remembered_within_a_bound() -> None:
     space = CellSpace(table_of([parse(f"{name} > 5") for name in names]))
     for step in range(800):
         space.encode_event({name: f"{step} {at}" for at, name in enumerate(names)})
-    n_values = sum(len(known) for _, _, known in space._memory.attributes)
+    n_values = sum(len(values.known) for values in space._memory.values)
     assert memory_of(space) + 100 * n_values < 32 << 20
     assert 0 < n_values < 400 * 800
 

@@ -804,3 +804,33 @@ def test_kinds_may_be_declared_in_several_ways() -> None:
     assert len(set(ways)) == 1
     with pytest.raises(ArgumentError, match="is not a kind"):
         EventType("T", x=list)
+
+
+def test_mappings_of_mixed_numbers_moments_and_paths_mean_what_each_means_by_itself() -> None:
+    values: dict[str, list[Any]] = {
+        "mixed": [1, 2.5, None, 3, -0.0, float("nan"), 2**53, 10],
+        "large": [2**53 + 1, 2.0**53, None, 3, 2**63 - 1, 0.5, -(2**63), 1],
+        "moment": [dt.datetime(2026, 1, 1, h, tzinfo=dt.UTC) for h in range(7)] + [None],
+        "naive": [dt.datetime(2026, 1, 1, h) for h in range(8)],
+    }
+    rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    conditions = {
+        "small": "mixed <= 2.5", "zero": "mixed = 0", "exact": "large > 9007199254740992",
+        "most": "large = 9223372036854775807", "late": "moment >= TIMESTAMP '2026-01-01 03:00:00'",
+        "naive": "naive < TIMESTAMP '2026-01-01 02:00:00'",
+        "none": "moment IS NULL OR mixed IS NULL",
+    }  # fmt: skip
+    nested = {f"{name} of a path": text for name, text in conditions.items()}
+    matcher = tocsin.Matcher()
+    for name, text in conditions.items():
+        matcher.subscribe(name, text)
+    for name, text in nested.items():
+        for attribute in values:
+            text = text.replace(f"{attribute} ", f"outer.{attribute} ")
+        matcher.subscribe(name, text)
+    matcher.index.reader()  # type: ignore[attr-defined]
+    events = [{**row, "outer": row} for row in rows]
+    each = [sorted(map(str, matcher.match(event))) for event in events]
+    assert [sorted(map(str, ids)) for ids in matcher.match_batch(events)] == each
+    assert all([f"{name} of a path" in ids for name in ids if name in conditions] for ids in each)
+    assert sum(map(len, each)) == 30

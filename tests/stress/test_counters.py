@@ -26,7 +26,6 @@ from tocsin.engines.auto.tombstones import LATEST
 from tocsin.errors import CapacityError
 from tocsin.matcher import Matcher
 from tocsin.matches import Matches
-from tocsin.normalize.table import stack
 
 
 class LongLife(Life):
@@ -260,7 +259,7 @@ def test_a_table_is_cut_between_subscriptions() -> None:
     matcher = Matcher(merges=False)
     matcher.subscribe_many({"id": range(30)}, where="x = 1 OR y = 1 OR z = 1")
     engine: Any = matcher._engine
-    table = stack(engine._pending, [0], 30)
+    table = engine._pending.table(lambda ids: ids >= 0)
     portions = list(auto.Capacity(20, 1 << 30).cut(table))
     owners = [set(portion.subscription.tolist()) for portion in portions]
     assert len(owners) == 5

@@ -268,13 +268,33 @@ def test_a_merge_that_fails_in_the_background_is_tried_again(
 
 def test_a_flush_that_fails_keeps_what_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = tocsin.Matcher()
-    matcher.subscribe_many({"id": range(3), "v": [1, 2, 1]}, where="x = :v")
+    n = 100  # more than stay pending
+    matcher.subscribe_many({"id": range(n), "v": [1 + i % 2 for i in range(n)]}, where="x = :v")
     with monkeypatch.context() as patched:
         patched.setattr(Segment, "build", classmethod(failing(1)))
         with pytest.raises(MemoryError, match="no room"):
-            matcher.match({"x": 1})
-        matcher.unsubscribe(2)
-        assert both(matcher) == [[0], [1]]
+            matcher._engine.reader()
+        matcher.unsubscribe(n - 1)
+        assert both(matcher) == [list(range(0, n, 2)), list(range(1, n - 1, 2))]
+        matcher._engine.reader()
+        assert both(matcher) == [list(range(0, n, 2)), list(range(1, n - 1, 2))]
+
+
+def test_a_subscribe_that_fails_to_index_what_is_pending_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto, "_MAX_PENDING", 5)
+    matcher = tocsin.Matcher()
+    for i in range(5):
+        matcher.subscribe(i, "x = 1")
+    monkeypatch.setattr(Segment, "build", classmethod(failing(1)))
+    with pytest.raises(MemoryError, match="no room"):
+        matcher.subscribe(5, "x = 1")
+    assert 5 not in matcher
+    assert both(matcher) == [list(range(5)), []]
+    matcher.subscribe(5, "x = 1")
+    assert both(matcher) == [list(range(6)), []]
+    matcher.check()
     matcher.check()
 
 

@@ -8,7 +8,7 @@ so that it may be read while a writer goes on.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -183,10 +183,27 @@ class Names:
             raise IndexError(dense)
         return block.ids[place]
 
+    def of(self, dense: list[int]) -> list[SubscriptionId]:
+        """Return the ids of a few dense ids."""
+        names: list[SubscriptionId] = []
+        first, growing, low, high = self._first, self._growing, 0, 0
+        read: Callable[[int], SubscriptionId] = growing.__getitem__
+        for one in dense:
+            if one >= first:
+                names.append(growing[one - first])
+            elif low <= one < high:
+                names.append(read(one - low))
+            else:
+                names.append(self[one])
+                block = self._blocks[bisect_right(self._starts, one) - 1]
+                if block.dense is None:
+                    low, high, read = block.first, block.stop, block.ids.read
+        return names
+
     def to_list(self, dense: NDArray[np.integer]) -> list[SubscriptionId]:
         """Return the ids of many dense ids."""
         if len(dense) <= FEW:
-            return [self[i] for i in dense.tolist()]
+            return self.of(dense.tolist())
         names: list[SubscriptionId] = [""] * len(dense)
         for ids, order in self._parts(dense):
             for at, name in zip(order.tolist(), ids.to_list(), strict=True):

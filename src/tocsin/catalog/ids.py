@@ -7,7 +7,7 @@ ids, parts, hashes and comparisons. 1 and "1" are two ids.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -101,6 +101,11 @@ class Ids:
             return self._number_view[at]
         data, starts = self._text_views
         return str(data[starts[at] : starts[at + 1]], "utf-8")
+
+    @cached_property
+    def read(self) -> Callable[[int], SubscriptionId]:
+        """Returns the id at a place."""
+        return self._number_view.__getitem__ if self.texts is None else self.__getitem__
 
     @cached_property
     def octets(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

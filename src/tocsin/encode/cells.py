@@ -10,7 +10,7 @@ none: NaN, lists), then domain by domain the cells between neighbouring cuts.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +27,7 @@ from tocsin.encode.columns import Column, Part
 from tocsin.encode.domain_cells import DomainCells
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.plain import Plain
-from tocsin.language.names import COMPUTED
+from tocsin.language.names import is_computed
 from tocsin.model import INT64_MAX, INT64_MIN
 from tocsin.normalize import domains
 from tocsin.normalize.condition import domain_of
@@ -37,16 +37,16 @@ from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 ABSENT_CELL = 0
 OTHER_CELL = 1
 FIRST_CELL = 2
-_REMEMBERED = frozenset({int, float, str})
-"""Types whose values are cached: equal values have the same cell. A boolean equals a number."""
 _MAX_VALUES = 4096
 """Maximum number of cached values of an attribute."""
+_MAX_LISTED = 1 << 16
+"""Up to this number, the cuts of an attribute's strings are kept as Python objects too."""
 _MAX_VALUE_BYTES = 1024
 """Larger values are not cached."""
 _MAX_MEMORY_BYTES = 32 << 20
 """Maximum size of all cached values of a space."""
-_BEYOND = 2.0**63
-"""An integer this great is refused, an equal float is not: neither is cached."""
+_BEYOND = 2**63
+"""An integer this great is refused."""
 _ENTRY_BYTES = 128
 """Overhead of a cached value, rounded up."""
 ALL_HERE = np.empty(0, np.bool_)
@@ -199,14 +199,21 @@ class CellSpace:
     def encode_event(self, event: Mapping[str, object]) -> list[int]:
         """Return the cells of one event, by attribute.
 
-        The cells of numbers and strings are cached.
+        Numbers are searched for, the cells of strings are cached.
         """
         row = []
-        for at, (name, is_path, known) in enumerate(self._memory.attributes):
-            value = read_value(event, name) if is_path else event.get(name)
-            # another thread may clear the cache at any time
-            cell = known.get(value) if value.__class__ in _REMEMBERED else None
-            row.append(self._encode_new(at, event) if cell is None else cell)
+        for at, (name, is_path, known, base, floats, integers) in enumerate(self._memory.values):
+            value: Any = read_value(event, name) if is_path else event.get(name)
+            kind = value.__class__
+            if kind is float and floats is not None and value == value:
+                row.append(base + bisect_right(floats, value))
+            elif kind is int and integers is not None and -_BEYOND < value < _BEYOND:
+                row.append(base + bisect_right(integers, value))
+            elif value is None:
+                row.append(ABSENT_CELL)
+            else:  # another thread may clear the cache at any time
+                cell = known.get(value) if kind is str or kind is bool else None
+                row.append(self._encode_new(at, event) if cell is None else cell)
         return row
 
     @cached_property
@@ -216,7 +223,10 @@ class CellSpace:
     def _encode_new(self, at: int, event: Mapping[str, object]) -> int:
         value = read_value(event, self.attributes[at])
         cell = self.encode_value(at, value)
-        self._memory.add(at, value, cell)
+        if isinstance(value, str | bool):
+            self._memory.add(at, value, cell)
+        elif isinstance(value, int | float):
+            self._memory.search(at, type(value), self.domains[at].get(Domain.NUMBER))
         return cell
 
     def encode_value(self, at: int, value: object) -> int:
@@ -233,6 +243,25 @@ class CellSpace:
         return space.base + bisect_right(space.bounds_for(domain, key), key)
 
     def _string_cell(self, space: DomainCells, value: str) -> int:
+        if len(space.keys) > _MAX_LISTED:
+            return self._search_string(space, value)
+        cuts = self._listed.get(id(space))
+        if cuts is None:
+            listed = self.vocabulary.take(pa.array(space.keys)).to_pylist()
+            cuts = self._listed[id(space)] = listed, space.offsets.tolist()
+        strings, offsets = cuts
+        at = bisect_left(strings, value)
+        while at < len(strings) and strings[at] == value and not offsets[at]:
+            at += 1
+        return space.base + at
+
+    @cached_property
+    def _listed(self) -> dict[int, tuple[list[str], list[int]]]:
+        """The cuts of strings as Python objects, by domain cells."""
+        return {}
+
+    def _search_string(self, space: DomainCells, value: str) -> int:
+        """Search the cuts where they lie."""
         low, high = 0, len(space.keys)
         strings = self.vocabulary
         while low < high:
@@ -294,35 +323,59 @@ class CellSpace:
         return int(cuts + ranges + self.vocabulary.nbytes)
 
 
-class _Memory:
-    """A cache of the cells of values of single events, by attribute.
+class _Values(NamedTuple):
+    """How values of an attribute are looked up: cached cells, and the bounds between cells.
 
-    Bounded by the memory of the values. Several threads may add at once; the count of bytes is then
-    approximate.
+    The bounds are None until a float or an integer was seen.
+    """
+
+    name: str
+    is_path: bool
+    known: dict[object, int]
+    base: int
+    floats: list[float] | None
+    integers: list[int] | None
+
+
+class _Memory:
+    """What the values of single events are looked up in, by attribute.
+
+    The cells of strings are cached, bounded by the memory of the values. Several threads may add at
+    once; the count of bytes is then approximate.
     """
 
     def __init__(self, attributes: tuple[str, ...]) -> None:
-        self.attributes: list[tuple[str, bool, dict[object, int]]] = [
-            (name, "." in name or name.startswith(COMPUTED), {}) for name in attributes
+        self.values: list[_Values] = [
+            _Values(name, "." in name or is_computed(name), {}, OTHER_CELL, None, None)
+            for name in attributes
         ]
-        """For each attribute its name, whether that is a path, and the cells of some values."""
         self.n_bytes = 0
+
+    def search(self, at: int, kind: type, space: DomainCells | None) -> None:
+        """Have floats or integers searched for from now on."""
+        values = self.values[at]
+        if space is not None:
+            values = values._replace(base=space.base)
+        if kind is float:
+            floats = [] if space is None else space.bounds_for(Domain.NUMBER, 0.5)
+            self.values[at] = values._replace(floats=floats)
+        else:
+            integers = [] if space is None else space.bounds_for(Domain.NUMBER, 0)
+            self.values[at] = values._replace(integers=integers)
 
     def add(self, at: int, value: object, cell: int) -> None:
         """Cache a value's cell; if the cache is full, clear it."""
         n_bytes = getsizeof(value)
-        if value.__class__ not in _REMEMBERED or n_bytes > _MAX_VALUE_BYTES:
+        if n_bytes > _MAX_VALUE_BYTES:
             return
-        if value.__class__ is float and not -_BEYOND < value < _BEYOND:
-            return
-        cells = self.attributes[at][2]
+        cells = self.values[at].known
         if len(cells) >= _MAX_VALUES:
             self.n_bytes -= sum(map(getsizeof, list(cells))) + _ENTRY_BYTES * len(cells)
             cells.clear()
         self.n_bytes += n_bytes + _ENTRY_BYTES
         if self.n_bytes > _MAX_MEMORY_BYTES:
-            for _, _, known in self.attributes:
-                known.clear()
+            for values in self.values:
+                values.known.clear()
             self.n_bytes = n_bytes + _ENTRY_BYTES
         cells[value] = cell
 

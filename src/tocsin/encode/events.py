@@ -8,6 +8,7 @@ subscription mentions are never read.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -602,6 +603,7 @@ _USUAL: dict[type, tuple[pa.DataType, Kind]] = {
     float: (FLOAT64, Kind.FLOAT),
     str: (STRING, Kind.STRING),
     bool: (pa.bool_(), Kind.BOOLEAN),
+    dt.datetime: (pa.timestamp("us", "UTC"), Kind.TIMESTAMP),
 }
 
 
@@ -635,12 +637,16 @@ class _MappingSource:
 
         Most are; other attributes, and bad values, are processed value by value.
         """
-        if not self._are_dicts or "." in attribute:
-            return None
         if attribute not in self._alike:
-            values = [event.get(attribute) for event in self.mappings]
+            values: list[Any]
+            if self._are_dicts and "." not in attribute:
+                values = [event.get(attribute) for event in self.mappings]
+            else:
+                values = [lookup(event, attribute) for event in self.mappings]
             types = set(map(type, values)) - {type(None)}
             usual = _USUAL.get(types.pop()) if len(types) == 1 else None
+            if types == {int, float}:  # an integer that no float equals is refused by Arrow
+                usual = _USUAL[float]
             try:
                 typed = None if usual is None else (pa.array(values, usual[0]), usual[1])
             except (pa.ArrowException, ValueError, OverflowError):
@@ -695,6 +701,11 @@ def _lookup_within(value: object, path: str) -> object:
     if not any(isinstance(each, list) for each in values):
         return values
     return [e for each in values for e in (each if isinstance(each, list) else [each])]
+
+
+def value_at(event: Mapping[str, object], attribute: str) -> object:
+    """Return the value of an attribute as it stands in the event, or of a computed value."""
+    return read_value(event, attribute) if is_computed(attribute) else lookup(event, attribute)
 
 
 def read_value(event: Mapping[str, object], attribute: str) -> object:

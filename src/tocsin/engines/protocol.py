@@ -58,6 +58,18 @@ class Engine(ABC):
         """Return a snapshot of the subscriptions; the engine itself if it is not concurrent."""
         return self
 
+    def reader_for(self, n_events: int) -> Reader:
+        """Return a reader to match about so many events with; by default any does."""
+        return self.reader()
+
+    def current(self, n_events: int) -> Reader | None:
+        """Return what `reader_for` would return, where that was made before; None where in doubt.
+
+        Called without the matcher's lock, so that a match can do without it. The matcher keeps the
+        ids that belong to a reader in its attribute `names`, which is None at first.
+        """
+        return None
+
     @abstractmethod
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
         """Add subscriptions: their dense ids, ascending, and their conjunctions.

@@ -1,11 +1,12 @@
 """The `auto` engine: cells, access tables chosen by a cost model, exact checks.
 
-Enters and leaves: see `engines.protocol`. Added subscriptions are indexed at the next match, or at
-once if they are few: in the delta of the largest segment where they fit, else as a segment of their
-own. Segments are merged by size, so that a subscription is laid out again a logarithmic number of
-times, and each merge plans again. Large merges run in a thread of their own while events are
-matched with the segments as they were. A deleted subscription gets a tombstone with its deletion
-time, and is dropped at the next merge.
+Enters and leaves: see `engines.protocol`. Added subscriptions are pending until a match that is
+worth indexing them, or until they are many. Matches of a few events compare each with a few pending
+subscriptions one by one, in the write buffer. They are indexed in the delta of the largest segment
+where they fit, else as a segment of their own. Segments are merged by size, so that a subscription
+is laid out again a logarithmic number of times, and each merge plans again. Large merges run in a
+thread of their own while events are matched with the segments as they were. A deleted subscription
+gets a tombstone with its deletion time, and is dropped at the next merge.
 
 A match takes a `Snapshot`: the segments and the time. Readers need a lock only to take it, and see
 either all of a change or nothing.
@@ -42,14 +43,16 @@ from tocsin.engines.auto.content import (
 from tocsin.engines.auto.delta import Delta, DeltaSnapshot, NewEntries, lay_out_entries
 from tocsin.engines.auto.elements import ElementIndex, divide
 from tocsin.engines.auto.layout import read_stream
+from tocsin.engines.auto.pending import Pending, join_tables
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.serialization import put_table, put_together, take_apart, take_table
 from tocsin.engines.auto.snapshot import Snapshot
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
+from tocsin.engines.auto.write_buffer import BufferSnapshot
 from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
-from tocsin.normalize.table import ConjunctionTable, stack, take
+from tocsin.normalize.table import ConjunctionTable, take
 
 _SAMPLE = 10_000
 """The number of events that `profile` keeps."""
@@ -59,6 +62,12 @@ _MANY_ATTRIBUTES = 256
 """Segments with more attributes together are not merged while a match waits, however small."""
 _MAX_EAGER = 5_000
 """Up to this number, conjunctions are indexed by the call that adds them."""
+_MAX_SINGLE = 64
+"""Up to this number, conjunctions of one call stay pending."""
+_MAX_PENDING = 16_384
+"""Small additions are indexed when so many conjunctions are pending, matched or not."""
+_MAX_COMPARED = 1 << 20
+"""Pending subscriptions are indexed when so many comparisons were made with them one by one."""
 _MAX_DELTA = 0.25
 """The delta holds up to this share of the largest segment."""
 
@@ -136,13 +145,15 @@ class AutoEngine(Engine):
 
     def __init__(self, *, merges: bool = True) -> None:
         self._merges = merges
-        self._pending: list[ConjunctionTable] = []
+        self._pending = Pending()
         self._slots: list[_Slot] = []
         self._pending_elements: list[ConjunctionTable] = []
         self._elements: list[ElementIndex] = []
         self._sample: EventBatch | None = None
         self._tombstones = Tombstones.empty()
         self._time = 0
+        self._n_compared = 0
+        """How many comparisons earlier snapshots have made with what is pending."""
         self._current: Snapshot | None = None
         self._pool = BufferPool()
         self._lock = threading.RLock()
@@ -158,29 +169,33 @@ class AutoEngine(Engine):
         self._time = time
 
     def insert(self, ids: NDArray[np.int64], table: ConjunctionTable) -> None:
-        """Add subscriptions; they are indexed at the next match.
+        """Add subscriptions; they are indexed later.
 
-        A few that come between matches are indexed at once, so that the next match need not do it.
+        Some that come between matches are indexed at once, so that the next match need not do it.
         If that fails, the index is as it was.
         """
+        table, of_elements = divide(table)
         with self._lock:
+            is_single = table.n_conjunctions <= _MAX_SINGLE
             is_eager = self._current is not None and table.n_conjunctions <= _MAX_EAGER
+            is_eager &= not is_single and bool(self._slots)
+            if is_eager or (is_single and self._pending.n_conjunctions >= _MAX_PENDING):
+                self._index_pending()
             if len(ids):
                 if not (self._slots or self._pending or self._elements or self._pending_elements):
                     self._tombstones = Tombstones.empty(int(ids[0]))
                 stop = int(ids[-1]) + 1
                 if stop > self._tombstones.stop:
                     self._tombstones = self._tombstones.extended_to(stop)
-            table, of_elements = divide(table)
             if of_elements is not None:
                 self._pending_elements.append(of_elements)
             if table.n_conjunctions or of_elements is None:
                 self._pending.append(table)
-            if is_eager and self._slots:
+            if is_eager:
                 try:
                     self._index_pending()
                 except BaseException:
-                    self._pending = []  # there was nothing else: a version was current
+                    self._pending = Pending()  # there was nothing else: it was indexed before
                     raise
             self._tick()
             if not self._pending:
@@ -198,14 +213,21 @@ class AutoEngine(Engine):
         if self._time >= LATEST - 1:
             self._tombstones, self._time = self._tombstones.restarted(), 0
         self._time += 1
-        self._current = None
+        self._forget_current()
+
+    def _forget_current(self) -> None:
+        """Have readers from now on take a new snapshot."""
+        if self._current is not None:
+            self._n_compared += self._current.n_compared
+            self._current = None
 
     def _count_deleted(self, ids: NDArray[np.integer]) -> None:
         """Count deleted ids in the segments where they may be."""
         if self._slots:
             firsts = np.array([slot.segment.ids[0] for slot in self._slots])
+            indexed = ids[ids <= self._slots[-1].segment.ids[-1]]
             for at, n in enumerate(
-                np.bincount(np.searchsorted(firsts, ids, side="right"), minlength=1)[1:]
+                np.bincount(np.searchsorted(firsts, indexed, side="right"), minlength=1)[1:]
             ):
                 self._slots[at].n_dead += int(n)
 
@@ -217,25 +239,60 @@ class AutoEngine(Engine):
     def _mentioned(self) -> set[str]:
         """Return the attributes that conditions mention."""
         spaces = (slot.segment.space.attributes for slot in self._slots)
-        tables = (table.attributes for table in self._pending)
+        tables = (table.attributes for table in self._pending.tables)
         elements = (index.space.attributes for index in self._elements)
         return {name for names in (*spaces, *tables, *elements) for name in names}
 
     def reader(self) -> Snapshot:
         """Index pending subscriptions, and return a snapshot of all."""
         with self._lock:
-            if self._current is None:
+            if self._current is None or self._current.buffer is not None:
                 self._flush()
-                segments = tuple((slot.snapshot(), slot.n_dead > 0) for slot in self._slots)
-                self._current = Snapshot(
-                    segments,
-                    self._tombstones,
-                    self._time,
-                    self._scratch,
-                    self._pool,
-                    tuple(self._elements),
-                )
+                self._current = self._snapshot(None)
             return self._current
+
+    def reader_for(self, n_events: int) -> Snapshot:
+        """Return a snapshot; index pending subscriptions if that is worth it for so many events.
+
+        A batch is compared with them one by one until that has cost as much as indexing them. For
+        a single event that is cheaper than a segment more, as long as the write buffer has room.
+        """
+        with self._lock:
+            current = self.current(n_events)
+            if current is not None:
+                return current
+            self._forget_current()
+            buffer = self._pending.buffered() if self._pending and self._merges else None
+            if buffer is None or not self._is_cheap(buffer, self._n_compared, n_events):
+                return self.reader()
+            self._current = self._snapshot(buffer)
+            return self._current
+
+    def current(self, n_events: int) -> Snapshot | None:
+        """Return the latest snapshot if there is one, and it is good for so many events."""
+        snapshot = self._current
+        if snapshot is None or snapshot.buffer is None:
+            return snapshot
+        n_compared = self._n_compared + snapshot.n_compared
+        return snapshot if self._is_cheap(snapshot.buffer, n_compared, n_events) else None
+
+    @staticmethod
+    def _is_cheap(buffer: BufferSnapshot, n_compared: int, n_events: int) -> bool:
+        """Whether so many events should be compared with a buffer, after so many comparisons."""
+        return n_events <= 1 or n_compared + buffer.n_rows * n_events <= _MAX_COMPARED
+
+    def _snapshot(self, buffer: BufferSnapshot | None) -> Snapshot:
+        self._index_elements()
+        segments = tuple((slot.snapshot(), slot.n_dead > 0) for slot in self._slots)
+        return Snapshot(
+            segments,
+            self._tombstones,
+            self._time,
+            self._scratch,
+            self._pool,
+            buffer,
+            tuple(self._elements),
+        )
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Match a batch with every segment."""
@@ -271,20 +328,23 @@ class AutoEngine(Engine):
         """Index pending subscriptions. If that fails, the ones not indexed are still pending."""
         if not self._pending:
             return
+        self._forget_current()
         table = self._live_pending()
         portions = [] if table is None else list(CAPACITY.cut(table))
-        self._pending = portions
+        self._pending, self._n_compared = Pending(portions), 0
         while portions:
             self._add(portions[0])
             del portions[0]
+            self._pending = Pending(portions)
 
     def _live_pending(self) -> ConjunctionTable | None:
         """Return the live pending subscriptions as one table, or None if there are none."""
-        return self._live(self._pending)
+        table = self._pending.table(lambda ids: self._tombstones.of(ids) == 0)
+        return table if table.n_conjunctions else None
 
     def _live(self, tables: list[ConjunctionTable]) -> ConjunctionTable | None:
         """Return the live conjunctions of tables as one table, or None if there are none."""
-        table = stack(tables, [0] * len(tables), sum(t.n_subscriptions for t in tables))
+        table = join_tables(tables)
         live = self._tombstones.of(table.subscription) == 0
         if not live.all():
             table = take(table, np.flatnonzero(live))
@@ -453,7 +513,7 @@ class AutoEngine(Engine):
         if segment is not None:
             new = [_Slot(segment, self._count_dead(segment))]
         self._slots[at : at + len(old)] = new
-        self._current = None
+        self._forget_current()
 
     def _count_dead(self, segment: Segment | Delta) -> int:
         """Count the deleted subscriptions of a segment."""
@@ -507,10 +567,10 @@ class AutoEngine(Engine):
         """
         with self._lock:
             table = self._live_pending() if self._pending else None
-            pending = []
+            pending = Pending()
             if table is not None:
                 subscription = np.searchsorted(kept, table.subscription)
-                pending = [replace(table, subscription=subscription)]
+                pending.append(replace(table, subscription=subscription))
             tombstones = self._tombstones.renumbered(kept).restarted()
             segments: dict[int, Segment] = {
                 id(slot.segment): slot.segment.renumbered(kept)
@@ -532,7 +592,7 @@ class AutoEngine(Engine):
                 slot.segment = segment
             self._elements, self._pending_elements = [], elements
             self._pending, self._tombstones, self._time = pending, tombstones, 0
-            self._current = None
+            self._forget_current()
 
     def _renumbered_elements(self, kept: NDArray[np.int64]) -> list[ConjunctionTable]:
         """Return the live conjunctions that are indexed by elements, with other ids."""
@@ -602,7 +662,7 @@ class AutoEngine(Engine):
             for state in states:
                 self._tombstones.bury(state.arrays["dead"], self._time)
                 self._count_deleted(state.arrays["dead"])
-            self._current = None
+            self._forget_current()
 
     def explain(self, dense: int) -> str:
         """Say under which keys a subscription is."""
@@ -629,7 +689,7 @@ class AutoEngine(Engine):
 
     def check(self) -> None:
         """Verify the invariants of every segment."""
-        for segment, _ in self.reader().segments:
+        for segment, _ in self.reader_for(1).segments:
             segment.check()
         with self._lock:
             for slot in self._slots:
@@ -647,9 +707,9 @@ class AutoEngine(Engine):
         """The bytes of the segments, of pending subscriptions and of the tombstones."""
         with self._lock:
             segments = sum(slot.segment.nbytes for slot in self._slots)
-            pending = sum(table.nbytes for table in (*self._pending, *self._pending_elements))
-            pending += sum(index.nbytes for index in self._elements)
-            return segments + pending + self._tombstones.times.nbytes
+            elements = sum(index.nbytes for index in self._elements)
+            elements += sum(table.nbytes for table in self._pending_elements)
+            return segments + elements + self._pending.nbytes + self._tombstones.times.nbytes
 
 
 def _conditions_of(segment: Segment) -> Conditions:

@@ -79,6 +79,7 @@ class Segment:
         self._event_parts = [
             part for part in self.parts if not isinstance(part, Groups | Members | Literals)
         ]
+        self._n_spread: list[int] = np.where(coding.is_exact, 0, coding.n_cells - 2).tolist()
         self._no_cells = np.empty((0, max(len(coding.n_cells), 1)), np.int32)
 
     def _make_parts(self, compiled: list[CompiledPatterns] | None) -> tuple[Part, ...]:
@@ -183,8 +184,14 @@ class Segment:
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the dense ids, perhaps repeated, that one event matches."""
         cells = self.space.encode_event(event)
-        if self.needs_cells or not cells:
-            rows = to_rows(self.coding, as_column(cells), needs_cells=self.needs_cells)
+        if not cells:
+            rows = to_rows(self.coding, as_column(cells))
+        elif self.needs_cells:
+            codes = [  # see `code_kernels.code_of`
+                cell if not n or cell < 2 else 2 + (cell - 2) * 65533 // n
+                for cell, n in zip(cells, self._n_spread, strict=True)
+            ]
+            rows = Rows(np.array([codes], np.uint16), np.array([cells], np.int32))
         else:  # codes are cells
             rows = Rows(np.array([cells], np.uint16), self._no_cells)
         if len(self._event_parts) == 1:

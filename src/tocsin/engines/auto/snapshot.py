@@ -1,4 +1,4 @@
-"""A snapshot of the index: segments and the delta, at one time.
+"""A snapshot of the index: segments, the delta and the write buffer, at one time.
 
 Enters: batches and events. Leaves: the dense ids of the subscriptions that match, each once. In a
 snapshot only deletion times change, and it does not see those later than its own time: a reader
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,12 @@ from tocsin.engines.auto.elements import ElementIndex
 from tocsin.engines.auto.output import join, no_rows
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
+from tocsin.engines.auto.write_buffer import BufferSnapshot
 from tocsin.engines.ragged import RaggedIds
 
 
 class Snapshot:
-    """Segments, each with whether any of its subscriptions is deleted, at a time."""
+    """Segments, each with whether any of its subscriptions is deleted, and a buffer, at a time."""
 
     def __init__(
         self,
@@ -35,10 +37,16 @@ class Snapshot:
         time: int,
         scratch: threading.local,
         pool: BufferPool,
+        buffer: BufferSnapshot | None = None,
         elements: tuple[ElementIndex, ...] = (),
     ) -> None:
         self.segments = segments
         self.elements = elements
+        self.buffer = buffer
+        self.names: Any = None
+        """The ids that belong to it, which the matcher keeps here."""
+        self.n_compared = 0
+        """How many rows of the write buffer were compared with events of batches, about."""
         self._tombstones = tombstones
         self._time = time
         self._scratch = scratch
@@ -54,11 +62,22 @@ class Snapshot:
                 batch = PreparedBatch(events, segment.space, self._pool)
                 batches[id(segment.space)] = batch
             ids = join(ids, self._match_segment(segment, has_dead, batch), self._pool)
+        if self.buffer is not None:
+            ids = join(ids, self._match_buffer(self.buffer, events), self._pool)
         for index in self.elements:
             rows = index.match_batch(events)
             if len(rows.values):
                 ids = join(ids, self._to_ids(rows, index, len(events)), self._pool)
         return RaggedIds(ids.offsets, ids.values.view(np.int32))
+
+    def _match_buffer(self, buffer: BufferSnapshot, events: EventBatch) -> RaggedIds:
+        """Return the dense ids of live subscriptions in the write buffer, each once per event."""
+        self.n_compared += buffer.n_rows * len(events)
+        event, ids = buffer.match_batch(events)
+        is_match = self._tombstones.of(ids) < LATEST - self._time
+        pairs = np.unique(event[is_match].astype(np.int64) << 32 | ids[is_match])
+        offsets = np.searchsorted(pairs, np.arange(len(events) + 1) << 32)
+        return RaggedIds(offsets, (pairs & 0xFFFFFFFF).astype(np.uint32))
 
     def _match_segment(
         self, segment: Segment | DeltaSnapshot, has_dead: bool, batch: PreparedBatch
@@ -109,10 +128,13 @@ class Snapshot:
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event with every segment."""
-        matches: dict[int, None] = {}
-        for index in (*(segment for segment, _ in self.segments), *self.elements):
-            ids = index.match_one(event)
+        of_parts = [segment.match_one(event) for segment, _ in self.segments]
+        of_parts += [index.match_one(event) for index in self.elements]
+        if self.buffer is not None:
+            of_parts.append(self.buffer.match_one(event))
+        matches: list[int] = []
+        for ids in of_parts:
             if len(ids):
                 live = ids[self._tombstones.of(ids) < LATEST - self._time]
-                matches.update(dict.fromkeys(live.tolist()))
-        return list(matches)
+                matches += live.tolist()
+        return list(dict.fromkeys(matches))
