@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import ABSENT_CELL, OTHER_CELL, CellSpace
+from tocsin.language.computed import needs_of
+from tocsin.language.names import is_path
 from tocsin.normalize.domains import Domain
 
 if TYPE_CHECKING:
@@ -80,7 +82,8 @@ def find_issues(
     dense_ids: dict[tuple[str, bool], list[NDArray[np.int32]]] = {}
     for group in groups:
         space = group.space
-        known = [seen(name) for name in space.attributes]
+        causes = [_cause_of(name, seen) for name in space.attributes]
+        known = [one for _, one in causes]
         suspects = [at for at, one in enumerate(known) if one and _is_suspect(space, at, one)]
         if suspects:
             conditions = group.read()
@@ -90,11 +93,22 @@ def find_issues(
                     ids = group.ids[conjunctions]
                     ids = ids[catalog.are_live(ids)]
                     if len(ids):
-                        dense_ids.setdefault((space.attributes[at], holds), []).append(ids)
+                        dense_ids.setdefault((causes[at][0], holds), []).append(ids)
     return [
         _issue(name, seen(name), np.concatenate(ids), catalog, holds)
         for (name, holds), ids in sorted(dense_ids.items())
     ]
+
+
+def _cause_of(name: str, seen: Callable[[str], Seen | None]) -> tuple[str, Seen | None]:
+    """Return what is known of an attribute; of a computed value, where one that it needs is not."""
+    if is_path(name):
+        return name, seen(name)
+    for attribute in needs_of(name):
+        one = seen(attribute)
+        if one is not None and not one.is_present:
+            return attribute, one
+    return name, None
 
 
 def _is_suspect(space: CellSpace, at: int, seen: Seen) -> bool:

@@ -27,6 +27,8 @@ from tocsin.encode.events import EventBatch, lookup
 from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.computed import moments_of, needs_of
+from tocsin.language.names import is_path
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
 from tocsin.normalize.condition import Condition
@@ -126,6 +128,11 @@ class SchemaWatch:
     def _add(self, name: str, mask: int) -> None:
         before = self._used.get(name, 0)
         self._used[name] = before | mask
+        if not is_path(name):
+            moments = moments_of(name)
+            for attribute in needs_of(name):
+                self._add(attribute, _MOMENT if attribute in moments else ANY)
+            return
         new = mask & ~before & ~_ABSENT
         self._schema = None
         if new and name not in self._reported:
@@ -139,7 +146,11 @@ class SchemaWatch:
     def _find_moments(self) -> None:
         declared = self._event_type.attributes if self._event_type else {}
         used = self._used
-        names = tuple(n for n, mask in used.items() if mask & _MOMENT and n not in declared)
+        names = tuple(
+            name
+            for name, mask in used.items()
+            if mask & _MOMENT and name not in declared and is_path(name)
+        )
         self.moments = Moments(names, tuple(name for name in names if used[name] & _TEXT))
 
     def configure(self, *, warns: bool, reads_moments: bool) -> None:
@@ -191,7 +202,7 @@ class SchemaWatch:
         self._schema = schema
         suspects: dict[str, Seen] = {}
         for name, mask in list(self._used.items()):
-            if name not in self._reported:
+            if name not in self._reported and is_path(name):
                 seen = self._seen_in(batch, name, len(suspects) < _MAX_HINTS)
                 if seen is not None and mask & ~_mask_seen(seen):
                     suspects[name] = seen

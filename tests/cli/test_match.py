@@ -278,13 +278,16 @@ def run(*args: object, stdin: bytes = b"") -> tuple[int, bytes, str]:
     return result.returncode, result.stdout, result.stderr.decode()
 
 
+GZIPPED = gzip.compress(b"firm;price\nIBM;9.5\nSAP;20\n", mtime=0)
+
+
 @pytest.mark.parametrize(
     ("stdin", "said"),
     [
         (b"firm,price\nIBM,9.5\nSAP,20\n", "comma-separated; firm string, price float"),
         (b"firm\tprice\nIBM\t9.5\nSAP\t20\n", "tab-separated; firm string, price float"),
         (b'\n{"firm": "IBM", "price": 9.5}\n{"firm": "SAP", "price": 20}\n', ""),
-        (gzip.compress(b"firm;price\nIBM;9.5\nSAP;20\n"), "semicolon-separated; firm string"),
+        (GZIPPED, "semicolon-separated; firm string"),
     ],
 )
 def test_events_come_from_standard_input(stdin: bytes, said: str) -> None:

@@ -828,7 +828,7 @@ def test_mappings_of_mixed_numbers_moments_and_paths_mean_what_each_means_by_its
         for attribute in values:
             text = text.replace(f"{attribute} ", f"outer.{attribute} ")
         matcher.subscribe(name, text)
-    matcher.index.reader()  # type: ignore[attr-defined]
+    matcher.index.reader()
     events = [{**row, "outer": row} for row in rows]
     each = [sorted(map(str, matcher.match(event))) for event in events]
     assert [sorted(map(str, ids)) for ids in matcher.match_batch(events)] == each

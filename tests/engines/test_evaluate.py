@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tocsin.language import parse
-from tocsin.language.evaluate import compare, evaluate, like
+from tocsin.language.evaluate import evaluate
 from tocsin.language.expression import And, Constant, Not, Or
+from tocsin.language.functions import compare, like
 from tocsin.model import INT64_MAX
 
 TRUTHS = (True, False, None)

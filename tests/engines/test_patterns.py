@@ -11,7 +11,7 @@ from tocsin.encode.events import to_batch
 from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.ragged import RaggedIds
 from tocsin.language import parse
-from tocsin.language.evaluate import like
+from tocsin.language.functions import like
 from tocsin.normalize import normalize
 from tocsin.normalize.patterns import Pattern
 from tocsin.normalize.table import from_forms

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.property.strategies import FRAGMENTS, STRINGS, Drawn, pattern
 
 from tocsin.errors import ConditionCostError, ParameterError
-from tocsin.language.evaluate import like
+from tocsin.language.functions import like
 from tocsin.normalize import domains, patterns
 from tocsin.normalize.domains import TOP, Domain
 from tocsin.normalize.patterns import (

@@ -236,8 +236,10 @@ class Terms:
 
 def draw_events(random: Random, n: int) -> list[dict[str, Any]]:
     """Return random rows of the schema."""
-    values = {"i": INTEGERS, "j": INTEGERS, "f": FLOATS, "g": FLOATS, "s": STRINGS, "u": STRINGS,
-              "b": [None, True, False], "t": MOMENTS, "v": MOMENTS}  # fmt: skip
+    values: dict[str, Any] = {
+        "i": INTEGERS, "j": INTEGERS, "f": FLOATS, "g": FLOATS, "s": STRINGS, "u": STRINGS,
+        "b": [None, True, False], "t": MOMENTS, "v": MOMENTS,
+    }  # fmt: skip
     rows = []
     for _ in range(n):
         row: dict[str, Any] = {name: random.choice(options) for name, options in values.items()}

@@ -23,7 +23,8 @@ import tocsin
 from tocsin.engines import names
 from tocsin.errors import EventError
 from tocsin.language import parse
-from tocsin.language.evaluate import compare, evaluate
+from tocsin.language.evaluate import evaluate
+from tocsin.language.functions import compare
 from tocsin.language.printer import print_operand
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind
 from tocsin.normalize import normalize

@@ -36,7 +36,7 @@ from tocsin.matcher import Matcher
 from tocsin.normalize.table import ConjunctionTable, stack
 
 WORLDS_OF_RULES = {"typed": TYPED, "mixed": MIXED, "numeric": NUMERIC, "stringy": STRINGY}
-LIMITS = (
+LIMITS: tuple[dict[str, int], ...] = (
     {},
     {"MAX_ROWS": 8},
     {"_MAX_COMPARED": 200},
@@ -108,7 +108,7 @@ def test_changes_and_matches_in_any_order_answer_as_the_oracle_does(
 
 
 def tables_of(world: World, source: Seeded, n: int) -> list[ConjunctionTable]:
-    tables = []
+    tables: list[ConjunctionTable] = []
     while len(tables) < n:
         table = prepare(expression(source, world, depth=2), None, None).table
         if table.n_conjunctions <= 20:

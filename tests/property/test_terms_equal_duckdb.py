@@ -32,8 +32,8 @@ def matches_of(
         by_row = list(matcher.match_batch(pa.Table.from_pylist(rows, SCHEMA)))
     lists: list[list[int]] = [[] for _ in conditions]
     for row, ids in enumerate(by_row):
-        for number in ids:
-            lists[number].append(row)
+        for id in ids:
+            lists[int(id)].append(row)
     return lists
 
 

@@ -586,6 +586,9 @@ class _ElementSource:
 def _type_within(kind: pa.DataType, path: str) -> pa.DataType | None:
     """Return the type at a path into a struct type, or None where there is no such field."""
     while path and not pa.types.is_null(kind):
+        if is_list(kind):  # a path through a list is the list of what is there
+            inner = _type_within(kind.value_type, path)
+            return None if inner is None else pa.list_(inner)
         if not pa.types.is_struct(kind):
             return None
         names = {field.name: field.type for field in kind}

@@ -254,12 +254,25 @@ def static_kind(
         return kind_of_name(term.name) if kind_of_name else None
     if isinstance(term, Call):
         function = FUNCTIONS.get(term.function)
-        if function is not None:
-            return function.kind
-        return SPECIAL_KINDS.get(term.function)
+        if function is None:
+            return SPECIAL_KINDS.get(term.function)
+        if term.function == "-" and not any(isinstance(p, Interval) for p in term.arguments):
+            kind = _common_kind(term.arguments, kind_of_name)
+            return None if kind is Kind.TIMESTAMP else kind  # the difference is an interval
+        return function.kind or _common_kind(term.arguments, kind_of_name)
     if isinstance(term, Test | Exists):
         return Kind.BOOLEAN
     return term.kind if isinstance(term, Cast) else None
+
+
+def _common_kind(
+    terms: tuple[Term, ...], kind_of_name: Callable[[str], Kind | None] | None
+) -> Kind | None:
+    """Return the kind of all terms but intervals: that of a function that keeps it."""
+    kinds = {static_kind(term, kind_of_name) for term in terms if not isinstance(term, Interval)}
+    if kinds <= functions.NUMBERS:
+        return Kind.FLOAT if kinds else None
+    return kinds.pop() if kinds == {Kind.TIMESTAMP} and len(terms) > 1 else None
 
 
 SPECIAL_KINDS = {
@@ -308,7 +321,7 @@ def _is_element(term: Term, variable: str) -> bool:
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 17)
 def attributes_of(name: str) -> tuple[str, ...]:
     """Return the attributes of events that a name depends on."""
     if not name.startswith("\0"):
@@ -317,6 +330,55 @@ def attributes_of(name: str) -> tuple[str, ...]:
         return (name,)
     names = [part.name for part in parts_of(name) if isinstance(part, Attribute)]
     return tuple(dict.fromkeys(names))
+
+
+@lru_cache(maxsize=1 << 17)
+def needs_of(name: str) -> tuple[str, ...]:
+    """Return the attributes without which a computed value or a list is absent."""
+    if is_elements(name):
+        return needs_of(element_name(name).list)
+    return tuple(dict.fromkeys(_needs(term_of(name)))) if is_computed(name) else (name,)
+
+
+def _needs(term: Term) -> Iterator[str]:
+    if isinstance(term, Attribute):
+        yield term.name
+    elif isinstance(term, Call):
+        function = FUNCTIONS.get(term.function)
+        if function is None or function.is_strict:
+            for part in term.arguments:
+                yield from _needs(part)
+    elif isinstance(term, Cast):
+        yield from _needs(term.term)
+    elif isinstance(term, Exists):
+        yield from _needs(term.list)
+    elif isinstance(term, Test) and isinstance(term.condition, Comparison | Like | Truth):
+        name = term.condition.attribute
+        yield from needs_of(element_name(name).list if is_elements(name) else name)
+
+
+@lru_cache(maxsize=1 << 12)
+def moments_of(name: str) -> tuple[str, ...]:
+    """Return the attributes that a computed value uses as timestamps."""
+    if not is_computed(name):
+        return ()
+    return tuple(dict.fromkeys(attr for part in parts_of(name) for attr in _moments_in(part)))
+
+
+def _moments_in(term: Term) -> Iterator[str]:
+    if not isinstance(term, Call):
+        return
+    parts = term.arguments
+    is_time = term.function in ("extract", "date_trunc")
+    if term.function in COMPARISONS or term.function in ("+", "-", "is distinct from"):
+        is_time = any(
+            isinstance(part, Interval) or static_kind(part) is Kind.TIMESTAMP for part in parts
+        )
+        if any(isinstance(part, Interval) for part in parts):  # of the difference of two
+            inner = [part for part in parts if isinstance(part, Call)]
+            parts = (*parts, *(each for part in inner for each in part.arguments))
+    if is_time:
+        yield from (part.name for part in parts if isinstance(part, Attribute))
 
 
 def parameters_of(name: str) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ from tocsin.engines.auto.serialization import put_table, put_together, take_apar
 from tocsin.engines.auto.snapshot import Snapshot
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.auto.write_buffer import BufferSnapshot
-from tocsin.engines.conditions import IndexedConditions
+from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable, take
@@ -642,9 +642,10 @@ class AutoEngine(Engine):
 
     def conditions(self) -> list[IndexedConditions]:
         """Return the conditions of each segment, read from its stream when asked for."""
-        return [
+        of_segments = [
             IndexedConditions(s.space, s.ids, partial(_conditions_of, s)) for s in self.segments()
         ]
+        return of_segments + [conditions_of(index.table) for index in self._elements]
 
     def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
         """Take over segments, whose deleted subscriptions were deleted before all that follows."""
