@@ -74,6 +74,7 @@ def _warm_changes() -> None:
     matcher.unsubscribe(0)
     matcher.subscribe("element", "ANY(tags) = 'a' AND x = 1")
     matcher.match_batch([{"tags": ["a", "b"], "x": 1}])
+    matcher.unsubscribe("element")
     matcher.subscribe("pattern", f"s LIKE '%{'a_' * 40}b%'")
     matcher.index.reader()
     matcher.match({"s": "a" * 1_000})
