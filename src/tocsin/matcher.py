@@ -408,7 +408,7 @@ class Matcher:
             warnings.warn(report(issues), SchemaDriftWarning, stacklevel=3)
 
     def _reader(self, n_events: int) -> tuple[Names, Reader]:
-        """Return the ids and the index of one moment, to match so many events with."""
+        """Return the ids and the index of one moment, to match a number of events with."""
         current: Any = self._engine.current(n_events)
         if current is not None and not self._catalog.has_expiries:
             names = current.names

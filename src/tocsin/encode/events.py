@@ -295,7 +295,7 @@ class _ArrowSource:
         column = self._find(attribute)
         if column is None and "." in attribute:
             elements = self.elements(attribute)
-            if elements is not None:  # a path through a list is the list of what is there
+            if elements is not None:  # a path through a list is a list of the values there
                 here = np.ones(self.n, np.bool_) if elements.here is None else elements.here
                 return Column((), here)
         if column is None or column.null_count == len(column):
@@ -586,7 +586,7 @@ class _ElementSource:
 def _type_within(kind: pa.DataType, path: str) -> pa.DataType | None:
     """Return the type at a path into a struct type, or None where there is no such field."""
     while path and not pa.types.is_null(kind):
-        if is_list(kind):  # a path through a list is the list of what is there
+        if is_list(kind):  # a path through a list is a list of the values there
             inner = _type_within(kind.value_type, path)
             return None if inner is None else pa.list_(inner)
         if not pa.types.is_struct(kind):
@@ -695,7 +695,7 @@ def lookup(event: Mapping[str, object], attribute: str) -> object:
 
 
 def _lookup_within(value: object, path: str) -> object:
-    """Return what is at a path within a value; through a list, the list of what is there."""
+    """Return the value at a path within a value; through a list, the list of the values there."""
     if isinstance(value, Mapping):
         return lookup(value, path)
     if not isinstance(value, list | tuple):

@@ -533,4 +533,4 @@ _FAST: dict[str, Callable[..., Vector | None]] = {
     "substring": _substring,
     "extract": _extracted,
 }
-"""Functions of whole vectors; those that return None leave the arguments to be taken one by one."""
+"""Functions of whole vectors; where one returns None, the arguments are taken one by one."""

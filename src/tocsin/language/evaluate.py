@@ -177,7 +177,7 @@ def _of(variable: str, element: object, value_of: ValueOf, name: str) -> object:
 
 
 def descend(value: object, path: str) -> object:
-    """Return what is at a path within a value; through a list, the list of what is there."""
+    """Return the value at a path within a value; through a list, the list of the values there."""
     if isinstance(value, list):
         return [descend(element, path) for element in value]
     if not isinstance(value, Mapping):

@@ -338,7 +338,7 @@ def take(table: ConjunctionTable, rows: NDArray[np.int64]) -> ConjunctionTable:
 
 
 def without_conditions(table: ConjunctionTable, dropped: NDArray[np.bool_]) -> ConjunctionTable:
-    """Return a table without some conditions, and without the attributes that nobody asks for."""
+    """Return a table without some conditions, and without attributes that have none left."""
     kept = np.flatnonzero(~dropped)
     pieces, piece_start = _runs(table.piece_start, kept)
     used, attribute = np.unique(table.attribute[kept], return_inverse=True)

@@ -64,9 +64,9 @@ def match_elements(
 ) -> Scalar:
     """Write the conjunctions of each event from the first on; return the event reached.
 
-    Codes are -1 for elements that nobody asks for. A conjunction is reached under one code;
-    `second` is another that it requires (or its own), which rules out most, and `required` are the
-    rest; it has no element with a `forbidden` code. `state` is zero for each code.
+    Codes are -1 for elements that no subscription asks for. A conjunction is reached under one
+    code; `second` is another that it requires (or its own), which rules out most, and `required`
+    are the rest; it has no element with a `forbidden` code. `state` is zero for each code.
     """
     n_events = len(element_start) - 1
     n = offsets[first]

@@ -118,7 +118,7 @@ def _find_piece(
         n_trailing += 1
     n, letter = last - first, program[first]
     steps = _TRIES * (end - begin) + 64
-    at, found = begin, np.int64(-1)
+    at, stop = begin, np.int64(-1)
     while at + n <= end:
         if octets[at] == letter:
             place, op = at + 1, first + 1
@@ -131,7 +131,7 @@ def _find_piece(
                     break
                 op += 1
             if op == last:
-                found = place
+                stop = place
                 break
             steps -= op - first
             if steps < 0:
@@ -139,18 +139,18 @@ def _find_piece(
                 for i in range(first, last):
                     has_one |= program[i] == ONE
                 if has_one:
-                    found = _find_masked(octets, at + 1, end, program, first, last)
+                    stop = _find_masked(octets, at + 1, end, program, first, last)
                 else:
-                    found = _find_bytes(octets, at + 1, end, program, first, last)
+                    stop = _find_bytes(octets, at + 1, end, program, first, last)
                 break
         at += 1
-    if found < 0:
-        return found
+    if stop < 0:
+        return stop
     for _ in range(n_trailing):
-        if found >= end:
+        if stop >= end:
             return np.int64(-1)
-        found = _after(octets, found, end)
-    return found
+        stop = _after(octets, stop, end)
+    return stop
 
 
 @inner
