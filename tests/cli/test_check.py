@@ -33,7 +33,7 @@ def test_a_syntax_error_shows_a_caret_on_standard_error() -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.endswith("price <\n       ^\n")
-    assert "expected a literal or a parameter (line 1, column 8)" in result.stderr
+    assert "expected an attribute, a literal or a parameter (line 1, column 8)" in result.stderr
 
 
 def test_good_conditions_are_shown_beside_a_bad_one() -> None:

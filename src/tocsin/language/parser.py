@@ -303,7 +303,8 @@ class _Parser:
         """Read the right side of a comparison."""
         left_term = self.to_term(left)
         self.at += 1
-        self.check_quoted_text(start)
+        if not _is_operand(left_term):
+            self.check_quoted_text(start)
         right = self.to_term(self.node(_TEST + 1, _TERM))
         if _is_operand(left_term) and _is_operand(right):
             return self.compare_constants(left_term, op, right, start)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tocsin.engines.auto.arrays import Integers, Octets, Programs, Scalar
-from tocsin.jit import inlined, inner, kernel
+from tocsin.engines.auto.arrays import Octets, Scalar
+from tocsin.jit import inlined, inner
 
 ONE = np.uint8(0xFE)
 """In a program: any one code point."""
@@ -190,19 +190,3 @@ def fits(
             return False
         first = stop + 1
     return True
-
-
-@kernel
-def fit_all(start: Integers, octets: Octets, programs: Programs, is_fit: Octets) -> None:
-    """Write for each text, and each program, whether they fit: a row for each text."""
-    n = len(programs.start) - 1
-    for text in range(len(start) - 1):
-        for p in range(n):
-            is_fit[text * n + p] = fits(
-                octets,
-                start[text],
-                start[text + 1],
-                programs.octets,
-                programs.start[p],
-                programs.start[p + 1],
-            )
