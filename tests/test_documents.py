@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -99,6 +100,20 @@ def test_each_example_runs_and_says_what_it_should() -> None:
         )
         assert result.returncode == 0, result.stderr
         assert line in result.stdout.splitlines(), result.stdout
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_has_a_reference() -> None:
+    built = subprocess.run(
+        [ROOT / "scripts" / "build-docs"],
+        env={**os.environ, "ZENSICAL": str(Path(sys.executable).with_name("zensical"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    reference = (ROOT / "build" / "site" / "reference.html").read_text()
+    assert 'id="tocsin.Matcher.match_batch"' in reference
 
 
 def test_troubleshooting_has_every_code_of_an_error_once() -> None:

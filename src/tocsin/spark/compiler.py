@@ -95,7 +95,9 @@ def compile(
         path: the store, which is created if there is none. Driver and executors must all be able
             to write to it.
         where: the condition of all subscriptions, with parameters.
-        event_type, engine, options: those of `Matcher`, for a new store.
+        event_type: that of `Matcher`, for a new store.
+        engine: that of `Matcher`, for a new store.
+        **options: those of the engine, for a new store.
         profile: a profile of the events, by which the index is planned.
         parts: the number of parts, each built by one task; by default one for each million
             subscriptions.
