@@ -9,8 +9,8 @@ counted in the test that sets it up; what is compiled meanwhile, in the tests of
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Generator, Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _SHOWN = 40
 _START = "(start and collection)"
 
-_seconds: Counter[str] = Counter()
+_seconds: dict[str, float] = defaultdict(float)
 
 
 def _descendants(pid: int) -> Iterator[int]:
@@ -69,18 +69,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    _seconds.update(node.workeroutput.get("processor_time", {}))
+    for name, seconds in node.workeroutput.get("processor_time", {}).items():
+        _seconds[name] += seconds
+
+
+def _costliest(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(seconds.items(), key=lambda item: -item[1])
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    files: Counter[str] = Counter()
+    files: dict[str, float] = defaultdict(float)
     for nodeid, seconds in _seconds.items():
         files[nodeid.partition("::")[0]] += seconds
     _RESULT.parent.mkdir(exist_ok=True)
-    _RESULT.write_text("".join(f"{s:.2f}\t{name}\n" for name, s in _seconds.most_common()))
+    _RESULT.write_text("".join(f"{s:.2f}\t{name}\n" for name, s in _costliest(_seconds)))
     terminalreporter.section("processor time")
-    terminalreporter.line(f"{files.total():.0f} s in all; every test in {_RESULT}")
-    for counts in (files, _seconds):
-        for name, seconds in counts.most_common(_SHOWN):
+    terminalreporter.line(f"{sum(files.values()):.0f} s in all; every test in {_RESULT}")
+    for each in (files, _seconds):
+        for name, seconds in _costliest(each)[:_SHOWN]:
             terminalreporter.line(f"{seconds:8.2f} s  {name}")
         terminalreporter.line("")
