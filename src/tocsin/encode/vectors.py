@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tocsin.arrow import STRING
 from tocsin.encode.columns import NO_COLUMN, Column, Part, column_of_values
 from tocsin.language import functions
+from tocsin.language.functions import MAX_MADE
 from tocsin.model import Kind, from_microseconds, to_microseconds
 from tocsin.normalize.domains import Domain
 
@@ -62,6 +63,16 @@ def constant(value: Any, kind: Kind | None, n: int) -> Vector:
 def absent(n: int) -> Vector:
     """Return absent values."""
     return Vector(None, [None] * n)
+
+
+def take(vector: Vector, rows: NDArray[np.int64]) -> Vector:
+    """Return the values of some events, perhaps repeated."""
+    here = None if vector.here is None else vector.here[rows]
+    if vector.kind is None:
+        return Vector(None, [vector.values[row] for row in rows.tolist()], here)
+    if vector.kind is Kind.STRING:
+        return Vector(vector.kind, vector.values.take(pa.array(rows)), here)
+    return Vector(vector.kind, vector.values[rows], here)
 
 
 def from_column(column: Column, n: int) -> Vector | None:
@@ -432,7 +443,23 @@ def _concatenated(*vectors: Vector) -> Vector | None:
     for vector in vectors:
         here = both(here, vector.here)
     parts = [plain_strings(vector.values) for vector in vectors]
-    return Vector(Kind.STRING, pc.binary_join_element_wise(*parts, pa.scalar("", STRING)), here)
+    lengths = np.sum([_lengths(part) for part in parts], axis=0)
+    first, fits = _if_short(parts[0], lengths)
+    joined = pc.binary_join_element_wise(first, *parts[1:], pa.scalar("", STRING))
+    return Vector(Kind.STRING, joined, _limited(here, fits))
+
+
+def _lengths(strings: pa.Array) -> NDArray[np.int64]:
+    lengths = pc.fill_null(pc.utf8_length(strings), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _if_short(strings: pa.Array, lengths: NDArray[np.int64]) -> tuple[pa.Array, Mask]:
+    """Make strings absent of which a text that is too long would be made; return where none is."""
+    fits = lengths <= MAX_MADE
+    if fits.all():
+        return strings, fits
+    return pc.if_else(pa.array(fits), strings, pa.scalar(None, strings.type)), fits
 
 
 def _replaced(a: Vector, old: Vector, new: Vector) -> Vector | None:
@@ -441,7 +468,10 @@ def _replaced(a: Vector, old: Vector, new: Vector) -> Vector | None:
         return None
 
     def change(strings: pa.Array) -> pa.Array:
-        return pc.replace_substring(strings, before, after)
+        counts = pc.fill_null(pc.count_substring(strings, before), 0).to_numpy(zero_copy_only=False)
+        growth = counts.astype(np.int64) * (len(after) - len(before))
+        short, _ = _if_short(strings, _lengths(strings) + growth)
+        return pc.replace_substring(short, before, after)
 
     return on_distinct(a, change, Kind.STRING)
 

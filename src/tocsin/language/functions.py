@@ -182,8 +182,24 @@ def _negate(a: Any) -> Any:
     return whole(-a) if isinstance(a, int) else -a
 
 
+MAX_MADE = 1 << 18
+"""How many characters a text may have that `||` or `replace` makes; a longer one is absent.
+
+Otherwise a few replacements, one within the other, would make gigabytes of a word.
+"""
+
+
 def _concatenate(*parts: Any) -> str | None:
-    return "".join(parts) if all(isinstance(part, str) for part in parts) else None
+    if not all(isinstance(part, str) for part in parts):
+        return None
+    return "".join(parts) if sum(map(len, parts)) <= MAX_MADE else None
+
+
+def _replace(text: str, old: str, new: str) -> str | None:
+    growth = text.count(old) * (len(new) - len(old)) if old else 0
+    if len(text) + growth > MAX_MADE:
+        return None
+    return text.replace(old, new) if old else text
 
 
 def _on_strings(apply: Callable[..., Any]) -> Callable[..., Any]:
@@ -520,9 +536,7 @@ FUNCTIONS: dict[str, Function] = {
     "starts_with": Function(2, 2, _on_strings(str.startswith), _B),
     "ends_with": Function(2, 2, _on_strings(str.endswith), _B),
     "contains": Function(2, 2, _on_strings(_contains), _B),
-    "replace": Function(
-        3, 3, _on_strings(lambda s, old, new: s.replace(old, new) if old else s), _S
-    ),
+    "replace": Function(3, 3, _on_strings(_replace), _S),
     "position": Function(2, 2, _on_strings(lambda s, part: s.find(part) + 1), _I),
     "regexp_matches": Function(2, 2, find_pattern, _B),
     "abs": Function(1, 1, _abs, _N),
