@@ -8,6 +8,7 @@ touching a matcher, so that it can be refused whole. `load_catalog` loads an ope
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
+from tocsin.language.computed import attributes_of
 from tocsin.language.expression import Expression, attribute_names, parameter_names
 from tocsin.model import (
     INT64_MAX,
@@ -186,8 +188,9 @@ class Load:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes that the conditions mention."""
-        return self.conjunctions.attributes
+        """The attributes of events that the conditions mention."""
+        names = map(attributes_of, self.conjunctions.attributes)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     @property
     def bad(self) -> tuple[BadRow, ...]:
@@ -219,11 +222,12 @@ class Load:
 
     def _with_undeclared(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield the attributes that the event type does not declare, and where they are used."""
-        declared = self._event_type.attributes if self._event_type else {}
-        for number, name in enumerate(self.conjunctions.attributes):
-            if self._event_type is not None and name not in declared:
-                places = self._using(number)
-                if len(places):
+        if self._event_type is None:
+            return
+        declared = self._event_type.attributes
+        for number, of in enumerate(self.conjunctions.attributes):
+            for name in attributes_of(of):
+                if name not in declared and len(places := self._using(number)):
                     yield name, places
 
     def _using(self, attribute: int) -> NDArray[np.int64]:
