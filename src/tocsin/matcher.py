@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -341,6 +341,12 @@ class Matcher:
             self._expire()
             snapshot = self._catalog.listing()
         return snapshot.ids()
+
+    def __reduce__(self) -> NoReturn:
+        """Say how a matcher gets into another process."""
+        raise ArgumentError(
+            "a Matcher cannot be pickled: save() it, and open() it where it is used"
+        )
 
     def __len__(self) -> int:
         with self._lock:
