@@ -8,6 +8,7 @@ touching a matcher, so that it can be refused whole. `load_catalog` loads an ope
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from tocsin.catalog.blocks import NEVER
 from tocsin.catalog.id_index import IdTable
 from tocsin.catalog.ids import FEW, Ids
 from tocsin.catalog.records import read_json, text_and_params
+from tocsin.catalog.serialization import to_text
 from tocsin.catalog.sources import (
     OneSource,
     RuleSource,
@@ -45,6 +47,7 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
+from tocsin.language.computed import attributes_of
 from tocsin.language.expression import Expression, attribute_names, parameter_names
 from tocsin.model import (
     INT64_MAX,
@@ -186,8 +189,9 @@ class Load:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes that the conditions mention."""
-        return self.conjunctions.attributes
+        """The attributes of events that the conditions mention."""
+        names = map(attributes_of, self.conjunctions.attributes)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     @property
     def bad(self) -> tuple[BadRow, ...]:
@@ -219,11 +223,12 @@ class Load:
 
     def _with_undeclared(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield the attributes that the event type does not declare, and where they are used."""
-        declared = self._event_type.attributes if self._event_type else {}
-        for number, name in enumerate(self.conjunctions.attributes):
-            if self._event_type is not None and name not in declared:
-                places = self._using(number)
-                if len(places):
+        if self._event_type is None:
+            return
+        declared = self._event_type.attributes
+        for number, of in enumerate(self.conjunctions.attributes):
+            for name in attributes_of(of):
+                if name not in declared and len(places := self._using(number)):
                     yield name, places
 
     def _using(self, attribute: int) -> NDArray[np.int64]:
@@ -380,12 +385,28 @@ def _load_template(
             f"the table has no column for parameter {', '.join(':' + n for n in lacking)}",
             missing=lacking,
         )
+    if any(_is_list(table.column(name).type) for name in names):
+        text, lifted = to_text(expression)
+        columns_of = {name: table.column(name).to_pylist() for name in names}
+        params = [
+            {**dict(zip(columns_of, row, strict=True)), **lifted}
+            for row in zip(*columns_of.values(), strict=True)
+        ]
+        texts = pa.array([text] * table.num_rows, STRING)
+        until = _until(table)
+        return load_conditions(
+            ids, missing, texts, params, event_type, {}, until, is_bounded=is_bounded
+        )
     columns = {name: _parameter(name, table.column(name)) for name in names}
     form = normalize_template(
         expression, columns, table.num_rows, event_type, is_bounded=is_bounded
     )
     source = TemplateSource(expression, columns, {})
     return Load(ids, missing, source, form, event_type, until=_until(table))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def load_rows(data: object, event_type: EventType | None) -> Load:
@@ -457,7 +478,8 @@ def _normalize_group(
     except SubscriptionError as error:
         refused = tuple(BadSubscription(at, error) for at in range(len(params)))
         return BulkForm(replace(from_forms([]), n_subscriptions=len(params)), refused)
-    if len(params) >= _MIN_GROUP:
+    has_lists = any(isinstance(value, list) for values in params for value in values.values())
+    if len(params) >= _MIN_GROUP and not has_lists:
         columns = {
             name: _parameter(name, pa.chunked_array([pa.array([p[name] for p in params])]))
             for name in params[0]

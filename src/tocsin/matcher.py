@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,7 @@ from tocsin.errors import (
     SchemaDriftWarning,
 )
 from tocsin.explain import explain_event, explain_subscription
+from tocsin.language.computed import attributes_of
 from tocsin.language.expression import Expression, parameter_names
 from tocsin.loading import (
     Load,
@@ -339,6 +341,12 @@ class Matcher:
             self._expire()
             snapshot = self._catalog.listing()
         return snapshot.ids()
+
+    def __reduce__(self) -> NoReturn:
+        """Say how a matcher gets into another process."""
+        raise ArgumentError(
+            "a Matcher cannot be pickled: save() it, and open() it where it is used"
+        )
 
     def __len__(self) -> int:
         with self._lock:
@@ -727,7 +735,8 @@ class Matcher:
             text = f"subscription {id!r} can never match: no value satisfies its condition"
             warnings.warn(text, ConditionWarning, stacklevel=3)
         elif self.event_type is not None:
-            for name in condition.table.attributes:
+            names = chain.from_iterable(map(attributes_of, condition.table.attributes))
+            for name in dict.fromkeys(names):
                 if self.event_type.kind_of(name) is None:
                     reason = self.event_type.undeclared(name)
                     if "did you mean" in reason:

@@ -79,6 +79,8 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def _to_json(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_to_json(each) for each in value]
     plain = to_plain(value)
     if isinstance(plain, float) and not math.isfinite(plain):
         return {"float": repr(plain)}
@@ -89,6 +91,8 @@ def _to_json(value: object) -> object:
 
 
 def _from_json(value: object) -> object:
+    if isinstance(value, list):
+        return [_from_json(each) for each in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"float"}:

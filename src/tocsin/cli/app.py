@@ -62,7 +62,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Content-based publish/subscribe: which subscriptions does an event match?",
     epilog=EXIT_CODES,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

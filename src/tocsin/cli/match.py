@@ -223,7 +223,7 @@ class _Run:
     def open(self, path: str) -> EventFile:
         """Open an event file, with what is known of it."""
         options = self.options
-        known = {*self.coverage.attributes, *options.keep} if self.coverage.is_known else None
+        known = {*self.coverage.reads, *options.keep} if self.coverage.is_known else None
         hints = Hints(
             separator=None if options.delimiter is None else to_separator(options.delimiter),
             has_header=options.has_header,

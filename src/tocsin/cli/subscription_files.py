@@ -145,7 +145,9 @@ class SubscriptionFile:
             names = {name for name, _ in group.kinds}
             if not rows[0].params:
                 plain.setdefault(group.id_type, []).extend(rows)
-            elif len(rows) < MIN_GROUP or names & _RESERVED or not _fits(rows[0]):
+            elif (
+                len(rows) < MIN_GROUP or names & _RESERVED or not _fits(rows[0]) or group.has_lists
+            ):
                 plain.setdefault(group.id_type, []).extend(self._write_params(rows))
             else:
                 columns = {name: pa.array([row.params[name] for row in rows]) for name in names}
@@ -257,11 +259,13 @@ class _Group(NamedTuple):
     where: str | None
     id_type: type
     kinds: frozenset[tuple[str, Kind | None]]
+    has_lists: bool
 
 
 def _group_of(row: _Row) -> _Group:
     kinds = frozenset((name, kind_of(value)) for name, value in row.params.items())
-    return _Group(row.where if row.params else None, type(row.id), kinds)
+    has_lists = any(isinstance(value, list) for value in row.params.values())
+    return _Group(row.where if row.params else None, type(row.id), kinds, has_lists)
 
 
 def _to_row(values: Mapping[str, Any], line: int) -> _Row:
@@ -276,8 +280,9 @@ def _to_row(values: Mapping[str, Any], line: int) -> _Row:
     if not isinstance(params, dict | None):
         raise ValueError("params is not an object")
     for name, value in (params or {}).items():
-        if value is not None and kind_of(value) is None:
-            raise ValueError(f"parameter :{name} is an array or an object")
+        each_of = value if isinstance(value, list) else [value]
+        if any(each is not None and kind_of(each) is None for each in each_of):
+            raise ValueError(f"parameter :{name} is an object, or an array of arrays or objects")
     moment = parse_timestamp(until) if isinstance(until, str) else None
     if until is not None and moment is None:
         raise ValueError(f"valid_until {until!r} is not a timestamp")

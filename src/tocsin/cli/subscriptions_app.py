@@ -59,6 +59,9 @@ def add(
     params: Params = [],  # noqa: B006 - Typer copies it
     valid_until: ValidUntil = None,
     integers: Integers = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace subscriptions whose ids are taken.")
+    ] = False,
     types: Types = [],  # noqa: B006
     on_error: OnBadRows = OnError.RAISE,
     quarantine: QuarantineFile = None,
@@ -70,11 +73,12 @@ def add(
 
     if id is None and where is None:
         options = subscriptions.FileOptions(files or [], types, on_error.value, quarantine, as_json)
-        return subscriptions.add_files(store, options)
+        return subscriptions.add_files(store, options, replaces=replace)
     if files or id is None or where is None:
         raise ArgumentError("give files, or one subscription with --id and --where")
     name = subscriptions.to_id(id, integers)
-    return subscriptions.add_one(store, name, where, params, types, valid_until, as_json)
+    one = subscriptions.OneOptions(name, where, params, valid_until)
+    return subscriptions.add_one(store, one, types, as_json, replaces=replace)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -125,6 +129,21 @@ def list_(
     from tocsin.cli import subscriptions
 
     return subscriptions.list_all(store, limit, as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def export(
+    store: Store,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A .jsonl file; by default standard output."),
+    ] = None,
+) -> int:
+    """Write the subscriptions of a store as JSON lines, as `add` and `match` read them."""
+    from tocsin.cli import subscriptions
+
+    return subscriptions.export(store, file)
 
 
 @app.command(epilog=EXIT_CODES)

@@ -263,11 +263,14 @@ def _to_source(events: object) -> _ArrowSource | _MappingSource:
         raise ArgumentError("match_batch takes many events; use match for one mapping")
     if any(hasattr(events, f"__{name}__") for name in _FRAMES):
         return _ArrowSource(_from_frame(events))
+    if isinstance(events, Iterator):
+        events = list(events)
     if isinstance(events, Sequence) and not isinstance(events, str | bytes):
         return _MappingSource(events)
+    hint = ": collect() it first" if hasattr(events, "collect") else ""
     raise ArgumentError(
         f"events must be an Arrow table or batch, a frame, or a sequence of mappings, "
-        f"not {type(events).__name__}"
+        f"not {type(events).__name__}{hint}"
     )
 
 
