@@ -13,7 +13,7 @@ from tocsin.cli.options import to_event_type, to_params
 from tocsin.errors import ArgumentError, ConditionSyntaxError, SubscriptionError
 from tocsin.language import parse, print_expression
 from tocsin.language.expression import Expression, parameter_names
-from tocsin.model import EventType, Value
+from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.describe import describe, to_json
 from tocsin.normalize.diagnose import diagnose
@@ -53,7 +53,7 @@ def check(
 
 
 def _report(
-    text: str, expression: Expression, params: Mapping[str, Value], event_type: EventType | None
+    text: str, expression: Expression, params: Mapping[str, object], event_type: EventType | None
 ) -> dict[str, Any]:
     """Return what there is to say; without values for its parameters, only the parsed form."""
     names = parameter_names(expression)
