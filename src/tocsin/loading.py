@@ -143,7 +143,9 @@ def prepare(
         for name in attribute_names(expression):
             if event_type.kind_of(name) is None:
                 raise _undeclared(name, event_type)
-    form = normalize(bind(expression, values), event_type, limit=limit, budget=budget)
+    if values or not isinstance(where, str) or ":" in where:  # else there is no parameter
+        expression = bind(expression, values)
+    form = normalize(expression, event_type, limit=limit, budget=budget)
     source = OneSource(where, values)  # type: ignore[arg-type]
     return PreparedCondition(source, form, from_forms([form]))
 

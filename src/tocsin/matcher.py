@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -734,7 +733,9 @@ class Matcher:
         if condition.form.is_never:
             text = f"subscription {id!r} can never match: no value satisfies its condition"
             warnings.warn(text, ConditionWarning, stacklevel=3)
-        elif self.event_type is not None:
+        elif self.event_type is not None and not (
+            self.event_type.attributes.keys() >= set(condition.table.attributes)
+        ):
             names = chain.from_iterable(map(attributes_of, condition.table.attributes))
             for name in dict.fromkeys(names):
                 if self.event_type.kind_of(name) is None:
@@ -750,8 +751,8 @@ class Matcher:
         until: int | None,
         replaced: int | None = None,
     ) -> None:
-        dense, table = self._catalog.next_dense, condition.table
-        table = replace(table, subscription=table.subscription + dense)
+        dense = self._catalog.next_dense
+        table = condition.table.renumbered(condition.table.subscription + dense)
         # The engine first: where it fails, it is as it was, and nothing else was changed.
         if replaced is None:
             self._engine.insert(np.array([dense]), table)
