@@ -26,6 +26,7 @@ from tocsin.catalog.ids import FEW, Ids
 from tocsin.catalog.records import write_json
 from tocsin.errors import ArgumentError
 from tocsin.language import parse
+from tocsin.language.dialects import SQL, check, write
 from tocsin.language.expression import Expression
 from tocsin.model import Kind, SubscriptionId, to_microseconds
 
@@ -69,6 +70,16 @@ def to_expression(where: object) -> Expression:
     if isinstance(where, Expression):
         return where
     raise ArgumentError(f"a condition must be a text or an expression, not {where!r}")
+
+
+def to_written(where: Any, dialect: object) -> Any:
+    """Return a condition with its dialect; an expression is of no dialect."""
+    name = check(dialect)
+    if name == SQL or where is None:
+        return where
+    if not isinstance(where, str):
+        raise ArgumentError(f"a condition in the dialect {name} must be a text, not {where!r}")
+    return write(where, name)
 
 
 def to_params(params: object) -> dict[str, object]:

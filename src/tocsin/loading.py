@@ -2,7 +2,8 @@
 
 Enters: anything Arrow, in one of three forms: texts (`id`, `where` and perhaps `params`), a
 template (`id` and one column per parameter of a separate text) or rules (`id`, `attribute`,
-`op`, `value`: one predicate a row). All may have `valid_until`. Leaves: a `Load`, computed without
+`op`, `value`: one predicate a row). All may have `valid_until`; texts are written with their
+dialects (`written_table`). Leaves: a `Load`, computed without
 touching a matcher, so that it can be refused whole. `load_catalog` loads an opened catalog again.
 """
 
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arguments import id_column, to_expression, to_params, to_table
@@ -48,6 +50,8 @@ from tocsin.errors import (
 )
 from tocsin.language import parse
 from tocsin.language.computed import attributes_of
+from tocsin.language.dialects import SQL, write
+from tocsin.language.dialects import check as check_dialect
 from tocsin.language.expression import Expression, attribute_names, parameter_names
 from tocsin.model import (
     INT64_MAX,
@@ -368,6 +372,33 @@ def load_table(
         )
     form = normalize_texts(texts, event_type, progress, is_bounded=is_bounded)
     return Load(ids, missing, TextSource(texts), form, event_type, until=_until(table))
+
+
+def written_table(data: object, dialect: str) -> pa.Table:
+    """Return a table of subscriptions whose conditions are written with their dialects.
+
+    Those are in its column `dialect`; where that is null or missing, all conditions are of one.
+    """
+    table, name = to_table(data), check_dialect(dialect)
+    if "where" not in table.column_names:
+        return table
+    marks: Any = pa.scalar(write("", name), STRING)
+    if "dialect" in table.column_names:
+        names = decoded(to_array(table.column("dialect")))
+        if kind_of_type(names.type) is not Kind.STRING and names.null_count < len(names):
+            raise ArgumentError(f"the column dialect must hold texts, not {names.type}")
+        table = table.drop_columns("dialect")
+        written = [write("", each or name) for each in names.to_pylist()]
+        marks = pa.array(written, STRING)
+    elif name == SQL:
+        return table
+    texts = to_array(table.column("where"))
+    if kind_of_type(texts.type) is not Kind.STRING:
+        return table  # it is refused later
+    at = table.schema.get_field_index("where")
+    texts = decoded(texts).cast(STRING)
+    joined = pc.binary_join_element_wise(marks, texts, pa.scalar("", STRING))
+    return table.set_column(at, "where", joined)
 
 
 def are_rules(table: pa.Table) -> bool:

@@ -105,6 +105,28 @@ def test_what_makes_no_sense_is_refused(store: str, tmp_path: Path) -> None:
     assert facts("stats", store)["version"] == 2
 
 
+def test_subscriptions_have_dialects(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    rules = tmp_path / "rules.jsonl"
+    lines = [{"id": "b", "where": "EXISTS s", "dialect": "cesql"}, {"id": "c", "where": "n = 7L"}]
+    rules.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("add", store, "--id", "a", "--where", "n IN (1)", "--dialect", "jms")
+    run("add", store, str(rules), "--dialect", "jms")
+    run("update", store, "a", "--where", "n = 0x10", "--dialect", "jms")
+    listed = run("list", store, "--json").splitlines()
+    assert [json.loads(line) for line in listed] == [
+        {"id": "b", "where": "EXISTS s", "dialect": "cesql"},
+        {"id": "c", "where": "n = 7L", "dialect": "jms"},
+        {"id": "a", "where": "n = 0x10", "dialect": "jms"},
+    ]
+    table = tmp_path / "rules.csv"
+    table.write_text("id,where,dialect\nd,EXISTS s,cesql\ne,n = 7L,\n")
+    run("add", store, str(table), "--dialect", "jms")
+    with tocsin.SubscriptionStore(store) as opened, opened.matcher() as matcher:
+        assert sorted(map(str, matcher.match({"n": 7, "s": 1}))) == ["b", "c", "d", "e"]
+        assert matcher.match({"n": 16}) == ["a"]
+
+
 def test_subscriptions_are_listed_and_shown(store: str) -> None:
     run("add", store, "--id", "a", "--where", "x = :v", "--param", "v=1")
     run("add", store, "--id", "b", "--where", "x = 2", "--valid-until", "2099-01-01T00:00Z")
@@ -121,6 +143,7 @@ def test_subscriptions_are_listed_and_shown(store: str) -> None:
         "id": "a",
         "where": "x = :v",
         "params": {"v": 1},
+        "dialect": "sql",
         "valid_until": None,
     }
     run("update", store, "b", "--valid-until", "none")

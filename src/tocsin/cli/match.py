@@ -59,6 +59,7 @@ class MatchOptions:
     subscriptions: str | None = None
     store: str | None = None
     conditions: Sequence[str] = ()
+    dialect: str = "sql"
     out: Path | None = None
     engine: str = "auto"
     types: Sequence[str] = ()
@@ -195,10 +196,11 @@ def _load(
     matcher = Matcher(to_event_type(options.types), engine=options.engine)
     if options.subscriptions is None:
         ids = list(range(1, len(options.conditions) + 1))
-        report = matcher.subscribe_many({"id": ids, "where": list(options.conditions)})
+        table = {"id": ids, "where": list(options.conditions)}
+        report = matcher.subscribe_many(table, dialect=options.dialect)
         summary.warnings += map(str, report.warnings)
         return matcher, False
-    file = SubscriptionFile(options.subscriptions)
+    file = SubscriptionFile(options.subscriptions, options.dialect)
     for _ in load_file(matcher, file, quarantine, progress, summary.warnings):
         pass
     if quarantine.n_rows and options.on_error == "raise":

@@ -28,6 +28,7 @@ from tocsin.cli.quarantine import Quarantine, load_file
 from tocsin.cli.subscription_files import SubscriptionFile
 from tocsin.encode.files import open_text
 from tocsin.errors import ArgumentError, FileFormatError
+from tocsin.language.dialects import SQL
 from tocsin.language.parser import parse_timestamp
 from tocsin.matcher import Matcher
 from tocsin.model import INT64_MAX, INT64_MIN, SubscriptionId
@@ -44,6 +45,8 @@ class FileOptions:
     on_error: str
     quarantine: Path | None
     as_json: bool
+    dialect: str = SQL
+    """That of the conditions that have none of their own."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class ExplainOptions:
     params: Sequence[str]
     types: Sequence[str]
     is_integer: bool
+    dialect: str = SQL
 
 
 def to_id(text: str, is_integer: bool) -> SubscriptionId:
@@ -128,6 +132,8 @@ def _records(store: SubscriptionStore) -> Iterator[dict[str, Any]]:
     for batch in store.to_table().to_batches(max_chunksize=10_000):
         for id, row in zip(ids, batch.to_pylist(), strict=False):
             facts = {"id": id, "where": row["where"]}
+            if row.get("dialect", SQL) != SQL:
+                facts["dialect"] = row["dialect"]
             if row["params"] is not None:
                 facts["params"] = json.loads(row["params"])
             if row["valid_until"] is not None:
@@ -140,7 +146,8 @@ def _to_line(facts: Mapping[str, Any]) -> str:
 
 
 def _to_text(facts: Mapping[str, Any]) -> str:
-    more = [_to_line(facts["params"])] if "params" in facts else []
+    more = [f"in {facts['dialect']}"] if "dialect" in facts else []
+    more += [_to_line(facts["params"])] if "params" in facts else []
     more += [f"until {facts['valid_until']}"] if "valid_until" in facts else []
     return printable("\t".join([str(facts["id"]), facts["where"], *more]).replace("\n", " "))
 
@@ -153,6 +160,7 @@ def show(path: str, id: str, is_integer: bool, as_json: bool) -> int:
     facts: dict[str, Any] = {
         "id": one.id,
         "where": one.where,
+        "dialect": one.dialect,
         "params": json.loads(write_json(one.params)),
         "valid_until": until.isoformat() if isinstance(until, dt.datetime) else until,
     }
@@ -179,7 +187,8 @@ def explain(
         if where is None or id is not None:
             raise ArgumentError("give a store, or --where with a condition")
         matcher = Matcher(to_event_type(options.types))
-        matcher.subscribe("--where", where, to_params(options.params) or None)
+        params = to_params(options.params) or None
+        matcher.subscribe("--where", where, params, dialect=options.dialect)
         typer.echo(printable(matcher.explain("--where", values)))
         return OK
     if where is not None or options.params or options.types:
@@ -275,7 +284,7 @@ def _load(
         quarantine = Quarantine(stream)
         with Progress() as progress:
             for path in options.files:
-                file = SubscriptionFile(path)
+                file = SubscriptionFile(path, options.dialect)
                 tables += load_file(
                     matcher, file, quarantine, progress, warnings, replaces=replaces
                 )

@@ -491,6 +491,35 @@ def _substring(a: Vector, start: Vector, length: Vector | None = None) -> Vector
     return on_distinct(a, change, Kind.STRING)
 
 
+def _trimmed(trim: Callable[[pa.Array, str], pa.Array]) -> Callable[..., Vector | None]:
+    def applied(a: Vector, *characters: Vector) -> Vector | None:
+        text = _only(characters[0]) if characters else " "
+        if a.kind is not Kind.STRING or not text:
+            return None
+        return on_distinct(a, lambda strings: trim(strings, text), Kind.STRING)
+
+    return applied
+
+
+def _kind_names(a: Vector) -> Vector:
+    assert a.kind is not None
+    return Vector(Kind.STRING, constant(a.kind.value, Kind.STRING, len(a)).values, a.here)
+
+
+def _int32(a: Vector) -> Vector | None:
+    if a.kind is Kind.BOOLEAN:
+        return Vector(Kind.INTEGER, a.values.astype(np.int64), a.here)
+    if a.kind is Kind.INTEGER:
+        return Vector(a.kind, a.values, _limited(a.here, a.values.astype(np.int32) == a.values))
+    if a.kind is not Kind.STRING:
+        return absent(len(a))
+
+    def change(strings: pa.Array) -> pa.Array:
+        return pa.array([functions.to_int32(text) for text in strings.to_pylist()], pa.int64())
+
+    return on_distinct(a, change, Kind.INTEGER)
+
+
 # Timestamps.
 
 
@@ -552,9 +581,9 @@ _FAST: dict[str, Callable[..., Vector | None]] = {
     "lower": _of_strings(pc.utf8_lower, Kind.STRING),
     "upper": _of_strings(pc.utf8_upper, Kind.STRING),
     "length": _of_strings(pc.utf8_length, Kind.INTEGER),
-    "trim": _of_strings(lambda s: pc.utf8_trim(s, " "), Kind.STRING),
-    "ltrim": _of_strings(lambda s: pc.utf8_ltrim(s, " "), Kind.STRING),
-    "rtrim": _of_strings(lambda s: pc.utf8_rtrim(s, " "), Kind.STRING),
+    "trim": _trimmed(pc.utf8_trim),
+    "ltrim": _trimmed(pc.utf8_ltrim),
+    "rtrim": _trimmed(pc.utf8_rtrim),
     "starts_with": _with_text(lambda s, text: pc.starts_with(s, text), Kind.BOOLEAN),
     "ends_with": _with_text(lambda s, text: pc.ends_with(s, text), Kind.BOOLEAN),
     "contains": _with_text(lambda s, text: pc.match_substring(s, text), Kind.BOOLEAN),
@@ -562,5 +591,7 @@ _FAST: dict[str, Callable[..., Vector | None]] = {
     "replace": _replaced,
     "substring": _substring,
     "extract": _extracted,
+    "typeof": _kind_names,
+    "int32": _int32,
 }
 """Functions of whole vectors; where one returns None, the arguments are taken one by one."""

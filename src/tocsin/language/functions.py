@@ -401,6 +401,27 @@ def _in_network(address: Any, network: Any) -> bool | None:
         return None
 
 
+def to_int32(value: Any) -> int | None:
+    """Return the integer of 32 bits that a value is: an integer, a text of one, or a boolean."""
+    if isinstance(value, str):
+        if not 0 < len(value) <= _MAX_INTEGER_TEXT or not _INTEGER_TEXT.fullmatch(value):
+            return None
+        value = int(value)
+    if not isinstance(value, int):
+        return None
+    return int(value) if -(1 << 31) <= value < 1 << 31 else None
+
+
+_INTEGER_TEXT = re.compile("[+-]?[0-9]+", re.ASCII)
+_MAX_INTEGER_TEXT = 1_000
+"""Longer texts are no integers, whatever their zeros: reading one takes time."""
+
+
+def _typeof(value: Any) -> str | None:
+    kind = kind_of(value)
+    return None if kind is None else kind.value
+
+
 def _number_of(value: Any) -> int | float | None:
     """Return the number that a text is, or None."""
     text = value.strip(" \t\n\r\f\v")
@@ -528,9 +549,9 @@ FUNCTIONS: dict[str, Function] = {
     "lower": Function(1, 1, _on_strings(fold_case), _S),
     "upper": Function(1, 1, _on_strings(lambda s: fold_case(s, upper=True)), _S),
     "length": Function(1, 1, _on_strings(len), _I),
-    "trim": Function(1, 1, _on_strings(lambda s: s.strip(" ")), _S),
-    "ltrim": Function(1, 1, _on_strings(lambda s: s.lstrip(" ")), _S),
-    "rtrim": Function(1, 1, _on_strings(lambda s: s.rstrip(" ")), _S),
+    "trim": Function(1, 2, _on_strings(lambda s, chars=" ": s.strip(chars)), _S),
+    "ltrim": Function(1, 2, _on_strings(lambda s, chars=" ": s.lstrip(chars)), _S),
+    "rtrim": Function(1, 2, _on_strings(lambda s, chars=" ": s.rstrip(chars)), _S),
     "reverse": Function(1, 1, _on_strings(lambda s: s[::-1]), _S),
     "substring": Function(2, 3, _substring, _S),
     "starts_with": Function(2, 2, _on_strings(str.startswith), _B),
@@ -552,6 +573,8 @@ FUNCTIONS: dict[str, Function] = {
     "extract": Function(2, 2, extract, _N),
     "date_trunc": Function(2, 2, truncate, Kind.TIMESTAMP),
     "in_network": Function(2, 2, _in_network, _B),
+    "typeof": Function(1, 1, _typeof, _S),
+    "int32": Function(1, 1, to_int32, _I),
 }
 """All functions by their names; `now`, lists, texts and places have modules of their own."""
 

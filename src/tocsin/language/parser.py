@@ -135,7 +135,20 @@ def parse(text: str) -> Expression:
     >>> parse("price IS NOT NULL")
     IsNull(attribute='price', negated=True)
     """
+    if text[:1] == "\0":
+        return _parse_written(text)
     return _Parser(text, lift=False).condition()
+
+
+def _parse_written(written: str) -> Expression:
+    """Parse a text that says its dialect."""
+    from tocsin.language import dialects
+
+    text, dialect = dialects.read(written)
+    if dialect not in dialects.DIALECTS or dialect == dialects.SQL:
+        known = ", ".join(dialects.DIALECTS)
+        raise ConditionSyntaxError(f"there is no dialect {dialect!r}, only {known}", text, 0)
+    return dialects.parse(text, dialect)
 
 
 def parse_term(text: str) -> Term:
