@@ -147,7 +147,7 @@ def _parse_written(written: str) -> Expression:
     text, dialect = dialects.read(written)
     if dialect not in dialects.DIALECTS or dialect == dialects.SQL:
         known = ", ".join(dialects.DIALECTS)
-        raise ConditionSyntaxError(f"there is no dialect {dialect!r}, only {known}", text, 0)
+        raise ConditionSyntaxError(f"there is no dialect {dialect!r}, only {known}", written, 0)
     return dialects.parse(text, dialect)
 
 
