@@ -51,6 +51,8 @@ def _numba_cache() -> Path:
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())
+# Tests use kernels whether these are compiled or not, but for those of doing without.
+os.environ.setdefault("TOCSIN_COMPILE", "now")
 # Java that runs for a minute spends a third of it on making itself fast.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 LOADING, MATCHING = "loading", "matching"
