@@ -55,10 +55,10 @@ assert m.match({"firm": "F3", "price": 95.0}) == [953]
 assert m.match({"x": 1, "y": 1}) == ["r1"]
 counts = m.match_batch([{"firm": f"F{i % 50}", "price": i, "size": i} for i in range(200)])
 assert counts.n_matches > 200
-m.put_many({"id": [5, "new"], "where": ["x = 7", "x = 8"]})
+m.put_many({"id": [5, n], "where": ["x = 7", "x = 8"]})
 m.update("bob", params={"limit": 100})
 m.unsubscribe_many([f"t{i}" for i in range(n)])
-assert m.match({"x": 7}) == [5, "r2"] and len(m) == n + 5 and len(list(m)) == n + 5
+assert m.match({"x": 7}) == ["r2", 5] and len(m) == n + 5 and len(list(m)) == n + 5
 assert "until the kernels are compiled" in m.explain(7) and m.explain()
 assert m.to_table().num_rows == n + 5
 with warnings.catch_warnings(record=True) as caught:

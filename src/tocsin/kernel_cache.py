@@ -144,11 +144,12 @@ class KernelCache(caching.FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the kernel compiled for a signature, or None where it is to be compiled now."""
         rtsys.initialize(target_context)  # the symbols of Numba's memory management
-        found = self._load(sig, target_context)
-        if found is None and self._compiling is None:
-            self._compiling = _Compiling(self._cache_file._index_path, self._py_func.__name__)
-            found = self._load(sig, target_context)  # another process may have compiled it
-        return found
+        compiled = self._load(sig, target_context)
+        if compiled is None and self._compiling is None:
+            index = Path(self.cache_path, self._impl.filename_base)
+            self._compiling = _Compiling(index, self._py_func.__name__)
+            compiled = self._load(sig, target_context)  # another process may have compiled it
+        return compiled
 
     def _load(self, sig: Any, target_context: Any) -> Any:
         with self._guard_against_spurious_io_errors():
@@ -167,11 +168,11 @@ class _Compiling:
     n_current = 0
     pauses_collector = False
 
-    def __init__(self, index: str, name: str) -> None:
+    def __init__(self, index: Path, name: str) -> None:
         _show(f"tocsin: compiling kernels for this processor, once ({name})")
         self._lock: Any = None
         with suppress(OSError):  # a file system without locks: two may compile the same
-            self._lock = Path(f"{index}.lock").open("wb")  # noqa: SIM115 - closed in `end`
+            self._lock = index.with_name(f"{index.name}.lock").open("wb")  # noqa: SIM115 - closed in `end`
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         if not _Compiling.n_current:
             _Compiling.pauses_collector = gc.isenabled()

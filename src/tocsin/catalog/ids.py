@@ -32,7 +32,7 @@ _NO_OCTETS.flags.writeable = False
 
 
 def are_missing_kernels(n: int) -> bool:
-    """Whether so many ids are processed without kernels, because these are not compiled yet."""
+    """Whether n ids are processed without kernels, because these are not compiled yet."""
     return not use_kernels(n, _MOST_WITHOUT_KERNELS)
 
 

@@ -53,7 +53,7 @@ MAX_ROWS = 1024
 _MAX_ATTRIBUTES = 64
 _MAX_PIECES = 8192
 LARGER = 16
-"""A buffer is so many times larger while kernels are missing."""
+"""How many times larger a buffer may be while kernels are missing."""
 MOST_WITHOUT_KERNELS = 1 << 25
 """As many rows are compared by one match without kernels."""
 _MAX_CANDIDATES = 4
