@@ -172,7 +172,7 @@ class _Compiling:
         _show(f"tocsin: compiling kernels for this processor, once ({name})")
         self._lock: Any = None
         with suppress(OSError):  # a file system without locks: two may compile the same
-            self._lock = index.with_name(f"{index.name}.lock").open("wb")  # noqa: SIM115 - closed in `end`
+            self._lock = index.with_name(f"{index.name}.lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         if not _Compiling.n_current:
             _Compiling.pauses_collector = gc.isenabled()

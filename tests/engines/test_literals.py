@@ -36,23 +36,6 @@ from tocsin.normalize import normalize
 from tocsin.normalize.patterns import Pattern, parse_pattern
 from tocsin.normalize.table import from_forms
 
-
-@kernel
-def fit_all(start: Any, octets: Any, programs: Any, is_fit: Any) -> None:
-    """Write for each text, and each program, whether they fit: a row for each text."""
-    n = len(programs.start) - 1
-    for text in range(len(start) - 1):
-        for p in range(n):
-            is_fit[text * n + p] = fits(
-                octets,
-                start[text],
-                start[text + 1],
-                programs.octets,
-                programs.start[p],
-                programs.start[p + 1],
-            )
-
-
 ALPHABETS = ("ab", "abc%_", "aé𝄞", "ab\0", "aAéÉßẞİıſK", "abcdefgh ")
 
 

@@ -294,7 +294,7 @@ class AutoEngine(Engine):
         return snapshot if self._is_cheap(snapshot.buffer, n_compared, n_events) else None
 
     def _uses_kernels(self, n_events: int) -> bool:
-        """Whether kernels are used to match n events: if they are compiled, or the work is large."""
+        """Whether kernels are used to match n events: if compiled, or if the work is large."""
         n = self._pending.n_conjunctions + self._pending_elements.n_conjunctions
         if not n or n > LARGER * MAX_ROWS:
             return True
