@@ -59,6 +59,8 @@ def _java_archive() -> Path:
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())
+# Tests use kernels whether these are compiled or not, but for those of doing without.
+os.environ.setdefault("TOCSIN_COMPILE", "now")
 # Java that runs for a minute spends a third of it on making itself fast.
 # Where its classes are in an archive, it starts in half the time.
 _ARCHIVE = _java_archive()

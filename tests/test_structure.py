@@ -24,7 +24,7 @@ LAYERS = [
     ["extras"],
     ["model"],
     ["kernel_cache"],
-    ["arrow", "jit", "bundle"],
+    ["arrow", "jit", "bundle", "compiling"],
     ["language"],
     ["normalize"],
     ["encode"],

@@ -26,8 +26,16 @@ LANES = 16
 
 
 def _cached(compiled: Any) -> Any:
-    cache: Any = KernelCache
-    compiled._cache = cache(compiled.py_func)
+    compiled._cache = cache = KernelCache(compiled.py_func)
+    compile_or_load = compiled.compile
+
+    def compile(signature: Any) -> Any:
+        try:
+            return compile_or_load(signature)
+        finally:
+            cache.release()
+
+    compiled.compile = compile
     return compiled
 
 

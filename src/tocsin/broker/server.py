@@ -21,6 +21,7 @@ from pathlib import Path
 
 import uvicorn
 
+from tocsin import compiling
 from tocsin.broker.admission import Closable, fit_to_descriptors
 from tocsin.broker.config import Config, split_address
 from tocsin.broker.core import Broker
@@ -122,8 +123,10 @@ class Server:
         sys.setswitchinterval(0.001)  # the matching thread waits less for the interpreter
         context = self._tls()
         if self.config.warm:
-            log.info("compiling kernels; the first time this takes a minute")
-            await asyncio.get_running_loop().run_in_executor(None, warm_up)
+            if compiling.use_kernels(0, 0):
+                await asyncio.get_running_loop().run_in_executor(None, warm_up)
+            else:
+                log.info("kernels are being compiled; until then matching is slower")
         await self.broker.start()
         await self.ownership.check()  # before anything is sent
         if self.hub is not None:

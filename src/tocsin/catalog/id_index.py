@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.catalog import id_index_kernels as kernels
-from tocsin.catalog.ids import FEW, Ids, hash_number, hash_text, read_only, to_octets
+from tocsin.catalog.ids import (
+    FEW,
+    Ids,
+    are_missing_kernels,
+    hash_number,
+    hash_text,
+    read_only,
+    to_octets,
+)
 from tocsin.catalog.renumbering import Renumbering
 from tocsin.model import SubscriptionId
 
@@ -27,6 +35,7 @@ _MOST_FILLED = 0.75
 _FRESHLY_FILLED = 0.6
 _NONE_SKIPPED = read_only(np.zeros(0, np.bool_))
 _LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
 
 IsLive: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
@@ -40,13 +49,14 @@ class IdTable:
     """A column of ids with a hash table of their places (if they are many), for joins.
 
     `missing` marks places without an id. Of equal ids the first is in the table; `repeated` are the
-    places of the others.
+    places of the others. `is_few` says that they are to be looked up one by one.
     """
 
     def __init__(self, ids: Ids, missing: NDArray[np.bool_] | None = None) -> None:
         self.ids = ids
         self.missing = missing
-        self.slots, self.repeated = self._put() if len(ids) > FEW else self._put_few()
+        self.is_few = len(ids) <= FEW or are_missing_kernels(len(ids))
+        self.slots, self.repeated = self._put_few() if self.is_few else self._put()
 
     def _put(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         ids = self.ids
@@ -135,7 +145,11 @@ class IdIndex:
     def add(self, ids: Ids, dense: NDArray[np.int64]) -> None:
         """Add ids that have no entry yet."""
         table = self._table_for(len(ids))
-        kernels.put(table.slots, ids.hashes(), dense)
+        hashes = ids.hashes()
+        if are_missing_kernels(len(ids)):
+            _enter(hashes << _HALF | dense.astype(np.uint64), table.slots)
+        else:
+            kernels.put(table.slots, hashes, dense)
         table.n_entries += len(ids)
 
     def add_table(self, added: IdTable, dense: NDArray[np.int64], n_added: int) -> None:
@@ -202,8 +216,21 @@ def _join(tables: list[_Table], n_more: int) -> _Table:
     n_entries = sum(table.n_entries for table in tables)
     made = _Table(_new_slots(n_entries + n_more), n_entries)
     for table in tables:
-        kernels.copy_entries(table.seen, made.slots)
+        if are_missing_kernels(table.n_entries):
+            _enter(table.slots[table.slots != kernels.EMPTY], made.slots)
+        else:
+            kernels.copy_entries(table.seen, made.slots)
     return made
+
+
+def _enter(entries: NDArray[np.uint64], slots: NDArray[np.uint64]) -> None:
+    """Add entries to a table with enough capacity, without kernels."""
+    view, n_slots = memoryview(slots), len(slots)  # type: ignore[arg-type]
+    for entry in entries.tolist():
+        place = (entry >> 32) * n_slots >> 32
+        while view[place] != _EMPTY:
+            place = (place + 1) % n_slots
+        view[place] = entry
 
 
 def octets_of(name: SubscriptionId) -> bytes | None:

@@ -19,14 +19,21 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import STRING
 from tocsin.catalog import id_index_kernels as kernels
+from tocsin.compiling import use_kernels
 from tocsin.model import SubscriptionId
 
 FEW = 64
 """Up to this many ids are processed one by one."""
+_MOST_WITHOUT_KERNELS = 16_384
 
 _WORD = 0xFFFFFFFFFFFFFFFF
 _NO_OCTETS = np.zeros(1, np.uint8)
 _NO_OCTETS.flags.writeable = False
+
+
+def are_missing_kernels(n: int) -> bool:
+    """Whether n ids are processed without kernels, because these are not compiled yet."""
+    return not use_kernels(n, _MOST_WITHOUT_KERNELS)
 
 
 def hash_number(number: int) -> int:
@@ -165,6 +172,10 @@ class Ids:
 
     def hashes(self) -> NDArray[np.uint64]:
         """Return the hash of each id."""
+        if are_missing_kernels(len(self)):
+            names = self.to_list()
+            few = [hash_number(n) if isinstance(n, int) else hash_text(to_octets(n)) for n in names]
+            return np.array(few, np.uint64)
         hashes = np.empty(len(self), np.uint64)
         if self.numbers is not None:
             kernels.hash_numbers(self.numbers, hashes)

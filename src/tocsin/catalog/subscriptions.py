@@ -138,7 +138,7 @@ class SubscriptionCatalog:
     def find(self, table: IdTable) -> NDArray[np.int64]:
         """Return the dense id of each id of a column, -1 where there is none or it is repeated."""
         dense = np.full(len(table.ids), -1)
-        if len(dense) <= FEW:
+        if table.is_few:
             return self._find_few(table, dense)
         self._flush()
         places, candidates = self._id_index.pairs(table)
@@ -183,7 +183,7 @@ class SubscriptionCatalog:
         `until` are their expiries, NEVER where there is none.
         """
         n = len(table.ids) if rows is None else len(rows)
-        if n <= FEW:
+        if table.is_few or n <= FEW:
             return self._add_few(table.ids, source, rows, until)
         self._flush()
         dense = np.arange(self._first, self._first + n)

@@ -37,7 +37,7 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback without TLS or tokens.")
     ] = False,
-    warm: Annotated[bool | None, typer.Option(help="Compile kernels before listening.")] = None,
+    warm: Annotated[bool | None, typer.Option(help="Load or compile kernels at once.")] = None,
     name: Annotated[str | None, typer.Option(help="The broker's name in a network.")] = None,
     link: Annotated[list[str], typer.Option(help="A peer: its URL, or NAME=URL. Repeatable.")] = [],  # noqa: B006
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,

@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.arrow import STRING, ArrowColumn, to_array
+from tocsin.compiling import use_kernels
 from tocsin.errors import ParameterError, SubscriptionError
 from tocsin.language import parse, parse_shape
 from tocsin.language import text_kernels as kernels
@@ -27,7 +28,13 @@ from tocsin.language.expression import Expression, Literal, Parameter, parameter
 from tocsin.language.parser import Shape
 from tocsin.model import EventType
 from tocsin.normalize.bind import bind
-from tocsin.normalize.fold import BadSubscription, Block, BulkForm, PredicateBatch
+from tocsin.normalize.fold import (
+    MOST_WITHOUT_KERNELS,
+    BadSubscription,
+    Block,
+    BulkForm,
+    PredicateBatch,
+)
 from tocsin.normalize.fold_kernels import Literals
 from tocsin.normalize.literals import (
     FALSE_LITERAL,
@@ -66,12 +73,17 @@ def normalize_texts(
     column = to_array(texts).cast(STRING)
     batch = PredicateBatch(is_bounded)
     rest: list[NDArray[np.int64]] = []
-    for start in range(0, len(column), _CHUNK):
+    one_by_one: list[int] = []
+    chunks = range(0, len(column), _CHUNK)
+    if not use_kernels(len(column), MOST_WITHOUT_KERNELS):
+        one_by_one, chunks = list(range(len(column))), range(0)
+        if progress:
+            progress(len(column))
+    for start in chunks:
         rest.append(start + _add_disjunctions(batch, column.slice(start, _CHUNK), start))
         if progress:
             progress(min(start + _CHUNK, len(column)))
     others = np.concatenate(rest) if rest else np.empty(0, np.int64)
-    one_by_one: list[int] = []
     for start in range(0, len(others), _SHAPE_CHUNK):
         one_by_one += _add_shapes(batch, column, others[start : start + _SHAPE_CHUNK])
 
@@ -268,7 +280,7 @@ def normalize_template(
     batch = PredicateBatch(is_bounded)
     shape, operands = number_operands(expression)
     template = make_template(shape, len(operands))
-    if template is None:
+    if template is None or not use_kernels(n, MOST_WITHOUT_KERNELS):
         return batch.fold(n, event_type, expression_of, range(n))
     by_name = {name: column_literals(columns[name], batch.literals) for name in names}
     filled = [

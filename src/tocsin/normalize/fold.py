@@ -25,6 +25,8 @@ from tocsin.normalize.literals import LikeTable, LiteralColumn, make_likes, stri
 from tocsin.normalize.normal import NormalForm, normalize
 from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
 
+MOST_WITHOUT_KERNELS = 10_000
+"""Up to this many conditions are brought into normal form one by one while kernels are missing."""
 MAX_PAIRWISE = 256
 """Up to how many conjunctions of one subscription every pair is tried for covering."""
 
@@ -107,6 +109,8 @@ class PredicateBatch:
     def _fold_columns(
         self, n_subscriptions: int, event_type: EventType | None
     ) -> tuple[ConjunctionTable, NDArray[np.int64]]:
+        if not self._blocks:
+            return replace(from_forms([]), n_subscriptions=n_subscriptions), np.empty(0, np.int64)
         rows, subscription, escape = self._joined()
         like_rows = np.flatnonzero(_IS_LIKE[rows.op])
         likes = self._read_likes(rows, like_rows, escape)

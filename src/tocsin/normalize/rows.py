@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import ArrowColumn, kind_of_type, to_array
+from tocsin.compiling import use_kernels
 from tocsin.errors import ArgumentError, SubscriptionError
 from tocsin.language.expression import (
     Comparison,
@@ -28,7 +29,7 @@ from tocsin.language.expression import (
 from tocsin.model import EventType, Kind
 from tocsin.normalize import fold_kernels as kernels
 from tocsin.normalize.bind import to_literal
-from tocsin.normalize.fold import Block, BulkForm, PredicateBatch
+from tocsin.normalize.fold import MOST_WITHOUT_KERNELS, Block, BulkForm, PredicateBatch
 from tocsin.normalize.literals import NULL_LITERAL, canonical_values, column_literals
 
 _OPS = {
@@ -185,6 +186,9 @@ def _runs(
 def normalize_rows(rules: RuleTable, event_type: EventType | None = None) -> BulkForm:
     """Bring a rule table into normal form; subscription i is the i-th id."""
     batch = PredicateBatch()
+    if not use_kernels(len(rules.row), MOST_WITHOUT_KERNELS):
+        n = len(rules.ids)
+        return batch.fold(n, event_type, rules.expression, range(n))
     literal = np.full(len(rules.row), NULL_LITERAL, np.int64)
     for values in rules.values:
         first = batch.literals.add(column_literals(values, batch.literals))

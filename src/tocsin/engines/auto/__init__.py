@@ -6,7 +6,8 @@ subscriptions one by one, in the write buffer. They are indexed in the delta of 
 where they fit, else as a segment of their own. Segments are merged by size, so that a subscription
 is laid out again a logarithmic number of times, and each merge plans again. Large merges run in a
 thread of their own while events are matched with the segments as they were. A deleted subscription
-gets a tombstone with its deletion time, and is dropped at the next merge.
+gets a tombstone with its deletion time, and is dropped at the next merge. While kernels are missing
+nothing is indexed, as long as it is not too much for the write buffer.
 
 A match takes a `Snapshot`: the segments and the time. Readers need a lock only to take it, and see
 either all of a change or nothing.
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.bundle import Parts
+from tocsin.compiling import use_kernels
 from tocsin.encode.events import EventBatch
 from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.auto.bounds import check_bounds
@@ -48,7 +50,12 @@ from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.serialization import put_table, put_together, take_apart, take_table
 from tocsin.engines.auto.snapshot import Snapshot
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
-from tocsin.engines.auto.write_buffer import BufferSnapshot
+from tocsin.engines.auto.write_buffer import (
+    LARGER,
+    MAX_ROWS,
+    MOST_WITHOUT_KERNELS,
+    BufferSnapshot,
+)
 from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
@@ -72,6 +79,10 @@ _SMALL_BATCH, _MANY_NEW = 64, 16
 """A batch of more events has more pending subscriptions, that came since the last, indexed."""
 _MAX_DELTA = 0.25
 """The delta holds up to this share of the largest segment."""
+
+
+_NOT_KEPT = "not kept: it can never match"
+_NOT_INDEXED = "compared with each event, until the kernels are compiled"
 
 
 class Capacity(NamedTuple):
@@ -149,7 +160,7 @@ class AutoEngine(Engine):
         self._merges = merges
         self._pending = Pending()
         self._slots: list[_Slot] = []
-        self._pending_elements: list[ConjunctionTable] = []
+        self._pending_elements = Pending()
         self._elements: list[ElementIndex] = []
         self._sample: EventBatch | None = None
         self._tombstones = Tombstones.empty()
@@ -181,7 +192,8 @@ class AutoEngine(Engine):
             is_single = table.n_conjunctions <= _MAX_SINGLE
             is_eager = self._current is not None and table.n_conjunctions <= _MAX_EAGER
             is_eager &= not is_single and bool(self._slots)
-            if is_eager or (is_single and self._pending.n_conjunctions >= _MAX_PENDING):
+            is_full = is_single and self._pending.n_conjunctions >= _MAX_PENDING
+            if is_eager or (is_full and self._uses_kernels(0)):
                 self._index_pending()
             if len(ids):
                 if not (self._slots or self._pending or self._elements or self._pending_elements):
@@ -265,6 +277,9 @@ class AutoEngine(Engine):
             if current is not None:
                 return current
             self._forget_current()
+            self._current = None if self._uses_kernels(n_events) else self._snapshot_without()
+            if self._current is not None:
+                return self._current
             is_worth_it = bool(self._pending) and self._merges
             if n_events > _SMALL_BATCH and self._pending.n_new > _MANY_NEW:
                 is_worth_it = False
@@ -279,8 +294,27 @@ class AutoEngine(Engine):
         snapshot = self._current
         if snapshot is None or snapshot.buffer is None:
             return snapshot
+        if snapshot.lacks_kernels:
+            return None if self._uses_kernels(n_events) else snapshot
         n_compared = self._n_compared + snapshot.n_compared
         return snapshot if self._is_cheap(snapshot.buffer, n_compared, n_events) else None
+
+    def _uses_kernels(self, n_events: int) -> bool:
+        """Whether kernels are used to match n events: if compiled, or if the work is large."""
+        n = self._pending.n_conjunctions + self._pending_elements.n_conjunctions
+        if not n or n > LARGER * MAX_ROWS:
+            return True
+        if self._slots or self._elements or not self._merges:
+            return True
+        return use_kernels(n * n_events, MOST_WITHOUT_KERNELS)
+
+    def _snapshot_without(self) -> Snapshot | None:
+        """Return a snapshot of what is pending to be matched without kernels, None if too much."""
+        pending = self._pending, self._pending_elements
+        rows, element_rows = (each.buffered(LARGER) for each in pending)
+        if rows is None or element_rows is None:
+            return None
+        return self._new_snapshot(rows, element_rows, lacks_kernels=True)
 
     @staticmethod
     def _is_cheap(buffer: BufferSnapshot, n_compared: int, n_events: int) -> bool:
@@ -289,6 +323,15 @@ class AutoEngine(Engine):
 
     def _snapshot(self, buffer: BufferSnapshot | None) -> Snapshot:
         self._index_elements()
+        return self._new_snapshot(buffer)
+
+    def _new_snapshot(
+        self,
+        buffer: BufferSnapshot | None,
+        element_rows: BufferSnapshot | None = None,
+        *,
+        lacks_kernels: bool = False,
+    ) -> Snapshot:
         segments = tuple((slot.snapshot(), slot.n_dead > 0) for slot in self._slots)
         return Snapshot(
             segments,
@@ -298,6 +341,8 @@ class AutoEngine(Engine):
             self._pool,
             buffer,
             tuple(self._elements),
+            element_rows,
+            lacks_kernels=lacks_kernels,
         )
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
@@ -318,7 +363,7 @@ class AutoEngine(Engine):
         """Index pending conjunctions by elements, together with smaller indexes that are there."""
         if not self._pending_elements:
             return
-        tables = list(self._pending_elements)
+        tables = self._pending_elements.tables
         size = sum(table.n_conjunctions for table in tables)
         kept = list(self._elements)
         while kept and len(kept[-1].ids) <= 2 * size:
@@ -328,7 +373,7 @@ class AutoEngine(Engine):
         table = self._live(tables)
         if table is not None:
             kept.append(ElementIndex(table))
-        self._elements, self._pending_elements = kept, []
+        self._elements, self._pending_elements = kept, Pending()
 
     def _index_pending(self) -> None:
         """Index pending subscriptions. If that fails, the ones not indexed are still pending."""
@@ -596,7 +641,7 @@ class AutoEngine(Engine):
             elements = self._renumbered_elements(kept)
             for slot, segment in zip(self._slots, renumbered, strict=True):
                 slot.segment = segment
-            self._elements, self._pending_elements = [], elements
+            self._elements, self._pending_elements = [], Pending(elements)
             self._pending, self._tombstones, self._time = pending, tombstones, 0
             self._forget_current()
 
@@ -609,7 +654,7 @@ class AutoEngine(Engine):
 
     def _live_elements(self) -> ConjunctionTable | None:
         """Return the live conjunctions that are indexed by elements."""
-        tables = [*(index.table for index in self._elements), *self._pending_elements]
+        tables = [*(index.table for index in self._elements), *self._pending_elements.tables]
         return self._live(tables) if tables else None
 
     def parts(self) -> IndexParts:
@@ -648,10 +693,19 @@ class AutoEngine(Engine):
 
     def conditions(self) -> list[IndexedConditions]:
         """Return the conditions of each segment, read from its stream when asked for."""
+        with self._lock:
+            if not self._uses_kernels(0):
+                return [conditions_of(table) for table in self._unindexed()]
         of_segments = [
             IndexedConditions(s.space, s.ids, partial(_conditions_of, s)) for s in self.segments()
         ]
         return of_segments + [conditions_of(index.table) for index in self._elements]
+
+    def _unindexed(self) -> list[ConjunctionTable]:
+        """Return the live conjunctions of an index that has none but pending ones."""
+        tables = self._pending.tables, self._pending_elements.tables
+        live = [self._live(each) for each in tables if each]
+        return [table for table in live if table is not None]
 
     def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
         """Take over segments, whose deleted subscriptions were deleted before all that follows."""
@@ -665,7 +719,7 @@ class AutoEngine(Engine):
             firsts = [int(segment.ids[0]) for segment in opened]
             first = min(firsts + [int(table.subscription[0]) for table in tables], default=0)
             self._tombstones = Tombstones.empty(first).extended_to(n_ids)
-            self._elements, self._pending_elements = [], tables
+            self._elements, self._pending_elements = [], Pending(tables)
             for state in states:
                 self._tombstones.bury(state.arrays["dead"], self._time)
                 self._count_deleted(state.arrays["dead"])
@@ -673,12 +727,20 @@ class AutoEngine(Engine):
 
     def explain(self, dense: int) -> str:
         """Say under which keys a subscription is."""
+        with self._lock:
+            if not self._uses_kernels(0):
+                is_there = any(dense in table.subscription for table in self._unindexed())
+                return _NOT_INDEXED if is_there else _NOT_KEPT
         lines = [line for segment in self.segments() for line in segment.explain(dense)]
         lines += [line for index in self._elements for line in index.explain(dense)]
-        return "\n".join(lines) if lines else "not kept: it can never match"
+        return "\n".join(lines) if lines else _NOT_KEPT
 
     def describe(self) -> str:
         """List the access tables of every segment, and how much of them an event checks."""
+        with self._lock:
+            if not self._uses_kernels(0):
+                n = sum(table.n_conjunctions for table in self._unindexed())
+                return f"{n} conjunctions: {_NOT_INDEXED}"
         lines = []
         for at, segment in enumerate(self.segments()):
             lines.append(f"segment {at + 1}: {segment.n_subscriptions} subscriptions")
@@ -715,7 +777,7 @@ class AutoEngine(Engine):
         with self._lock:
             segments = sum(slot.segment.nbytes for slot in self._slots)
             elements = sum(index.nbytes for index in self._elements)
-            elements += sum(table.nbytes for table in self._pending_elements)
+            elements += self._pending_elements.nbytes
             return segments + elements + self._pending.nbytes + self._tombstones.times.nbytes
 
 

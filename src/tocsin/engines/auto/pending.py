@@ -46,12 +46,15 @@ class Pending:
         """How many tables came since `buffered` was called."""
         return len(self.tables) - self._n_buffered
 
-    def buffered(self) -> BufferSnapshot | None:
-        """Return all conjunctions as rows of the write buffer, or None if they are too many."""
-        if self._is_full or self.n_conjunctions > MAX_ROWS:
+    def buffered(self, n_times: int = 1) -> BufferSnapshot | None:
+        """Return all conjunctions as rows of the write buffer, or None if they are too many.
+
+        The buffer may be `n_times` larger than usual.
+        """
+        if self._is_full or self.n_conjunctions > n_times * MAX_ROWS:
             return None
         while self._n_buffered < len(self.tables):
-            if not self._buffer.append(self.tables[self._n_buffered]):
+            if not self._buffer.append(self.tables[self._n_buffered], n_times):
                 self._is_full = True
                 return None
             self._n_buffered += 1

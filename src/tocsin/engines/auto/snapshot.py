@@ -39,10 +39,17 @@ class Snapshot:
         pool: BufferPool,
         buffer: BufferSnapshot | None = None,
         elements: tuple[ElementIndex, ...] = (),
+        element_rows: BufferSnapshot | None = None,
+        *,
+        lacks_kernels: bool = False,
     ) -> None:
         self.segments = segments
         self.elements = elements
         self.buffer = buffer
+        self.element_rows = element_rows
+        """What is to be indexed by elements, while kernels are missing; else None."""
+        self.lacks_kernels = lacks_kernels
+        """Whether it was made to be matched without kernels; it has buffers only."""
         self.names: Any = None
         """The ids that belong to it, which the matcher keeps here."""
         self.n_compared = 0
@@ -62,18 +69,25 @@ class Snapshot:
                 batch = PreparedBatch(events, segment.space, self._pool)
                 batches[id(segment.space)] = batch
             ids = join(ids, self._match_segment(segment, has_dead, batch), self._pool)
-        if self.buffer is not None:
-            ids = join(ids, self._match_buffer(self.buffer, events), self._pool)
+        if self._buffers:
+            ids = join(ids, self._match_buffers(events), self._pool)
         for index in self.elements:
             rows = index.match_batch(events)
             if len(rows.values):
                 ids = join(ids, self._to_ids(rows, index, len(events)), self._pool)
         return RaggedIds(ids.offsets, ids.values.view(np.int32))
 
-    def _match_buffer(self, buffer: BufferSnapshot, events: EventBatch) -> RaggedIds:
+    @property
+    def _buffers(self) -> list[BufferSnapshot]:
+        return [each for each in (self.buffer, self.element_rows) if each is not None]
+
+    def _match_buffers(self, events: EventBatch) -> RaggedIds:
         """Return the dense ids of live subscriptions in the write buffer, each once per event."""
-        self.n_compared += buffer.n_rows * len(events)
-        event, ids = buffer.match_batch(events)
+        pairs_of = []
+        for buffer in self._buffers:
+            self.n_compared += buffer.n_rows * len(events)
+            pairs_of.append(buffer.match_batch(events))
+        event, ids = (np.concatenate(parts) for parts in zip(*pairs_of, strict=True))
         is_match = self._tombstones.of(ids) < LATEST - self._time
         pairs = np.unique(event[is_match].astype(np.int64) << 32 | ids[is_match])
         offsets = np.searchsorted(pairs, np.arange(len(events) + 1) << 32)
@@ -132,6 +146,8 @@ class Snapshot:
         of_parts += [index.match_one(event) for index in self.elements]
         if self.buffer is not None:
             of_parts.append(self.buffer.match_one(event))
+        if self.element_rows is not None:
+            of_parts.append(self.element_rows.match_one(event))
         matches: list[int] = []
         for ids in of_parts:
             if len(ids):

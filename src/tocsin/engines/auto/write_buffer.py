@@ -12,19 +12,21 @@ belong to it, and no earlier row is ever changed. Arrays that are full are repla
 snapshots keep the old ones. Strings have *labels*: integers in the order of the strings, with gaps
 between, so that a new string gets a label and no other changes.
 
-The comparison needs no kernel: NumPy does it where none is compiled.
+While kernels are missing, the buffer has more rows, and NumPy compares them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.compiling import use_kernels
 from tocsin.encode.columns import Column
 from tocsin.encode.events import EventBatch, read_value, value_at
 from tocsin.engines.auto import write_buffer_kernels as kernels
@@ -50,6 +52,10 @@ MAX_ROWS = 1024
 """The most conjunctions of a buffer: each event is compared with all of them."""
 _MAX_ATTRIBUTES = 64
 _MAX_PIECES = 8192
+LARGER = 16
+"""How many times larger a buffer may be while kernels are missing."""
+MOST_WITHOUT_KERNELS = 1 << 25
+"""As many rows are compared by one match without kernels."""
 _MAX_CANDIDATES = 4
 """An event with more candidates by value is compared with all rows by the kernel."""
 _LABEL_STEP = 1 << 44
@@ -150,16 +156,17 @@ class WriteBuffer:
         self._conjunctions: dict[int, Conjunction] = {}
         self._has_keys = True
 
-    def append(self, table: ConjunctionTable) -> bool:
+    def append(self, table: ConjunctionTable, n_times: int = 1) -> bool:
         """Append the conjunctions of a table; False, and nothing is changed, if there is no room.
 
-        The ids of its subscriptions are above all earlier ones.
+        The ids of its subscriptions are above all earlier ones. The buffer may be `n_times` larger
+        than usual.
         """
         n, n_pieces = table.n_conjunctions, len(table.domain)
         if (
-            self.n_rows + n > MAX_ROWS
-            or self._n_pieces + n_pieces > _MAX_PIECES
-            or len(self._slot_of.keys() | set(table.attributes)) > _MAX_ATTRIBUTES
+            self.n_rows + n > n_times * MAX_ROWS
+            or self._n_pieces + n_pieces > n_times * _MAX_PIECES
+            or len(self._slot_of.keys() | set(table.attributes)) > n_times * _MAX_ATTRIBUTES
         ):
             return False
         labels = self._labels_of(table)
@@ -246,17 +253,14 @@ class WriteBuffer:
 
     def _labels_of(self, table: ConjunctionTable) -> list[int] | None:
         """Return the labels of a table's strings, by rank; None if one can have none."""
-        labels = []
-        for text in table.strings:
-            label = self.label_of.get(text)
+        texts = table.strings
+        for text in _middle_first([text for text in texts if text not in self.label_of]):
+            label = self.labels.label_for(text)
             if label is None:
-                label = self.labels.label_for(text)
-                if label is None:
-                    return None
-                self.labels = self.labels.with_label(text, label)
-                self.label_of[text] = label
-            labels.append(label)
-        return labels
+                return None
+            self.labels = self.labels.with_label(text, label)
+            self.label_of[text] = label
+        return [self.label_of[text] for text in texts]
 
     def _slot(self, name: str) -> int:
         slot = self._slot_of.get(name)
@@ -425,6 +429,8 @@ class BufferSnapshot:
     def _match(self, values: Values) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the pairs of an event and a row that it satisfies, by event."""
         limit, first, n_events = self.n_rows, 0, len(values.codes)
+        if not use_kernels(limit * n_events, MOST_WITHOUT_KERNELS):
+            return self._match_without_kernels(values)
         pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
         capacity = limit * min(n_events, 64)
         while first < n_events:
@@ -451,6 +457,17 @@ class BufferSnapshot:
             event, number = np.nonzero(satisfied)
             pairs.append((event + first, number.astype(np.uint32)))
         return _joined(pairs)
+
+
+def _middle_first(texts: list[str]) -> Iterator[str]:
+    """Yield strings in order so that each halves the gap that it falls into."""
+    runs = deque([(0, len(texts))])
+    while runs:
+        first, stop = runs.popleft()
+        if first < stop:
+            middle = (first + stop) // 2
+            yield texts[middle]
+            runs += (first, middle), (middle + 1, stop)
 
 
 def _points_of(table: ConjunctionTable) -> list[int | float | str | None]:
