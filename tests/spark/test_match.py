@@ -258,7 +258,7 @@ def test_a_column_of_another_type_than_declared_counts_as_absent(
 def test_columns_that_computed_values_and_lists_use_are_read_and_checked(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    conditions = {
+    conditions: dict[str | int, str] = {
         1: "price * volume > 10",
         2: "lower(firm) = 'ibm'",
         3: "ANY(tags) = 'red'",
@@ -274,7 +274,7 @@ def test_columns_that_computed_values_and_lists_use_are_read_and_checked(
         warnings.simplefilter("error", ts.SchemaDriftWarning)
         found = ts.match(frame, saved(tmp_path, conditions), keep=["volume"])
     assert {row["subscription"] for row in found.collect()} == set(conditions)
-    wrong = {
+    wrong: dict[str | int, str] = {
         1: "pirce * volume > 10",
         2: "lower(price) = 'a'",
         3: "ANY(firm) = 'I'",

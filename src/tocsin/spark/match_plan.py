@@ -212,8 +212,8 @@ def _input_columns(
     if mentioned is None:
         mentioned = drift.attributes_of(matcher)
     declared = matcher.event_type.attributes if matcher.event_type else ()
-    names = {each for name in mentioned for each in attributes_of(name)}
-    locations = [columns.find(schema, name) for name in (*names, *declared)]
+    attributes = {each for name in mentioned for each in attributes_of(name)}
+    locations = [columns.find(schema, name) for name in (*attributes, *declared)]
     needed = {location.column for location in locations if location} - set(hidden) | set(kept)
     # A batch without columns has no rows either: one column must tell their number.
     return [n for n in schema.fieldNames() if n in needed] or schema.fieldNames()[:1]
