@@ -670,7 +670,11 @@ class Matcher:
             catalog, n = self._catalog.parts(), len(self._catalog)
             ids = self._catalog.kinds_of_ids
             index = self._engine.parts() if isinstance(self._engine, Storable) else None
-        attributes = None if index is None else index.attributes
+        attributes = None
+        if index is not None:
+            attributes = list(
+                dict.fromkeys(chain.from_iterable(map(attributes_of, index.attributes)))
+            )
         facts = MatcherFacts(self.event_type, self.engine, self._saved_options, n, attributes, ids)
         return part_contents(facts, catalog, index)
 

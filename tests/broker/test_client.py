@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import inspect
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -185,6 +186,22 @@ def test_the_command_line_publishes_subscribes_and_looks(broker: Running) -> Non
     found = json.loads(tocsin_command("top", *flags).stdout)
     assert found["subscriptions"] > 0
     assert {"publications", "retained", "transitions_per_second"} <= found.keys()
+
+
+def test_a_subscribe_that_is_ended_leaves_no_subscription(broker: Running) -> None:
+    command = [sys.executable, "-m", "tocsin.cli", "subscribe", "--url", broker.url]
+    with tocsin.connect(broker.url) as client:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with subprocess.Popen(
+                [*command, "--id", "ended", "ended = 1"], stderr=subprocess.PIPE, text=True
+            ) as process:
+                wait_for(lambda: "ended" in {each["id"] for each in client.subscriptions()})
+                process.send_signal(number)
+                _, said = process.communicate(timeout=60)
+            assert process.returncode == 130
+            assert "interrupted" in said
+            assert "Traceback" not in said
+            assert "ended" not in {each["id"] for each in client.subscriptions()}
 
 
 def test_what_a_handler_puts_off_is_not_acknowledged_and_comes_again(broker: Running) -> None:

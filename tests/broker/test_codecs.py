@@ -245,3 +245,12 @@ def test_what_is_nested_too_deep_is_refused() -> None:
         json_text.write(deep)
     with pytest.raises(EventError, match="nested too deep"):
         from_json(deep, None, None, raw=b'{"a":' * 300 + b"1" + b"}" * 300)
+
+
+def test_a_value_that_does_not_fit_is_named_with_its_row_and_attribute() -> None:
+    with pytest.raises(EventError, match="beyond 64 bits") as caught:
+        json_text.read(b'[{"a": 1}, {"b": {"c": 100000000000000000000}}]')
+    assert (caught.value.row, caught.value.attribute) == (1, "b.c")
+    with pytest.raises(EventError, match="largest float") as caught:
+        json_text.read(b'{"a": [1, 1e999]}')
+    assert (caught.value.row, caught.value.attribute) == (None, "a")

@@ -253,3 +253,34 @@ def test_a_column_of_another_type_than_declared_counts_as_absent(
     with pytest.warns(ts.SchemaDriftWarning, match="price"):
         found = ts.match(frame, store)
     assert [tuple(row) for row in found.collect()] == [("IBM", "89", 2)]
+
+
+def test_columns_that_computed_values_and_lists_use_are_read_and_checked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    conditions: dict[str | int, str] = {
+        1: "price * volume > 10",
+        2: "lower(firm) = 'ibm'",
+        3: "ANY(tags) = 'red'",
+        4: "exists(items, i -> i.sku = 'x')",
+        5: "coalesce(nothing, volume) = 3",
+    }
+    frame = spark.createDataFrame(
+        [("IBM", 5.0, 3, ["red"], [("x",)])],
+        "firm string, price double, volume bigint, tags array<string>, "
+        "items array<struct<sku: string>>",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ts.SchemaDriftWarning)
+        found = ts.match(frame, saved(tmp_path, conditions), keep=["volume"])
+    assert {row["subscription"] for row in found.collect()} == set(conditions)
+    wrong: dict[str | int, str] = {
+        1: "pirce * volume > 10",
+        2: "lower(price) = 'a'",
+        3: "ANY(firm) = 'I'",
+        4: "ANY(tags) = 5",
+        5: "exists(items, i -> i.skku = 'x')",
+    }
+    issues = ts.schema_issues(frame, saved(tmp_path / "wrong", wrong))
+    expected = {"pirce": 1, "price": 2, "firm": 3, "ANY(tags)": 4, "items.skku": 5}
+    assert {each.attribute: each.examples[0] for each in issues} == expected

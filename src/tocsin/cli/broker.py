@@ -6,7 +6,9 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -32,10 +34,10 @@ def run_serve(path: Path | None, flags: Mapping[str, object]) -> int:
     from tocsin.broker.config import load_config
     from tocsin.broker.server import serve, set_up_logs
 
-    warnings: list[str] = []
-    config = load_config(path, os.environ, flags, warnings.append)
+    odd: list[str] = []
+    config = load_config(path, os.environ, flags, odd.append)
     set_up_logs(config.log, config.log_json)
-    for warning in warnings:
+    for warning in odd:
         logging.getLogger("tocsin.config").warning("%s", warning)
 
     def on_ready(server: Server) -> None:
@@ -120,31 +122,37 @@ def run_subscribe(
     durable = bool(options.get("durable"))
     if where is None and id is None:
         raise ArgumentError("give a condition, or --id of an existing subscription")
-    with connect(url, token) as client:
+    with connect(url, token) as client, warnings.catch_warnings():
+        warnings.showwarning = _say_warning
         made = None
-        if where is not None:
-            try:
-                linger = None if durable else _LINGER
-                id = made = client.subscribe(id, where, **options, linger=linger)
-            except RefusedError as error:
-                if error.code != "duplicate-id" or not durable:
-                    raise
-        assert id is not None
-        notes = client.notifications(id)
         try:
-            for at, note in enumerate(notes, 1):
-                typer.echo(json.dumps(asdict(note), ensure_ascii=False))
-                sys.stdout.flush()
-                if at == count:
-                    if durable:
-                        client.acknowledge(id, note.id)
-                    break
+            if where is not None:
+                made = id = id or secrets.token_hex(8)
+                try:
+                    linger = None if durable else _LINGER
+                    client.subscribe(id, where, **options, linger=linger)
+                except RefusedError as error:
+                    made = None
+                    if error.code != "duplicate-id" or not durable:
+                        raise
+            assert id is not None
+            with contextlib.closing(client.notifications(id)) as notes:
+                for at, note in enumerate(notes, 1):
+                    typer.echo(json.dumps(asdict(note), ensure_ascii=False))
+                    sys.stdout.flush()
+                    if at == count:
+                        if durable:
+                            client.acknowledge(id, note.id)
+                        break
         finally:
-            notes.close()
             if made is not None and not durable:
                 with contextlib.suppress(Exception):
                     client.unsubscribe(made)
     return OK
+
+
+def _say_warning(message: Warning | str, *_: object, **__: object) -> None:
+    say(f"warning: {message}")
 
 
 def run_dead_list(id: str, url: str, token: str | None) -> int:

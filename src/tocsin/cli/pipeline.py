@@ -19,10 +19,12 @@ from typing import Any
 import typer
 
 from tocsin.cli.console import BAD_ROWS, OK, printable, say
+from tocsin.errors import NoStoreError
 from tocsin.spark.pipeline import config as configs
 from tocsin.spark.pipeline.metrics import BatchMetrics, Summary
 from tocsin.spark.pipeline.status import Status, quarantine_reasons, rate, status
 from tocsin.spark.pipeline.template import write_template
+from tocsin.store.subscription_store import SubscriptionStore
 
 _RECENT = 10
 
@@ -41,6 +43,7 @@ def run(path: Path, once: bool, batches: int | None, seconds: float | None, as_j
     config = configs.load(path)
     if once:
         config = replace(config, trigger=None)
+    _check_store(config.subscriptions)  # Spark takes long to start
     with Live(as_json) as live:
         live.note("starting Spark")
         with Pipeline(config, on_batch=live.batch) as pipeline:
@@ -55,7 +58,19 @@ def run(path: Path, once: bool, batches: int | None, seconds: float | None, as_j
                 raise
     if not as_json:
         typer.echo(_summary_text(summary, config.output))
+    elif not summary.batches:
+        typer.echo(json.dumps({"batches": 0, "seconds": round(summary.seconds, 3)}))
     return BAD_ROWS if summary.quarantined else OK
+
+
+def _check_store(path: str) -> None:
+    """Refuse a path without a store; one behind a URL is looked for with Spark's configuration."""
+    if "://" not in path:
+        try:
+            SubscriptionStore(path).close()
+        except NoStoreError as error:
+            hint = f"make one with: tocsin subscriptions add {path} FILE"
+            raise NoStoreError(error.path, f"{error.reason}; {hint}") from None
 
 
 def _summary_text(summary: Summary, output: str) -> str:

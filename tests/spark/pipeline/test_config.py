@@ -190,3 +190,20 @@ def test_a_template_never_replaces_a_file(tmp_path: Path) -> None:
     assert place.read_text() == TEMPLATE
     with pytest.raises(PipelineError, match="exists already"):
         write_template(place)
+
+
+def test_a_missing_store_is_said_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from tocsin.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    assert runner.invoke(app, ["pipeline", "init"]).exit_code == 0
+    path = next(tmp_path.glob("*.toml"))
+    monkeypatch.setattr("tocsin.spark.pipeline.run.Pipeline", None)
+    result = runner.invoke(app, ["pipeline", "run", str(path), "--once"])
+    assert result.exit_code == 2, result.output
+    assert "make one with: tocsin subscriptions add" in result.output

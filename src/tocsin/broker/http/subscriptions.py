@@ -95,7 +95,8 @@ def to_spec(fields: object, principal: Principal, broker: Broker) -> Subscriptio
         raise ArgumentError("a subscription needs where, a text")
     id = fields.get("id")
     if id is not None and not isinstance(id, str):
-        raise ArgumentError("an id is a text")
+        hint = f': write "{id}"' if isinstance(id, int) else ""
+        raise ArgumentError(f"an id is a text{hint}")
     type = check_type(fields.get("type"))
     principal.may_subscribe(type)
     durable = fields.get("durable", "webhook" in fields)

@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import orjson
@@ -41,8 +42,10 @@ def read(raw: bytes) -> Any:
         raise EventError("nested too deep") from None
     except json.JSONDecodeError as error:
         raise EventError(f"not JSON: {error.msg} (column {error.colno})") from None
+    except EventError:
+        raise
     except ValueError as error:
-        known = isinstance(error, EventError) or str(error).startswith("not JSON")
+        known = str(error).startswith("not JSON")
         raise EventError(str(error) if known else "an integer beyond 64 bits") from None
 
 
@@ -64,20 +67,33 @@ def _refuse(name: str) -> NoReturn:
 
 
 def check_exact(value: object) -> None:
-    """Refuse integers and floats that do not fit, and strings that are not Unicode."""
+    """Refuse integers and floats that do not fit, and strings that are not Unicode.
+
+    The error names the attribute, and in an array of events the row.
+    """
+    rows: Iterable[tuple[int | None, object]] = (
+        enumerate(value) if isinstance(value, list) else [(None, value)]
+    )
+    for row, each in rows:
+        for path, wrong in _inexact(each, ""):
+            raise EventError(wrong, attribute=path or None, row=row)
+
+
+def _inexact(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Yield where a value is not exact, and why."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            check_exact(key)
-            check_exact(inner)
+            yield from _inexact(key, path)
+            yield from _inexact(inner, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         for inner in value:
-            check_exact(inner)
+            yield from _inexact(inner, path)
     elif isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
-        raise EventError("an integer beyond 64 bits")
+        yield path, "an integer beyond 64 bits"
     elif isinstance(value, float) and not math.isfinite(value):
-        raise EventError("a number beyond the largest float")
+        yield path, "a number beyond the largest float"
     elif isinstance(value, str) and not is_unicode(value):
-        raise EventError("a string is not valid Unicode")
+        yield path, "a string is not valid Unicode"
 
 
 def to_number(text: str | None) -> int | None:

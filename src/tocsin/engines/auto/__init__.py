@@ -59,6 +59,7 @@ from tocsin.engines.auto.write_buffer import (
 from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
+from tocsin.normalize.demands import shown_name
 from tocsin.normalize.table import ConjunctionTable, take
 
 _SAMPLE = 10_000
@@ -744,7 +745,7 @@ class AutoEngine(Engine):
         lines = []
         for at, segment in enumerate(self.segments()):
             lines.append(f"segment {at + 1}: {segment.n_subscriptions} subscriptions")
-            names = segment.space.attributes
+            names = tuple(map(shown_name, segment.space.attributes))
             lines += [f"  {table.text(names)}" for table in segment.describe(self._sample)]
         for index in self._elements:
             lines.append(f"elements: {index.n_subscriptions} subscriptions")

@@ -40,6 +40,7 @@ from tocsin.engines.auto.output import MatchRate, no_rows
 from tocsin.engines.auto.part import Part, Shared, TableReport
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.ragged import RaggedIds
+from tocsin.normalize.demands import shown_name
 
 
 class Segment:
@@ -210,7 +211,7 @@ class Segment:
 
     def _explain_conjunction(self, conjunction: int) -> str:
         for part in self.parts:
-            text = part.explain(conjunction, self.space.attributes.__getitem__)
+            text = part.explain(conjunction, self._shown_name)
             if text is not None:
                 return text + self._explain_checks(conjunction)
         raise AssertionError(f"conjunction {conjunction} is in no part")
@@ -219,8 +220,11 @@ class Segment:
         """Say which patterns are checked on the candidates of a conjunction."""
         if self._literals is None:
             return ""
-        checks = self._literals.checked(conjunction, self.space.attributes.__getitem__)
+        checks = self._literals.checked(conjunction, self._shown_name)
         return f", then checked: {' AND '.join(checks)}" if checks else ""
+
+    def _shown_name(self, attribute: int) -> str:
+        return shown_name(self.space.attributes[attribute])
 
     def describe(self, sample: EventBatch | None) -> list[TableReport]:
         """Report the tables, the one of which events check most rows first.
