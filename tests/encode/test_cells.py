@@ -207,7 +207,7 @@ def test_cells_agree_with_conditions_of_attributes_declared_integer(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", values_of_kinds)
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.data())
 def test_cells_agree_with_conditions_at_many_more_bounds(kind: str, data: st.DataObject) -> None:
     conditions = data.draw(conditions_of(values_of_kinds[kind]))

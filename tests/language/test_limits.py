@@ -8,8 +8,8 @@ from tocsin import Matcher
 from tocsin.errors import ConditionSyntaxError
 from tocsin.language import parse, print_expression
 from tocsin.language.evaluate import MAX_PAIRS
-from tocsin.language.functions import MAX_MADE
-from tocsin.language.parser import MAX_DEPTH, MAX_REGEXPS
+from tocsin.language.functions import MAX_MADE, regexp_size
+from tocsin.language.parser import MAX_DEPTH
 
 
 def nested(form: str, n: int, inner: str) -> str:
@@ -88,10 +88,38 @@ def test_a_list_of_the_event_is_absent_where_it_would_be_used_for_too_many_eleme
     assert [sorted(map(str, matcher.match(event))) for event in events] == expected
 
 
-def test_a_condition_has_no_more_than_some_regular_expressions() -> None:
-    def of(n: int) -> str:
-        return " OR ".join(f"regexp_matches(s, 'a+{i}')" for i in range(n))
+@pytest.mark.parametrize(
+    ("pattern", "size"),
+    [
+        ("", 0),
+        ("abc", 3),
+        (r"\d{4}-\d\d", 7),
+        ("(ab|c){3}d", 10),
+        ("((a{1,30}){1,30})b", 901),
+        (r"[]{9}]{2}\{3}(x{2,}){5}", 15),
+        (r"\pL{3}\p{Greek}{2}\x{41}{2}", 8),
+        ("(unclosed{2", 10),
+    ],
+)
+def test_a_regular_expression_is_as_long_as_with_repetitions_written_out(
+    pattern: str, size: int
+) -> None:
+    assert regexp_size(pattern) == size
 
-    Matcher().subscribe("it", of(MAX_REGEXPS))
-    with pytest.raises(ConditionSyntaxError, match="more than 32 regular expressions"):
-        Matcher().subscribe("it", of(MAX_REGEXPS + 1))
+
+def test_the_regular_expressions_of_a_condition_have_a_size_in_all() -> None:
+    def of(n: int, pattern: str) -> str:
+        return " OR ".join(f"regexp_matches(s, '{pattern}')" for _ in range(n))
+
+    Matcher().subscribe("it", of(40, "error: [0-9]{1,12} of [a-z]+"))
+    Matcher().subscribe("it", of(2, "(a{1,30}){1,30}b"))
+    for text in (of(3, "(a{1,30}){1,30}b"), of(101, "a+bcd|e"), of(2_000, "")):
+        with pytest.raises(ConditionSyntaxError, match="regular expression"):
+            Matcher().subscribe("it", text)
+    with pytest.raises(ConditionSyntaxError, match="written out"):
+        Matcher().subscribe("it", of(1, "((a{1,40}){1,40}){1,40}"))
+    matcher = Matcher()
+    matcher.subscribe("dynamic", "regexp_matches(s, p)")
+    events = [{"s": "aab", "p": p} for p in ("a{2}b", "((a{1,40}){1,40}){1,40}", "a+" * 501)]
+    assert [list(ids) for ids in matcher.match_batch(events)] == [["dynamic"], [], []]
+    assert [matcher.match(event) for event in events] == [["dynamic"], [], []]

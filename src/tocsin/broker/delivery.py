@@ -50,7 +50,7 @@ Offer = tuple[Subscription, Event, int]
 log = logging.getLogger("tocsin.broker")
 
 
-class Plan:
+class DeliveryPlan:
     """What a batch, or a change of a subscription, delivers and stores.
 
     `direct` has the events that are delivered at once, with the numbers of their subscriptions.
@@ -156,7 +156,7 @@ class Delivery:
                     self.settle(publish, UnknownOutcomeError(f"internal error: {error!r}"))
             return None
 
-    def _begin(self, plan: Plan) -> asyncio.Future[list[int]] | None:
+    def _begin(self, plan: DeliveryPlan) -> asyncio.Future[list[int]] | None:
         """Deliver what is not stored, and store the rest."""
         for subscription in plan.deferred:
             subscription.n_deferred += 1
@@ -182,9 +182,9 @@ class Delivery:
         self.flush()
         return future if plan.changes_publications else None
 
-    def _plan(self, batch: Sequence[Publish], result: BatchResult) -> Plan:
+    def _plan(self, batch: Sequence[Publish], result: BatchResult) -> DeliveryPlan:
         """Number events, and plan their notifications and rows; deliver nothing."""
-        plan, now, at = Plan(), time.time_ns() // 1000, 0
+        plan, now, at = DeliveryPlan(), time.time_ns() // 1000, 0
         for expired in result.expired:
             self._take(expired, [], plan, now)
         for publish in batch:
@@ -198,7 +198,7 @@ class Delivery:
         return plan
 
     def _plan_publish(
-        self, publish: Publish, matched: Sequence[MatchResult], plan: Plan, now: int
+        self, publish: Publish, matched: Sequence[MatchResult], plan: DeliveryPlan, now: int
     ) -> None:
         events, n_matches = publish.events, 0
         routes: list[list[int]] = []
@@ -256,7 +256,7 @@ class Delivery:
             e.retain_until is not None for e in publish.events
         )
 
-    def _take(self, event: Event, nos: list[int], plan: Plan, now: int) -> int:
+    def _take(self, event: Event, nos: list[int], plan: DeliveryPlan, now: int) -> int:
         """Number an event and plan what is stored of it; return the number of its transitions."""
         self._numbers.assign(event, now)
         n_notes = len(plan.notes)
@@ -274,7 +274,7 @@ class Delivery:
         plan.n_transitions += n_transitions
         return n_transitions
 
-    def _retain_event(self, event: Event, plan: Plan, now: int) -> int:
+    def _retain_event(self, event: Event, plan: DeliveryPlan, now: int) -> int:
         """Plan to retain an event; return 1 if it is retained, else 0."""
         if event.key is not None:
             return 0
@@ -359,7 +359,7 @@ class Delivery:
 
     # To subscribers.
 
-    def _note(self, event: Event, nos: Iterable[int], plan: Plan) -> None:
+    def _note(self, event: Event, nos: Iterable[int], plan: DeliveryPlan) -> None:
         """Plan the notifications of an event that is stored."""
         by_no, kind = self._subscriptions.by_no, ENTER if event.is_past else 0
         for no in nos:
@@ -374,7 +374,7 @@ class Delivery:
                 plan.deferred.append(subscription)
             plan.offers.append((subscription, event, kind))
 
-    def _fan_out(self, event: Event, nos: Iterable[int], plan: Plan) -> None:
+    def _fan_out(self, event: Event, nos: Iterable[int], plan: DeliveryPlan) -> None:
         """Deliver an event that is not stored; where it must wait for others it rides along."""
         by_no, n = self._subscriptions.by_no, 0
         for no in nos:
@@ -403,7 +403,7 @@ class Delivery:
                     self._dirty.append(session)
         self._metrics.notifications += n
 
-    def _note_transitions(self, event: Event, plan: Plan, now: int) -> int:
+    def _note_transitions(self, event: Event, plan: DeliveryPlan, now: int) -> int:
         """Plan the notifications of transitions; return how many."""
         n_before = len(plan.offers)
         for no, kind in event.transitions:
@@ -458,7 +458,7 @@ class Delivery:
 
     # To disk, and from there on.
 
-    def _store(self, plan: Plan) -> asyncio.Future[list[int]]:
+    def _store(self, plan: DeliveryPlan) -> asyncio.Future[list[int]]:
         self._count(plan, 1)
         surplus = self._surplus(plan)
         drops = [(subscription.no, n) for subscription, n in surplus]
@@ -473,13 +473,13 @@ class Delivery:
         future.add_done_callback(lambda done: self._stored(done, plan, surplus))
         return future
 
-    def _surplus(self, plan: Plan) -> list[tuple[Subscription, int]]:
+    def _surplus(self, plan: DeliveryPlan) -> list[tuple[Subscription, int]]:
         """Return the durable subscriptions whose backlogs exceed their bounds, and by how much."""
         durable = {each.no: each for each, _, _ in plan.offers if each.durable}
         surplus = [(each, self._backlog.surplus(each)) for each in durable.values()]
         return [(each, n) for each, n in surplus if n > 0]
 
-    def _count(self, plan: Plan, sign: int) -> None:
+    def _count(self, plan: DeliveryPlan, sign: int) -> None:
         for subscription, event, _ in plan.offers:
             if subscription.durable:
                 subscription.pending += sign
@@ -489,7 +489,7 @@ class Delivery:
     def _stored(
         self,
         done: asyncio.Future[list[int]],
-        plan: Plan,
+        plan: DeliveryPlan,
         surplus: Sequence[tuple[Subscription, int]],
     ) -> None:
         error = done.exception()
@@ -596,7 +596,7 @@ class Delivery:
         keep theirs.
         """
         await self._numbers.ensure(len(notifications))
-        plan, now = Plan(), time.time_ns() // 1000
+        plan, now = DeliveryPlan(), time.time_ns() // 1000
         copies: dict[int, Event] = {}
         refs: dict[int, int] = {}
         for subscription, event, kind in notifications:

@@ -56,7 +56,7 @@ _COLUMNS = ("id", "where", "valid_until", "dialect")
 _RESERVED = frozenset(_COLUMNS)
 
 
-class SubscriptionTable(NamedTuple):
+class SubscriptionChunk(NamedTuple):
     """Some subscriptions of a file; `places` are lines from 1, or for Parquet rows from 0."""
 
     table: pa.Table
@@ -78,7 +78,7 @@ class SubscriptionFile:
         self.has_integer_ids = True
         """Whether all ids read so far are integers."""
 
-    def __iter__(self) -> Iterator[SubscriptionTable]:
+    def __iter__(self) -> Iterator[SubscriptionChunk]:
         readers = {
             "txt": self._read_conditions,
             "jsonl": self._read_json,
@@ -94,7 +94,7 @@ class SubscriptionFile:
                 yield part._replace(table=written_table(part.table, self.dialect))
         self.fraction = 1.0
 
-    def _read_conditions(self) -> Iterator[SubscriptionTable]:
+    def _read_conditions(self) -> Iterator[SubscriptionChunk]:
         texts: list[str] = []
         places: list[int] = []
         line = 0
@@ -119,7 +119,7 @@ class SubscriptionFile:
     def _refuse(self, line: int, reason: str, raw: bytes) -> None:
         self.bad.append(BadLine(line, reason, raw.decode(errors="replace").rstrip("\r\n")))
 
-    def _read_json(self) -> Iterator[SubscriptionTable]:
+    def _read_json(self) -> Iterator[SubscriptionChunk]:
         seen: set[SubscriptionId] = set()
         line = 0
         groups: dict[_Group, list[_Row]] = {}
@@ -145,7 +145,7 @@ class SubscriptionFile:
                     groups, n_rows = {}, 0
         yield from self._to_tables(groups)
 
-    def _to_tables(self, groups: Mapping[_Group, list[_Row]]) -> Iterator[SubscriptionTable]:
+    def _to_tables(self, groups: Mapping[_Group, list[_Row]]) -> Iterator[SubscriptionChunk]:
         """Make tables of rows with one template, and of all rows with plain texts."""
         plain: dict[type, list[_Row]] = {}
         for group, rows in groups.items():
@@ -172,7 +172,7 @@ class SubscriptionFile:
                 continue
             yield row._replace(where=print_expression(bound), params={})
 
-    def _read_csv(self) -> Iterator[SubscriptionTable]:
+    def _read_csv(self) -> Iterator[SubscriptionChunk]:
         self.source.keep()
         with open_text(self.source) as source:
             separator = "\t" if self.format == "tsv" else None
@@ -194,7 +194,7 @@ class SubscriptionFile:
             if integers:
                 table = table.set_column(0, "id", table["id"].cast(pa.int64()))
             lines, table = self._to_moments(lines, table)
-            yield SubscriptionTable(table, lines)
+            yield SubscriptionChunk(table, lines)
 
     def _columns(self, names: list[str]) -> dict[str, int]:
         """Return the positions of the columns that we read."""
@@ -225,7 +225,7 @@ class SubscriptionFile:
         mask = pa.array(kept, pa.bool_())
         return places[mask.to_numpy(zero_copy_only=False)], table.filter(mask)
 
-    def _read_parquet(self) -> Iterator[SubscriptionTable]:
+    def _read_parquet(self) -> Iterator[SubscriptionChunk]:
         first = 0
         self.source.keep()
         with self.source.open() as stream, pq.ParquetFile(stream) as file:
@@ -235,7 +235,7 @@ class SubscriptionFile:
                 places = to_numbers(range(first, end))
                 places, table = self._to_moments(places, pa.Table.from_batches([batch]))
                 self.fraction = end / max(1, file.metadata.num_rows)
-                yield SubscriptionTable(table, places)
+                yield SubscriptionChunk(table, places)
                 first = end
 
 
@@ -307,17 +307,17 @@ def _fits(row: _Row) -> bool:
 
 def _rows_table(
     rows: list[_Row], columns: Mapping[str, pa.Array], where: str | None
-) -> SubscriptionTable:
+) -> SubscriptionChunk:
     table = pa.table({"id": pa.array([row.id for row in rows]), **columns})
     if any(row.valid_until is not None for row in rows):
         moments = pa.array([row.valid_until for row in rows], _TIMESTAMP)
         table = table.append_column("valid_until", moments)
-    return SubscriptionTable(table, to_numbers([row.line for row in rows]), where)
+    return SubscriptionChunk(table, to_numbers([row.line for row in rows]), where)
 
 
-def _text_table(ids: list[int], texts: list[str], places: Numbers) -> SubscriptionTable:
+def _text_table(ids: list[int], texts: list[str], places: Numbers) -> SubscriptionChunk:
     table = pa.table({"id": pa.array(ids, pa.int64()), "where": pa.array(texts, pa.string())})
-    return SubscriptionTable(table, places)
+    return SubscriptionChunk(table, places)
 
 
 def _are_integers(ids: pa.Array) -> bool:

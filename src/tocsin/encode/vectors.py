@@ -430,6 +430,8 @@ def _with_text(
 
 
 def _find_pattern(strings: pa.Array, pattern: str) -> pa.Array:
+    if functions.is_regexp_too_long(pattern):
+        return pa.nulls(len(strings), pa.bool_())
     try:
         return pc.match_substring_regex(strings, pattern)
     except pa.ArrowInvalid:

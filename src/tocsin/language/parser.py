@@ -65,8 +65,10 @@ from tocsin.model import INT64_MAX, INT64_MIN, Kind, Value
 
 MAX_DEPTH = 100
 """How deep parentheses and NOTs may nest: far beyond use, well within Python's stack."""
-MAX_REGEXPS = 32
-"""How many regular expressions a condition may have: one may take 40 ms on a text of 100 kB."""
+MAX_REGEXPS = 2 * functions.MAX_REGEXP
+"""How long the regular expressions of a condition may be together, with repetitions written out."""
+_SHORT_REGEXP = 20
+"""A shorter one counts as this long."""
 _EXISTS_HEIGHT = 5
 """A condition on elements counts as this many operators: deciding it takes several calls."""
 
@@ -191,7 +193,7 @@ class _Parser:
         self.depth = 0
         self.height = 0
         """The height of the highest tree below the node that is being read."""
-        self.n_regexps = 0
+        self.regexps_size = 0
         self.lift = lift
         self.n_literals = 0
         self.numbered: dict[int, tuple[Literal, int]] = {}
@@ -465,13 +467,16 @@ class _Parser:
         return to_condition(canonical(Call("regexp_matches", arguments)))
 
     def check_regexp(self, pattern: Term, start: int) -> None:
-        self.n_regexps += 1
-        if self.n_regexps > MAX_REGEXPS:
-            self.fail(f"more than {MAX_REGEXPS} regular expressions", self.positions[start])
         if isinstance(pattern, Literal) and isinstance(pattern.value, str):
             problem = functions.regexp_problem(pattern.value)
             if problem is not None:
                 self.fail(f"not a regular expression of RE2: {problem}", self.positions[start])
+            self.regexps_size += max(functions.regexp_size(pattern.value), _SHORT_REGEXP)
+        else:
+            self.regexps_size += functions.MAX_REGEXP
+        if self.regexps_size > MAX_REGEXPS:
+            message = f"regular expressions of more than {MAX_REGEXPS} characters in all"
+            self.fail(f"{message}, repetitions written out", self.positions[start])
 
     def what_it_is(self, subject: Term) -> Expression:
         """Read what follows IS."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType
 from tocsin.workloads.base import Ids, Workload, row_columns, text_table
 from tocsin.workloads.draws import Units, below, by_steps, draw, zipf_steps
-from tocsin.workloads.text import Pieces, glue
+from tocsin.workloads.text import StringTable, glue
 
 _LOWEST, _HIGHEST = 20.0, 500.0
 _CENTS = 100
@@ -119,20 +119,20 @@ class Market(Workload):
         return _Drawn(firm, low, low + width, lots, units[:, 4] < 0.5)
 
     @cached_property
-    def _openings(self) -> Pieces:
-        return Pieces.of([f"firm = '{firm}' AND price BETWEEN " for firm in self.firms])
+    def _openings(self) -> StringTable:
+        return StringTable.of([f"firm = '{firm}' AND price BETWEEN " for firm in self.firms])
 
     @cached_property
-    def _wholes(self) -> Pieces:
-        return Pieces.of([f"{i}." for i in range(int(_HIGHEST * (1 + self.band)) + 1)])
+    def _wholes(self) -> StringTable:
+        return StringTable.of([f"{i}." for i in range(int(_HIGHEST * (1 + self.band)) + 1)])
 
     @cached_property
-    def _hundredths(self) -> Pieces:
-        return Pieces.of([f"{i:02d}" for i in range(_CENTS)])
+    def _hundredths(self) -> StringTable:
+        return StringTable.of([f"{i:02d}" for i in range(_CENTS)])
 
     @cached_property
-    def _endings(self) -> Pieces:
-        return Pieces.of(["", *(f" AND volume > {_LOT * i}" for i in range(1, _N_LOTS))])
+    def _endings(self) -> StringTable:
+        return StringTable.of(["", *(f" AND volume > {_LOT * i}" for i in range(1, _N_LOTS))])
 
     def _texts(self, units: Units, ids: Ids) -> pa.Table:
         drawn = self._draw(units)

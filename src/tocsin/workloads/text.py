@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class StringTable:
     """A table of strings to choose from, as bytes padded with zeros."""
 
     padded: NDArray[np.bytes_]
     lengths: NDArray[np.int32]
 
     @classmethod
-    def of(cls, strings: Sequence[str]) -> Pieces:
+    def of(cls, strings: Sequence[str]) -> StringTable:
         """Make a table of some strings."""
         padded = np.array([text.encode("ascii") for text in strings])
         return cls(padded, np.array([len(text) for text in strings], np.int32))
 
 
-Choice = tuple[Pieces, NDArray[np.int64]] | str
+Choice = tuple[StringTable, NDArray[np.int64]] | str
 """A table and the index chosen in each row, or a string that is the same in all rows."""
 
 

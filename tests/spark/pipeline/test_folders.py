@@ -15,7 +15,7 @@ from tocsin.errors import PipelineError
 from tocsin.spark.pipeline.batch import Batch
 from tocsin.spark.pipeline.folders import open_folder, to_local
 from tocsin.spark.pipeline.metrics import BatchMetrics, load_metrics, read_metrics, write_metrics
-from tocsin.spark.pipeline.tables import Manifest, Table, read_table
+from tocsin.spark.pipeline.tables import BatchManifest, Table, read_table
 
 
 def test_a_name_is_created_by_one_writer_only(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def put(table: Table, batch: Batch, attempt: str, values: list[int], *, counts: 
     pq.write_table(pa.table({"x": values}), folder / "part-0.parquet")
     if counts:
         path = f"data/{batch.name}-{attempt}/part-0.parquet"
-        manifest = Manifest(batch.query, batch.number, 7, 1.5, len(values), {path: 1})
+        manifest = BatchManifest(batch.query, batch.number, 7, 1.5, len(values), {path: 1})
         content = json.dumps(asdict(manifest)).encode()
         assert table.folder.create(f"manifests/{batch.name}.json", content)
 
@@ -106,7 +106,7 @@ def test_damaged_and_newer_manifests_are_refused(tmp_path: Path) -> None:
     table.folder.create("manifests/q-000000000.json", b"{}")
     with pytest.raises(PipelineError, match="damaged"):
         read_table(str(tmp_path))
-    newer = asdict(Manifest("q", 0, 1, 1.0, 0, {}, format=99))
+    newer = asdict(BatchManifest("q", 0, 1, 1.0, 0, {}, format=99))
     table.folder.replace("manifests/q-000000000.json", json.dumps(newer).encode())
     with pytest.raises(PipelineError, match="newer version"):
         read_table(str(tmp_path))

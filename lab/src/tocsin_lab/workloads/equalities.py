@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType, Kind
 from tocsin.workloads.base import Ids, Workload, row_columns, text_table
 from tocsin.workloads.draws import Units, below, distinct
-from tocsin.workloads.text import Choice, Pieces, glue
+from tocsin.workloads.text import Choice, StringTable, glue
 
 
 class _Drawn(NamedTuple):
@@ -74,9 +74,9 @@ class Equalities(Workload):
         return np.array(others if self.free is None else self.free, np.int64)
 
     @cached_property
-    def _fragments(self) -> dict[str, Pieces]:
+    def _fragments(self) -> dict[str, StringTable]:
         return {
-            op: Pieces.of(
+            op: StringTable.of(
                 [f"{name} {op} {v}" for name in self._names for v in range(1, self.n_values + 1)]
             )
             for op in set(self.operators)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType
 from tocsin.workloads.base import Ids, Workload, row_columns, text_table
 from tocsin.workloads.draws import Units, below, by_steps, draw, zipf_steps
-from tocsin.workloads.text import Pieces, glue
+from tocsin.workloads.text import StringTable, glue
 
 _CLASSES = ("car", "truck", "bus", "motorcycle")
 _SHARES = (0.78, 0.95, 0.97, 1.0)
@@ -151,16 +151,16 @@ class Highway(Workload):
         return text_table(ids, texts)
 
     @cached_property
-    def _openings(self) -> Pieces:
-        return Pieces.of([f"road = '{road}' AND segment BETWEEN " for road in self.roads])
+    def _openings(self) -> StringTable:
+        return StringTable.of([f"road = '{road}' AND segment BETWEEN " for road in self.roads])
 
     @cached_property
-    def _numbers(self) -> Pieces:
-        return Pieces.of([str(i) for i in range(self.n_segments + self.most_ahead + 1)])
+    def _numbers(self) -> StringTable:
+        return StringTable.of([str(i) for i in range(self.n_segments + self.most_ahead + 1)])
 
     @cached_property
-    def _endings(self) -> Pieces:
-        return Pieces.of(["", *(f" AND occupancy > {i}" for i in range(100))])
+    def _endings(self) -> StringTable:
+        return StringTable.of(["", *(f" AND occupancy > {i}" for i in range(100))])
 
     def _rows(self, units: Units, ids: Ids) -> pa.Table:
         drawn = self._draw(units)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType, Kind
 from tocsin.workloads.base import Ids, Workload, row_columns, text_table
 from tocsin.workloads.draws import Units, below, by_steps, zipf_steps
-from tocsin.workloads.text import Choice, Pieces, glue
+from tocsin.workloads.text import Choice, StringTable, glue
 
 
 class _Drawn(NamedTuple):
@@ -61,11 +61,11 @@ class Popularity(Workload):
         return zipf_steps(self.n_values, self.exponent)
 
     @cached_property
-    def _fragments(self) -> tuple[Pieces, ...]:
+    def _fragments(self) -> tuple[StringTable, ...]:
         """For each attribute: nothing, its tests as the first of a text, its tests further on."""
         values = range(1, self.n_values + 1)
         tests = [[f"{name} = {v}" for v in values] for name in self._names]
-        return tuple(Pieces.of(["", *own, *(f" AND {test}" for test in own)]) for own in tests)
+        return tuple(StringTable.of(["", *own, *(f" AND {test}" for test in own)]) for own in tests)
 
     @property
     def _event_draws(self) -> int:

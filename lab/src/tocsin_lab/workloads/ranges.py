@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType, Kind
 from tocsin.workloads.base import Ids, Workload, row_columns, text_table
 from tocsin.workloads.draws import Units, below, distinct
-from tocsin.workloads.text import Choice, Pieces, glue
+from tocsin.workloads.text import Choice, StringTable, glue
 
 _GRID = 1_000_000
 _THOUSAND = 1000
@@ -58,16 +58,16 @@ class Ranges(Workload):
         return tuple(f"a{i}" for i in range(self.n_attributes))
 
     @cached_property
-    def _openings(self) -> Pieces:
-        return Pieces.of([f"{name} BETWEEN " for name in self._names])
+    def _openings(self) -> StringTable:
+        return StringTable.of([f"{name} BETWEEN " for name in self._names])
 
     @cached_property
-    def _thousandths(self) -> Pieces:
-        return Pieces.of([f"{i / _THOUSAND:.3f}" for i in range(_THOUSAND + 1)])
+    def _thousandths(self) -> StringTable:
+        return StringTable.of([f"{i / _THOUSAND:.3f}" for i in range(_THOUSAND + 1)])
 
     @cached_property
-    def _millionths(self) -> Pieces:
-        return Pieces.of([f"{i:03d}" for i in range(_THOUSAND)])
+    def _millionths(self) -> StringTable:
+        return StringTable.of([f"{i:03d}" for i in range(_THOUSAND)])
 
     @property
     def _event_draws(self) -> int:

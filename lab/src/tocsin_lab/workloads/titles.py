@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType
 from tocsin.workloads.base import Ids, Workload, row_columns, text_table
 from tocsin.workloads.draws import Units, below, by_steps, zipf_steps
-from tocsin.workloads.text import Choice, Pieces, glue
+from tocsin.workloads.text import Choice, StringTable, glue
 
 _SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnpqrstvwxz" for vowel in "aeiou"]
 _MIXED = 7_919
@@ -59,8 +59,8 @@ class Titles(Workload):
         return [_word(rank) for rank in range(self.n_words)]
 
     @cached_property
-    def _pieces(self) -> Pieces:
-        return Pieces.of(self.words)
+    def _pieces(self) -> StringTable:
+        return StringTable.of(self.words)
 
     @cached_property
     def _steps(self) -> NDArray[np.float64]:

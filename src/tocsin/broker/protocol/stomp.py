@@ -81,9 +81,6 @@ def choose(accepted: str | None) -> Dialect | None:
 
 _WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
 _UNESCAPED = frozenset(("CONNECT", "CONNECTED"))
-CLIENT_COMMANDS = frozenset(
-    "CONNECT STOMP SEND SUBSCRIBE UNSUBSCRIBE ACK NACK BEGIN COMMIT ABORT DISCONNECT".split()
-)
 
 
 class Frame(NamedTuple):

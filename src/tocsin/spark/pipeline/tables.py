@@ -36,7 +36,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BatchManifest:
     """The committed files of one batch."""
 
     query: str
@@ -55,14 +55,14 @@ class Table:
         self.folder: Folder = open_folder(url, spark)
         self.url = url.rstrip("/")
 
-    def committed(self, batch: Batch) -> Manifest | None:
+    def committed(self, batch: Batch) -> BatchManifest | None:
         """Return the manifest of a batch, or None if it is not committed."""
         content = self.folder.read(f"manifests/{batch.name}.json")
         return None if content is None else _to_manifest(content, self.url)
 
     def write(
         self, frame: DataFrame, batch: Batch, options: dict[str, str] | None = None
-    ) -> Manifest:
+    ) -> BatchManifest:
         """Write a batch, unless it is committed; return its manifest."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
@@ -80,7 +80,7 @@ class Table:
             if name.endswith(".parquet")
         }
         rows = int(seen.get["rows"])
-        manifest = Manifest(batch.query, batch.number, batch.version, batch.now, rows, files)
+        manifest = BatchManifest(batch.query, batch.number, batch.version, batch.now, rows, files)
         content = json.dumps(asdict(manifest)).encode()
         if self.folder.create(f"manifests/{batch.name}.json", content):
             return manifest
@@ -90,7 +90,7 @@ class Table:
             raise PipelineError(f"{self.url}: the manifest of batch {batch.name} vanished")
         return committed
 
-    def manifests(self) -> Iterator[Manifest]:
+    def manifests(self) -> Iterator[BatchManifest]:
         """Yield the manifests of all batches, in the order of queries and batches."""
         for name in self.folder.names("manifests"):
             content = self.folder.read(f"manifests/{name}")
@@ -109,10 +109,10 @@ class Table:
         return len(left)
 
 
-def _to_manifest(content: bytes, url: str) -> Manifest:
+def _to_manifest(content: bytes, url: str) -> BatchManifest:
     try:
         values: dict[str, Any] = json.loads(content)
-        manifest = Manifest(**values)
+        manifest = BatchManifest(**values)
     except (ValueError, TypeError):
         raise PipelineError(f"{url}: a manifest is damaged") from None
     if manifest.format > FORMAT:
@@ -141,7 +141,7 @@ def read_table(url: str, *, with_batch: bool = False) -> pa.Table:
     return pa.concat_tables(parts, promote_options="permissive")
 
 
-def _with_batch(part: pa.Table, manifest: Manifest) -> pa.Table:
+def _with_batch(part: pa.Table, manifest: BatchManifest) -> pa.Table:
     n = part.num_rows
     part = part.append_column("query", pa.array([manifest.query] * n, pa.string()))
     part = part.append_column("batch", pa.array([manifest.batch] * n, pa.int64()))
