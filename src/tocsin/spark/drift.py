@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tocsin.drift import SchemaIssue, Seen, report
 from tocsin.drift import find_issues as find_issues_of
 from tocsin.errors import SchemaDriftWarning
+from tocsin.language.computed import attributes_of_names
 from tocsin.language.names import is_path
 from tocsin.matcher import Matcher
 from tocsin.normalize.demands import list_of
