@@ -251,15 +251,19 @@ class _Parser(Reader):
     # Values.
 
     def sum(self) -> _Node:
-        left = self.product()
+        depth, left = self.depth, self.product()
         while (op := self.skip("+", "-")) is not None:
+            self.enter()
             left = self.operation(op, left, self.product())
+        self.depth = depth
         return left
 
     def product(self) -> _Node:
-        left = self.sign()
+        depth, left = self.depth, self.sign()
         while (op := self.skip("*", "/", "%")) is not None:
+            self.enter()
             left = self.operation(op, left, self.sign())
+        self.depth = depth
         return left
 
     def operation(self, op: str, left: _Node, right: _Node) -> _Node:
