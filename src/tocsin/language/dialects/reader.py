@@ -26,7 +26,7 @@ Decision: TypeAlias = Callable[[Truth], Expression]
 
 MAX_DEPTH = 50
 """How deep parentheses, signs, functions and operators of arithmetic may nest."""
-MAX_TERM = 10_000
+MAX_TERM = 30_000
 """How many characters a computed value may have as SQL."""
 MAX_STEPS = 5_000
 """How many decisions may be asked for: an exclusive or asks for each side twice."""
