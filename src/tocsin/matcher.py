@@ -56,7 +56,7 @@ from tocsin.errors import (
     SchemaDriftWarning,
 )
 from tocsin.explain import explain_event, explain_subscription
-from tocsin.language.computed import attributes_of
+from tocsin.language.computed import attributes_of, attributes_of_names
 from tocsin.language.dialects import SQL
 from tocsin.language.expression import Expression, parameter_names
 from tocsin.loading import (
@@ -670,11 +670,7 @@ class Matcher:
             catalog, n = self._catalog.parts(), len(self._catalog)
             ids = self._catalog.kinds_of_ids
             index = self._engine.parts() if isinstance(self._engine, Storable) else None
-        attributes = None
-        if index is not None:
-            attributes = list(
-                dict.fromkeys(chain.from_iterable(map(attributes_of, index.attributes)))
-            )
+        attributes = None if index is None else attributes_of_names(index.attributes)
         facts = MatcherFacts(self.event_type, self.engine, self._saved_options, n, attributes, ids)
         return part_contents(facts, catalog, index)
 

@@ -8,11 +8,12 @@ import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.broker.servers import Running, read_messages, wait_for
+from tests.broker.servers import Running, read_messages, running, wait_for
 
 
 def subscribe(http: httpx.Client, id: str, where: str, **more: Any) -> dict[str, Any]:
@@ -185,6 +186,16 @@ def test_a_subscription_keeps_its_dialect(http: httpx.Client) -> None:
     assert (wrong.status_code, wrong.json()["code"]) == (400, "argument")
     for id in ("in-cesql", "in-jms"):
         http.delete(f"/subscriptions/{id}")
+
+
+def test_a_dialect_is_there_after_a_restart(tmp_path: Path) -> None:
+    text = "sequence > 5 OR EXISTS subject"
+    with running(tmp_path) as first, first.client() as http:
+        subscribe(http, "kept", text, dialect="cesql", durable=True)
+    with running(tmp_path) as second, second.client() as http:
+        shown = http.get("/subscriptions/kept").json()
+        assert (shown["where"], shown["dialect"]) == (text, "cesql")
+        assert http.post("/events", json={"sequence": "7"}).json()["matches"] == 1
 
 
 @pytest.mark.parametrize(

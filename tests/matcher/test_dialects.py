@@ -93,9 +93,34 @@ def test_what_no_dialect_has_is_refused() -> None:
     assert len(matcher) == 0
 
 
-def test_a_condition_that_doubles_with_every_operator_is_refused() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        " XOR ".join(f"a{i} = b" for i in range(30)),
+        "(" * 30 + "a" + " = b)" * 30,
+        "SUBSTRING(" * 30 + "a" + ", b)" * 30 + " = 'x'",
+        " OR ".join(f"a{i} = 'x'" for i in range(3000)),
+    ],
+)
+def test_a_condition_that_doubles_with_every_operator_is_refused(text: str) -> None:
     with pytest.raises(ConditionCostError):
-        Matcher().subscribe("a", " XOR ".join(f"a{i} = 'x'" for i in range(60)), dialect="cesql")
+        Matcher().subscribe("a", text, dialect="cesql")
+
+
+@pytest.mark.parametrize("dialect", ["cesql", "jms"])
+def test_a_condition_that_is_nested_too_deep_is_refused(dialect: str) -> None:
+    for text in ("(" * 60 + "a = 1" + ")" * 60, "NOT " * 60 + "a", " + ".join("a" * 99) + " = 1"):
+        with pytest.raises(ConditionSyntaxError, match="nested more than 50 deep"):
+            Matcher().subscribe("a", text, dialect=dialect)
+
+
+def test_long_conditions_are_taken() -> None:
+    matcher = Matcher()
+    matcher.subscribe(1, " OR ".join(f"a = 'x{i}'" for i in range(2000)), dialect="cesql")
+    matcher.subscribe(2, f"a IN ({', '.join(repr(str(i)) for i in range(3000))})", dialect="cesql")
+    matcher.subscribe(3, " AND ".join(f"a <> 'x{i}'" for i in range(2000)), dialect="jms")
+    assert matcher.match({"a": "x7"}) == [1]
+    assert sorted(map(int, matcher.match({"a": "7"}))) == [2, 3]
 
 
 def test_a_declared_attribute_is_compared_with_other_kinds_as_the_dialect_says() -> None:

@@ -9,7 +9,7 @@ that it can be indexed.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -336,6 +336,11 @@ def attributes_of(name: str) -> tuple[str, ...]:
         return (name,)
     names = [part.name for part in parts_of(name) if isinstance(part, Attribute)]
     return tuple(dict.fromkeys(names))
+
+
+def attributes_of_names(names: Iterable[str]) -> list[str]:
+    """Return the attributes of events that names depend on, each once."""
+    return sorted({attribute for name in names for attribute in attributes_of(name)})
 
 
 @lru_cache(maxsize=1 << 17)

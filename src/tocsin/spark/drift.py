@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tocsin.drift import SchemaIssue, Seen, report
 from tocsin.drift import find_issues as find_issues_of
 from tocsin.errors import SchemaDriftWarning
-from tocsin.language.computed import attributes_of as attributes_of_name
+from tocsin.language.computed import attributes_of_names
 from tocsin.language.names import is_path
 from tocsin.matcher import Matcher
 from tocsin.normalize.demands import list_of
@@ -68,7 +68,7 @@ def find_issues(schema: StructType, matcher: Matcher) -> tuple[SchemaIssue, ...]
 def attributes_of(matcher: Matcher) -> list[str]:
     """Return the attributes that a matcher's subscriptions mention."""
     names = {name for group in matcher.conditions() for name in group.space.attributes}
-    return sorted({each for name in names for each in attributes_of_name(name)})
+    return attributes_of_names(names)
 
 
 def warn(issues: Sequence[SchemaIssue]) -> None:

@@ -14,14 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeAlias
 
-from tocsin.language.computed import compare, fold_constants, name_of
+from tocsin.language.computed import canonical, compare, fold_constants, name_of
 from tocsin.language.dialects.reader import (
     Decision,
     Reader,
     Truth,
     call,
+    check_size,
     fixed,
     literal,
     negation,
@@ -83,12 +85,18 @@ class _Number:
 
     term: Term
 
+    def __post_init__(self) -> None:
+        check_size(self.term)
+
 
 @dataclass(frozen=True, slots=True)
 class _Text:
     """A string; absent where there is an error."""
 
     term: Term
+
+    def __post_init__(self) -> None:
+        check_size(self.term)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +134,41 @@ class _Parser(Reader):
 
     def logic(self) -> _Value:
         """Read AND, OR and XOR, which bind alike, from left to right."""
-        left = self.comparison()
-        while (op := self.skip("AND", "OR", "XOR")) is not None:
-            a, b = to_flag(left), to_flag(self.comparison())
+        depth, left = self.depth, self.comparison()
+        while self.kind in ("AND", "OR", "XOR"):
+            self.enter()  # what is to the left of another operator is within it
+            op, parts = self.kind, [to_flag(left)]
+            while self.skip(op):
+                parts.append(to_flag(self.comparison()))
+                if op == "XOR":
+                    self.enter()
             if op == "XOR":
-                left = _Flag(self.exclusive(a, b))
+                left = _Flag(reduce(self.exclusive, parts))
             else:
-                left = _Flag(self.in_order(a, b, stop=op == "OR"))
+                left = _Flag(self.in_order(parts, stop=op == "OR"))
+        self.depth = depth
         return left
 
-    def in_order(self, a: Decision, b: Decision, *, stop: bool) -> Decision:
-        """Return AND or OR: the right side is not evaluated where the left one decides.
+    def in_order(self, parts: Sequence[Decision], *, stop: bool) -> Decision:
+        """Return AND or OR: a part is not evaluated where one before it decides.
 
-        Where the left one has a truth and does not decide, the right one does; to say so it need
-        not be said which truth the left one has.
+        Where all parts before one have a truth, either one of them decides the same or that part is
+        evaluated: which truth they have need not be said.
         """
 
         def decided(truth: Truth) -> Expression:
             self.spend()
-            rest = b(truth)
             if truth is (not stop):
-                return fold_constants(conjoin([a(truth), rest]))
-            return fold_constants(disjoin([a(stop), conjoin([a(None), rest])]))
+                return fold_constants(conjoin([part(truth) for part in parts]))
+            before: dict[Expression, None] = {}
+            deciding: list[Expression] = []
+            for part in parts:
+                deciding.append(conjoin([*before, part(stop)]))
+                before[part(None)] = None
+                self.spend(len(before))
+            if truth is None:
+                deciding.append(conjoin(list(before)))
+            return fold_constants(disjoin(deciding))
 
         return decided
 
@@ -162,35 +183,43 @@ class _Parser(Reader):
         return decided
 
     def comparison(self) -> _Value:
-        left = self.sum()
+        depth, left = self.depth, self.sum()
         while (op := self.skip("=", "!=", "<>", "<", "<=", ">", ">=")) is not None:
+            self.enter()
             right = self.sum()
             if op in ("=", "!=", "<>"):
                 equal = self.equal(left, right)
                 left = _Flag(equal if op == "=" else negation(equal))
             else:
                 left = _Flag(compared(op, to_number(left), to_number(right)))
+        self.depth = depth
         return left
 
     def sum(self) -> _Value:
-        left = self.product()
+        depth, left = self.depth, self.product()
         while (op := self.skip("+", "-")) is not None:
+            self.enter()
             left = _arithmetic(op, left, self.product())
+        self.depth = depth
         return left
 
     def product(self) -> _Value:
-        left = self.tested()
+        depth, left = self.depth, self.tested()
         while (op := self.skip("*", "/", "%")) is not None:
+            self.enter()
             left = _arithmetic(op, left, self.tested())
+        self.depth = depth
         return left
 
     def tested(self) -> _Value:
         """Read LIKE and IN, which bind more tightly than the other binary operators."""
-        left = self.unary()
+        depth, left = self.depth, self.unary()
         while True:
             negated = self.kind == "NOT"
             if self.kinds[self.at + negated] not in ("LIKE", "IN"):
+                self.depth = depth
                 return left
+            self.enter()
             self.at += negated
             of = self.like(left) if self.take().upper() == "LIKE" else self.membership(left)
             left = _Flag(negation(of) if negated else of)
@@ -295,12 +324,9 @@ class _Parser(Reader):
 
     def among(self, left: _Value, items: Sequence[_Value]) -> Decision:
         """Compare with one value after the other, each cast to the kind of the first one."""
-        if not isinstance(left, _Flag) and all(_is_literal(item) for item in items):
-            return _among_literals(left, items)
-        of: Decision = fixed(False)
-        for item in items:
-            of = self.in_order(of, self.equal_as(left, left, item), stop=True)
-        return of
+        if all(_is_literal(item) for item in items):
+            return _truth_among(left, items) if isinstance(left, _Flag) else _among(left, items)
+        return self.in_order([self.equal_as(left, left, item) for item in items], stop=True)
 
     # Comparisons.
 
@@ -424,7 +450,9 @@ def _chosen(flag: _Flag, yes: Literal, no: Literal) -> Term:
     if flag.value is not None:
         return yes if flag.value else no
     branches = ((flag.decision(True), yes), (flag.decision(False), no))
-    return Case(branches, literal(None))
+    case = canonical(Case(branches, literal(None)))
+    check_size(case)
+    return case
 
 
 def to_flag(value: _Value) -> Decision:
@@ -456,7 +484,29 @@ def _is_literal(value: _Value) -> bool:
     return isinstance(value, _Number | _Text) and isinstance(value.term, Literal)
 
 
-def _among_literals(left: _Value, items: Sequence[_Value]) -> Decision:
+def _truth_among(left: _Flag, items: Sequence[_Value]) -> Decision:
+    """Compare a Boolean with literals: the first that cannot be cast is an error."""
+    values: dict[bool, None] = {}
+    is_whole = True
+    for item in items:
+        truths = [truth for truth in (True, False) if to_flag(item)(truth) == Constant(True)]
+        if not truths:
+            is_whole = False
+            break
+        values[truths[0]] = None
+
+    def decided(truth: Truth) -> Expression:
+        if truth is None and is_whole:
+            return left.decision(None)
+        if truth is False:
+            others = [left.decision(not value) for value in values]
+            return fold_constants(conjoin(others)) if is_whole else Constant(False)
+        return fold_constants(disjoin([Constant(False), *map(left.decision, values)]))
+
+    return decided
+
+
+def _among(left: _Value, items: Sequence[_Value]) -> Decision:
     """Compare with literals: the first that cannot be cast is an error."""
     change = to_number if isinstance(left, _Number) else to_text
     term = change(left)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -251,15 +251,19 @@ class _Parser(Reader):
     # Values.
 
     def sum(self) -> _Node:
-        left = self.product()
+        depth, left = self.depth, self.product()
         while (op := self.skip("+", "-")) is not None:
+            self.enter()
             left = self.operation(op, left, self.product())
+        self.depth = depth
         return left
 
     def product(self) -> _Node:
-        left = self.sign()
+        depth, left = self.depth, self.sign()
         while (op := self.skip("*", "/", "%")) is not None:
+            self.enter()
             left = self.operation(op, left, self.sign())
+        self.depth = depth
         return left
 
     def operation(self, op: str, left: _Node, right: _Node) -> _Node:
@@ -324,52 +328,45 @@ class _Parser(Reader):
             self.fail("a number runs into a name", self.at - 1)
         return literal(value)
 
-    def identifier(self) -> Term | _Moment:
+    def identifier(self) -> Term:
         start = self.at
-        path = self.part(path_so_far="")
-        section = _SECTIONS.get(path, path) if self.kind == "." else path
-        if section is None:
-            self.fail(f"the section {path} is not in the events", start)
-        if section != path or section in _FIELDS:
-            return self.field(section) if self.kind == "." else Attribute(path)
-        while self.skip("."):
-            path += "." + self.part()
+        section = self.spelled(f"{name}." for name in _SECTIONS)
+        if section is not None:
+            inside = _SECTIONS[section[:-1]]
+            if inside is None:
+                self.fail(f"the section {section[:-1]} is not in the events", start)
+            return self.field(inside) if inside else Attribute(self.path(self.name()))
+        path = self.path(self.name())
         if path in _HIDDEN:
             self.fail(f"a selector cannot name the header field {path}", start)
         return Attribute(path)
 
-    def part(self, path_so_far: str | None = None) -> str:
-        """Read a part of a path; the names of AMQP's sections have hyphens."""
+    def name(self) -> str:
         if self.kind != "name":
             self.refuse("a name")
-        first = self.take()
-        if path_so_far is None:
-            return first
-        for name in _SECTIONS:
-            if "-" in name and name.startswith(first):
-                n = 2 * name.count("-")
-                if "".join([first, *self.texts[self.at : self.at + n], "."]) == (
-                    name + self.texts[self.at + n] if len(self.texts) > self.at + n else ""
-                ):
-                    self.at += n
-                    return name
+        return self.take()
+
+    def path(self, first: str) -> str:
+        """Read the rest of a path with dots."""
+        while self.skip("."):
+            first += "." + self.name()
         return first
 
-    def field(self, section: str) -> Term | _Moment:
-        """Read the field of a section, whose name has hyphens."""
-        self.at += 1
-        if not section:
-            path = self.part()
-            while self.skip("."):
-                path += "." + self.part()
-            return Attribute(path)
-        start = self.at
-        spelled = "".join(self.texts[start : start + 7])
-        names = [name for name in _FIELDS[section] if spelled.startswith(name)]
-        if not names:
+    def spelled(self, names: Iterable[str]) -> str | None:
+        """Read one of some names, which may have hyphens: the longest that stands next."""
+        for name in sorted(names, key=len, reverse=True):
+            pieces = re.findall(r"\w+|\W", name)
+            stands = self.texts[self.at : self.at + len(pieces)] == pieces
+            if stands and self.text.startswith(name, self.positions[self.at]):
+                self.at += len(pieces)
+                return name
+        return None
+
+    def field(self, section: str) -> Term:
+        """Read the field of a section."""
+        name = self.spelled(_FIELDS[section])
+        if name is None:
             self.fail(f"the section {section} has no such field")
-        name = max(names, key=len)
-        self.at += 2 * name.count("-") + 1
         path = f"{section}.{name}"
         if path in _DEFAULTS:
             return call("coalesce", Attribute(path), literal(_DEFAULTS[path]))

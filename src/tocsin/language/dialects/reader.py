@@ -16,6 +16,7 @@ from typing import NoReturn, TypeAlias
 from tocsin.errors import ConditionCostError, ConditionSyntaxError
 from tocsin.language.computed import canonical, fold_constants
 from tocsin.language.expression import Constant, Expression, conjoin, disjoin
+from tocsin.language.printer import print_term
 from tocsin.language.terms import Call, Literal, Term
 from tocsin.model import Value, kind_of
 
@@ -23,9 +24,11 @@ Truth: TypeAlias = bool | None
 Decision: TypeAlias = Callable[[Truth], Expression]
 """From a truth to the expression that holds where a condition has it; None: where it has one."""
 
-MAX_DEPTH = 100
-"""How deep parentheses, signs and functions may nest."""
-MAX_STEPS = 50_000
+MAX_DEPTH = 50
+"""How deep parentheses, signs, functions and operators of arithmetic may nest."""
+MAX_TERM = 30_000
+"""How many characters a computed value may have as SQL."""
+MAX_STEPS = 5_000
 """How many decisions may be asked for: an exclusive or asks for each side twice."""
 
 
@@ -119,9 +122,9 @@ class Reader:
 
     # Decisions.
 
-    def spend(self) -> None:
-        """Count a decision."""
-        self.steps += 1
+    def spend(self, steps: int = 1) -> None:
+        """Count a decision, or what it is made up of."""
+        self.steps += steps
         if self.steps > MAX_STEPS:
             raise ConditionCostError("steps", MAX_STEPS)
 
@@ -155,6 +158,12 @@ def fixed(value: bool | None) -> Decision:
 def call(function: str, *arguments: Term) -> Term:
     """Return a function of terms in canonical form."""
     return canonical(Call(function, arguments))
+
+
+def check_size(term: Term) -> None:
+    """Refuse a term whose text is too long; functions repeat what is within them."""
+    if not isinstance(term, Literal) and len(print_term(term)) > MAX_TERM:
+        raise ConditionCostError("steps", MAX_STEPS)
 
 
 def literal(value: Value) -> Literal:
