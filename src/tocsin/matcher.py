@@ -391,7 +391,7 @@ class Matcher:
         watch = self._watch
         with self._match_guard:
             names, reader = self._reader(1)
-            match = partial(watch.match_one, reader) if watch.moments.names else reader.match_one
+            match = partial(watch.match_one, reader) if watch.reads_events else reader.match_one
             matches = names.of(match(checked))
         if watch.is_open:
             self._warn_of_drift(watch.look_at_mappings([checked]))

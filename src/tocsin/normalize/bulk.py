@@ -17,18 +17,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import STRING, ArrowColumn, to_array
 from tocsin.errors import ParameterError, SubscriptionError
 from tocsin.language import parse, parse_shape
 from tocsin.language import text_kernels as kernels
+from tocsin.language.dialects import MARK
 from tocsin.language.expression import Expression, Literal, Parameter, parameter_names
 from tocsin.language.parser import Shape
 from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.fold import BadSubscription, Block, BulkForm, PredicateBatch
 from tocsin.normalize.fold_kernels import Literals
+from tocsin.normalize.json_shapes import add_patterns
 from tocsin.normalize.literals import (
     FALSE_LITERAL,
     NULL_LITERAL,
@@ -72,6 +75,14 @@ def normalize_texts(
             progress(min(start + _CHUNK, len(column)))
     others = np.concatenate(rest) if rest else np.empty(0, np.int64)
     one_by_one: list[int] = []
+    if len(others):
+        texts = column.take(pa.array(others))
+        written = pc.fill_null(pc.starts_with(texts, MARK), False)
+        if pc.any(written).as_py():
+            is_written = written.to_numpy(zero_copy_only=False)
+            left = add_patterns(batch, texts.filter(written), others[is_written])
+            one_by_one += left.tolist()
+            others = others[~is_written]
     for start in range(0, len(others), _SHAPE_CHUNK):
         one_by_one += _add_shapes(batch, column, others[start : start + _SHAPE_CHUNK])
 
