@@ -260,17 +260,17 @@ class Choices:
         rows: dict[tuple[Any, ...], Event] = {}
         tried = set()
         for names in self.largest():
-            asked = frozenset(names & several) | {n for n in names if "\0" in n[len(HAS) :]}
-            if not asked & several or asked in tried:
+            needed = frozenset(names & several) | {n for n in names if "\0" in n[len(HAS) :]}
+            if not needed & several or needed in tried:
                 continue
-            tried.add(asked)
-            paths = {path_of(name): path_of(name) for name in asked & several}
+            tried.add(needed)
+            paths = {path_of(name): path_of(name) for name in needed & several}
             for choice in _rows(event, paths, frozenset(), ()):
                 row: dict[str, object] = {name: [] for name in several}
                 row.update({each_name(path): None for path in paths})
                 row.update({each_name(path): leaf.value for path, leaf in choice.items()})
                 row.update(
-                    {name: _has(event, name, choice) for name in asked if name.startswith(HAS)}
+                    {name: _has(event, name, choice) for name in needed if name.startswith(HAS)}
                 )
                 rows.setdefault(tuple((n, v.__class__, str(v)) for n, v in row.items()), row)
             if len(rows) > MAX_CHOICES:

@@ -632,7 +632,7 @@ class _ElementSource:
         return None
 
     def each(self, name: str) -> Column:
-        return take_column(self.batch.column(name), self._rows)
+        return take_column(self.batch.column(name), self.rows)
 
     def plain_each(self, name: str) -> Plain | None:
         return None

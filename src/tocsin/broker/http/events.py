@@ -149,10 +149,10 @@ def read_events(request: Request, body: bytes, matcher: BatchMatcher, most: int)
     if isinstance(value, list):
         _check_count(value, most)
         return from_json_rows(value, type, event_type, json_text.is_small(body))
-    several = aws.events_of(value)
-    if several is not None:
-        _check_count(several, most)
-        return from_json_rows(several, type, event_type, is_small=False)
+    of_aws = aws.events_of(value)
+    if of_aws is not None:
+        _check_count(of_aws, most)
+        return from_json_rows(of_aws, type, event_type, is_small=False)
     if not isinstance(value, dict):
         raise EventError("the body is a JSON object or an array of them")
     return [from_json(value, type, event_type, raw=body)]
