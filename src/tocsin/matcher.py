@@ -489,7 +489,10 @@ class Matcher:
             place = self._engine.explain(dense) if event is None else ""
         expression = bind(*source.template())
         if event is not None:
-            return explain_event(expression, check_event(event, self.event_type), self.event_type)
+            checked = check_event(event, self.event_type)
+            return explain_event(
+                expression, self._watch.choices.rows(checked) or [checked], self.event_type
+            )
         return explain_subscription(id, expression, self.event_type, place)
 
     @property

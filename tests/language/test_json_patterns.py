@@ -13,10 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tocsin import Matcher
-from tocsin.errors import BadRowsError, ConditionSyntaxError, EventError
+from tocsin import EventType, Matcher, SubjectSpace
+from tocsin.encode.events import to_batch
+from tocsin.errors import BadRowsError, ConditionSyntaxError, EventError, SubscriptionError
 from tocsin.language import dialects, parse, print_expression
 from tocsin.language.dialects.json_text import PatternError
+from tocsin.normalize import normalize
+from tocsin.normalize.table import from_forms
+from tocsin.summary.summaries import Summary
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "patterns"
 DIALECTS = ("eventbridge", "sns")
@@ -137,6 +141,43 @@ def test_lists_that_no_condition_joins_cost_no_product() -> None:
     event = {name: [str(i) for i in range(500)] for name in "abcde"}
     assert sorted(m.match(event)) == list("abcde")
     assert [sorted(ids) for ids in m.match_batch([event, {}])] == [list("abcde"), []]
+
+
+def test_an_explanation_is_of_a_choice_that_matches() -> None:
+    m = Matcher()
+    m.subscribe(
+        "a", '{"items": {"sku": ["x"], "n": [{"numeric": [">", 3]}]}}', dialect="eventbridge"
+    )
+    event = {"items": [{"sku": "x", "n": 1}, {"sku": "x", "n": 5}]}
+    assert m.explain("a", event) == "match: EACH(items.n) > 3 (5); EACH(items.sku) = 'x' ('x')"
+    assert m.explain("a", {"items": [{"sku": "x", "n": 1}, {"sku": "y", "n": 5}]}).startswith("no")
+    assert "EACH(items.sku)" in m.explain("a").split("kept under")[1]
+
+
+def test_a_subject_space_takes_patterns_on_values() -> None:
+    space = SubjectSpace(EventType("trade", {"firm": "string", "price": "float"}))
+    space.publish("k", {"firm": "IBM", "price": 5.0})
+    pattern = '{"firm": ["IBM"], "price": [{"numeric": [">", 3]}]}'
+    assert len(space.subscribe("a", pattern, dialect="eventbridge")) == 1
+    with pytest.raises(SubscriptionError, match=r"cannot have HAS\(firm\)"):
+        space.subscribe("b", '{"firm": [{"exists": false}]}', dialect="eventbridge")
+
+
+def test_texts_that_sql_compares_with_timestamps_stay_texts_for_patterns() -> None:
+    m = Matcher()
+    m.subscribe("sql", "time > TIMESTAMP '2026-01-01'")
+    m.subscribe("pattern", '{"time": [{"prefix": "2026-"}]}', dialect="eventbridge")
+    event = {"time": "2026-07-01T12:30:00Z"}
+    assert sorted(m.match(event)) == ["pattern", "sql"]
+    assert [sorted(ids) for ids in m.match_batch([event])] == [["pattern", "sql"]]
+    assert [sorted(ids) for ids in m.match_batch(pa.Table.from_pylist([event]))] == [
+        ["pattern", "sql"]
+    ]
+
+
+def test_a_summary_admits_events_with_lists() -> None:
+    table = from_forms([normalize(dialects.parse('{"a": ["x"], "b": ["y"]}', "eventbridge"))])
+    assert Summary.of_table(table).admits(to_batch([{"a": ["z", "x"], "b": "y"}])).all()
 
 
 def test_a_saved_matcher_matches_patterns_as_before(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ from tocsin.engines.auto.write_buffer import BufferSnapshot
 from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.printer import print_attribute
 from tocsin.normalize.table import ConjunctionTable, take
 
 _SAMPLE = 10_000
@@ -682,7 +683,7 @@ class AutoEngine(Engine):
         lines = []
         for at, segment in enumerate(self.segments()):
             lines.append(f"segment {at + 1}: {segment.n_subscriptions} subscriptions")
-            names = segment.space.attributes
+            names = tuple(map(print_attribute, segment.space.attributes))
             lines += [f"  {table.text(names)}" for table in segment.describe(self._sample)]
         for index in self._elements:
             lines.append(f"elements: {index.n_subscriptions} subscriptions")

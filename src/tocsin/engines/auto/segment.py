@@ -40,6 +40,7 @@ from tocsin.engines.auto.output import MatchRate, no_rows
 from tocsin.engines.auto.part import Part, Shared, TableReport
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.printer import print_attribute
 
 
 class Segment:
@@ -210,7 +211,7 @@ class Segment:
 
     def _explain_conjunction(self, conjunction: int) -> str:
         for part in self.parts:
-            text = part.explain(conjunction, self.space.attributes.__getitem__)
+            text = part.explain(conjunction, lambda at: print_attribute(self.space.attributes[at]))
             if text is not None:
                 return text + self._explain_checks(conjunction)
         raise AssertionError(f"conjunction {conjunction} is in no part")
