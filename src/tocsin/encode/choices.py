@@ -34,6 +34,10 @@ MAX_CHOICES = 1 << 16
 """An event with more choices is refused."""
 _MOST_AT_ONCE = 64
 """Events of a table with more choices are taken one by one, which makes no more than needed."""
+_MOST_NEEDS = 1024
+"""How many sets of names with several values are remembered."""
+_MOST_COMPARED = 256
+"""Up to this number, a set of names that is part of another one is left out."""
 _PLAIN = frozenset((str, int, float, bool))
 Event: TypeAlias = Mapping[str, Any]
 Place: TypeAlias = tuple[Any, ...]
@@ -194,7 +198,7 @@ class Choices:
 
     def __init__(self) -> None:
         self._sets: dict[frozenset[str], None] = {}
-        self._largest: tuple[frozenset[str], ...] | None = ()
+        self._needs: dict[frozenset[str], list[frozenset[str]]] = {}
         self._unread: list[Group] = []
         self.names: tuple[str, ...] = ()
 
@@ -203,7 +207,7 @@ class Choices:
         new = [names for names in sets if names and names not in self._sets]
         if new:
             self._sets.update(dict.fromkeys(new))
-            self._largest = None
+            self._needs = {}
             self.names = tuple(dict.fromkeys([*self.names, *(n for s in new for n in sorted(s))]))
 
     def add_table(self, table: ConjunctionTable) -> None:
@@ -234,36 +238,39 @@ class Choices:
             names = frozenset(each for n in group.space.attributes for each in choices_of(n))
             self.names = tuple(dict.fromkeys([*self.names, *sorted(names)]))
             self._unread.append(group)
-            self._largest = None
+            self._needs = {}
 
-    def largest(self) -> tuple[frozenset[str], ...]:
-        """Return the sets of names that are in no larger one."""
-        if self._largest is None:
-            unread, self._unread = self._unread, []
-            for group in unread:
-                start, attribute = group.read()[:2]
-                self.add_conditions(group.space.attributes, start, attribute)
-            kept: list[frozenset[str]] = []
-            for names in sorted(self._sets, key=len, reverse=True):
-                if not any(names < other for other in kept):
-                    kept.append(names)
-            self._largest = tuple(kept)
-        return self._largest
+    def _needed(self, several: frozenset[str]) -> list[frozenset[str]]:
+        """Return the names whose values are to be chosen together, where some have several."""
+        unread, self._unread = self._unread, []
+        for group in unread:
+            start, attribute = group.read()[:2]
+            self.add_conditions(group.space.attributes, start, attribute)
+        needs = self._needs
+        known = needs.get(several)
+        if known is None:
+            together = {
+                frozenset(names & several) | {n for n in names if "\0" in n[len(HAS) :]}
+                for names in list(self._sets)
+                if names & several
+            }
+            known = sorted(together, key=len, reverse=True)
+            if len(known) <= _MOST_COMPARED:
+                known = [one for one in known if not any(one < other for other in known)]
+            if len(needs) >= _MOST_NEEDS:
+                needs.clear()
+            needs[several] = known
+        return known
 
     def rows(self, event: Event) -> list[Event] | None:
         """Return the rows of an event, None where it is its own."""
         values = {n: read_each(event, n) for n in self.names if not n.startswith(HAS)}
-        several = {name for name, value in values.items() if value.__class__ is list}
+        several = frozenset(name for name, value in values.items() if value.__class__ is list)
         if not several:
             return None
         plain = {name: value for name, value in values.items() if name not in several}
         rows: dict[tuple[Any, ...], Event] = {}
-        tried = set()
-        for names in self.largest():
-            needed = frozenset(names & several) | {n for n in names if "\0" in n[len(HAS) :]}
-            if not needed & several or needed in tried:
-                continue
-            tried.add(needed)
+        for needed in self._needed(several):
             paths = {path_of(name): path_of(name) for name in needed & several}
             for choice in _rows(event, paths, frozenset(), ()):
                 row: dict[str, object] = {name: [] for name in several}
