@@ -5,7 +5,7 @@ Enters: a subscription's expression, and an event. Leaves: text for people.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tocsin.encode.events import read_value, value_at
 from tocsin.encode.moments import holds
@@ -14,7 +14,7 @@ from tocsin.language.expression import Expression
 from tocsin.language.names import is_path
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, SubscriptionId
-from tocsin.normalize import Conjunction, normalize
+from tocsin.normalize import Conjunction, NormalForm, normalize
 from tocsin.normalize.condition import Condition, domain_of
 from tocsin.normalize.demands import ANY, demands_of
 from tocsin.normalize.describe import describe, describe_condition
@@ -40,12 +40,26 @@ def explain_subscription(
 
 
 def explain_event(
-    expression: Expression, event: Mapping[str, object], event_type: EventType | None
+    expression: Expression, choices: Sequence[Mapping[str, object]], event_type: EventType | None
 ) -> str:
-    """Say why an event matches, or which condition of each conjunction fails."""
+    """Say why an event matches, or which condition of each conjunction fails.
+
+    An event with lists is given by its choices; of these, one that matches, or the first one is
+    explained.
+    """
     form = normalize(expression, event_type)
     if form.is_never:
         return "no match: the condition can never be true"
+    texts = (_explain_choice(form, event, event_type) for event in choices)
+    first = next(texts)
+    if first.startswith("match"):
+        return first
+    return next((text for text in texts if text.startswith("match")), first)
+
+
+def _explain_choice(
+    form: NormalForm, event: Mapping[str, object], event_type: EventType | None
+) -> str:
     failures = []
     for conjunction in form:
         failed = _failures(conjunction, event, event_type)

@@ -391,7 +391,7 @@ class Matcher:
         watch = self._watch
         with self._match_guard:
             names, reader = self._reader(1)
-            match = partial(watch.match_one, reader) if watch.moments.names else reader.match_one
+            match = partial(watch.match_one, reader) if watch.reads_events else reader.match_one
             matches = names.of(match(checked))
         if watch.is_open:
             self._warn_of_drift(watch.look_at_mappings([checked]))
@@ -489,7 +489,10 @@ class Matcher:
             place = self._engine.explain(dense) if event is None else ""
         expression = bind(*source.template())
         if event is not None:
-            return explain_event(expression, check_event(event, self.event_type), self.event_type)
+            checked = check_event(event, self.event_type)
+            return explain_event(
+                expression, self._watch.choices.rows(checked) or [checked], self.event_type
+            )
         return explain_subscription(id, expression, self.event_type, place)
 
     @property

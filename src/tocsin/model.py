@@ -23,6 +23,8 @@ SubscriptionId: TypeAlias = str | int
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
+FIRST_MOMENT = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+"""The first timestamp there is. As a value in a choice it is a null that is there, as JSON has."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 

@@ -16,18 +16,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tocsin.arrow import kind_of_type
 from tocsin.drift import Seen
+from tocsin.encode.choices import Choices
 from tocsin.encode.events import EventBatch, lookup
 from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
-from tocsin.language.names import is_path
+from tocsin.language.computed import choices_of
+from tocsin.language.names import each_name, is_path
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
 from tocsin.normalize import table as conjunction_table
@@ -91,6 +94,7 @@ class SchemaWatch:
         self._schema: pa.Schema | None = None
         self._n_checks = 0
         self.moments = Moments()
+        self.choices = Choices()
         self.is_open = False
         """Whether something is pending, so that mappings are to be looked at."""
         self.reads_moments = True
@@ -101,6 +105,10 @@ class SchemaWatch:
     def add_form(self, form: NormalForm) -> None:
         """Take note of what a condition asks for."""
         used = self._used
+        self.choices.add_sets(
+            frozenset(each for name in conjunction for each in choices_of(name))
+            for conjunction in form
+        )
         for conjunction in form:
             for name, condition in conjunction.items():
                 mask = mask_of(condition)
@@ -112,6 +120,7 @@ class SchemaWatch:
         n = table.n_conditions
         if not n:
             return
+        self.choices.add_table(table)
         masks = np.zeros(n, np.int64)
         has_pieces = np.diff(table.piece_start) > 0
         if has_pieces.any():
@@ -130,6 +139,7 @@ class SchemaWatch:
     def add_groups(self, groups: Iterable[IndexedConditions]) -> None:
         """Take note of what the conditions of an opened index ask for."""
         for group in groups:
+            self.choices.add_group(group)
             for name, domains in zip(group.space.attributes, group.space.domains, strict=True):
                 self._add(name, sum(1 << domain for domain in domains))
 
@@ -177,7 +187,18 @@ class SchemaWatch:
     # Matching with texts that are timestamps.
 
     def match_one(self, reader: Reader, event: Mapping[str, object]) -> list[int]:
-        """Match an event, some of whose texts count as timestamps."""
+        """Match an event, some of whose texts count as timestamps, or that has choices."""
+        rows = self.choices.rows(event) if self.choices.names else None
+        if rows is None:
+            return self._match_read(reader, event)
+        return list(dict.fromkeys(i for row in rows for i in self._match_read(reader, row)))
+
+    @property
+    def reads_events(self) -> bool:
+        """Whether events are not matched just as they are."""
+        return bool(self.moments.names or self.choices.names)
+
+    def _match_read(self, reader: Reader, event: Mapping[str, object]) -> list[int]:
         moments = self.moments
         values: dict[str, object] = {}
         for name in moments.names:
@@ -186,6 +207,11 @@ class SchemaWatch:
                 values[name] = moment
         if not values:
             return reader.match_one(event)
+        chosen = [
+            (each_name(name), name) for name in values if each_name(name) in self.choices.names
+        ]
+        if chosen:  # these stay texts
+            event = {each: lookup(event, name) for each, name in chosen} | dict(event)
         mixed = [name for name in values if name in moments.mixed][:_MAX_MIXED]
         matches: dict[int, None] = {}
         for texts in _subsets(mixed):
@@ -194,6 +220,14 @@ class SchemaWatch:
         return list(matches)
 
     def match_batch(self, reader: Reader, batch: EventBatch) -> RaggedIds:
+        """Match a batch: each of the choices that its events have."""
+        expanded = self.choices.expand(batch)
+        if expanded is None:
+            return self._match_batch(reader, batch)
+        rows, owner = expanded
+        return _united(self._match_batch(reader, rows), owner, len(batch))
+
+    def _match_batch(self, reader: Reader, batch: EventBatch) -> RaggedIds:
         """Match a batch; where attributes are compared with both, it is read both ways."""
         moments, rows = self.moments, reader.match_batch(batch)
         mixed = [name for name in moments.mixed if _has_moments(batch, name)][:_MAX_MIXED]
@@ -420,12 +454,22 @@ def _has_moments(batch: EventBatch, name: str) -> bool:
 
 def _union(one: RaggedIds, other: RaggedIds, n_events: int) -> RaggedIds:
     """Return what either of two results has, each match once."""
-    rows = np.concatenate([one.rows(), other.rows()]).astype(np.int64)
-    values = np.concatenate([one.values, other.values]).astype(np.int64)
-    pairs = np.unique(rows << 32 | values)
+    rows = np.concatenate([one.rows(), other.rows()])
+    return _distinct(rows, np.concatenate([one.values, other.values]), n_events)
+
+
+def _united(matches: RaggedIds, owner: NDArray[np.int64], n_events: int) -> RaggedIds:
+    """Return what any of the rows of each event has, each match once."""
+    if len(owner) == n_events:
+        return matches
+    return _distinct(owner[matches.rows()], matches.values, n_events)
+
+
+def _distinct(rows: NDArray[Any], values: NDArray[Any], n_events: int) -> RaggedIds:
+    pairs = np.unique(rows.astype(np.int64) << 32 | values.astype(np.int64))
     offsets = np.zeros(n_events + 1, np.int64)
     np.cumsum(np.bincount(pairs >> 32, minlength=n_events), out=offsets[1:])
-    return RaggedIds(offsets, (pairs & 0xFFFFFFFF).astype(one.values.dtype))
+    return RaggedIds(offsets, (pairs & 0xFFFFFFFF).astype(values.dtype))
 
 
 def domains_of(value: object) -> frozenset[Domain]:

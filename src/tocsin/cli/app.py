@@ -8,6 +8,7 @@ the group `tocsin.commands`: functions that take the application.
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -115,6 +116,38 @@ def check(
 
     dialects.check(dialect)
     return run([dialects.write(text, dialect) for text in texts], types, params, as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def convert(
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]...", help="Conditions; without any, lines of the input."),
+    ] = None,
+    source: Annotated[str, typer.Option("--from", help="Their dialect.")] = "eventbridge",
+    target: Annotated[str, typer.Option("--to", help="The dialect to write.")] = "sql",
+    as_json: AsJson = False,
+) -> int:
+    """Write conditions in another dialect, where it can say the same."""
+    from tocsin.cli.convert import convert as run
+
+    return run(texts or [], source, target, as_json)
+
+
+@app.command("import", epilog=EXIT_CODES)
+@guarded
+def import_(
+    files: Annotated[list[Path], typer.Argument(help="Exports: JSON; - is the input.")],
+    is_all: Annotated[bool, typer.Option("--all", help="Disabled rules too.")] = False,
+) -> int:
+    """Write the rules that AWS exported as rows, for `subscriptions add`.
+
+    Reads `aws events list-rules` and `describe-rule`, `aws sns get-subscription-attributes`.
+    """
+    from tocsin.cli.convert import import_files
+
+    return import_files(files, is_all)
 
 
 match_app.register(app)

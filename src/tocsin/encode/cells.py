@@ -27,7 +27,6 @@ from tocsin.encode.columns import Column, Part
 from tocsin.encode.domain_cells import DomainCells
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.plain import Plain
-from tocsin.language.names import is_computed
 from tocsin.model import INT64_MAX, INT64_MIN
 from tocsin.normalize import domains
 from tocsin.normalize.condition import domain_of
@@ -346,7 +345,7 @@ class _Memory:
 
     def __init__(self, attributes: tuple[str, ...]) -> None:
         self.values: list[_Values] = [
-            _Values(name, "." in name or is_computed(name), {}, OTHER_CELL, None, None)
+            _Values(name, "." in name or name.startswith("\0"), {}, OTHER_CELL, None, None)
             for name in attributes
         ]
         self.n_bytes = 0

@@ -33,9 +33,11 @@ from tocsin.arrow import (
     to_plain_table,
 )
 from tocsin.encode import vectors
+from tocsin.encode.choices import read_each
 from tocsin.encode.columns import (
     NO_COLUMN,
     Column,
+    Part,
     column_of_values,
     decimal_column,
     take_column,
@@ -50,7 +52,7 @@ from tocsin.encode.vectors import Vector
 from tocsin.errors import ArgumentError, EventError
 from tocsin.language.computed import term_of
 from tocsin.language.evaluate import evaluate_term
-from tocsin.language.names import is_computed
+from tocsin.language.names import HAS, is_computed, is_each, path_of
 from tocsin.language.parser import parse_timestamp
 from tocsin.language.terms import Attribute
 from tocsin.model import (
@@ -62,6 +64,7 @@ from tocsin.model import (
     kind_of,
     to_plain,
 )
+from tocsin.normalize.domains import Domain
 
 MOST_EVENTS = 2**31 - 1
 """The events of a batch are numbered in 31 bits."""
@@ -96,6 +99,13 @@ class EventBatch:
         if column is None:
             if is_computed(attribute):
                 column = vectors.to_column(self.computed.vector(term_of(attribute)))
+            elif is_each(attribute):
+                column = self._source.each(attribute)
+                declared = (
+                    self._event_type.kind_of(path_of(attribute)) if self._event_type else None
+                )
+                if declared is Kind.TIMESTAMP:
+                    column = with_moments(column)
             else:
                 declared = self._event_type.kind_of(attribute) if self._event_type else None
                 column = self._source.column(attribute, declared)
@@ -110,6 +120,9 @@ class EventBatch:
             if is_computed(attribute):
                 vector = self.computed.vector(term_of(attribute))
                 self._plain[attribute] = plain_vector(vector.kind, vector.values, vector.here)
+                return self._plain[attribute]
+            if is_each(attribute):
+                self._plain[attribute] = self._source.plain_each(attribute)
                 return self._plain[attribute]
             declared = self._event_type.kind_of(attribute) if self._event_type else None
             self._plain[attribute] = self._source.plain(attribute, declared)
@@ -147,6 +160,29 @@ class EventBatch:
     def outer(self) -> _ElementSource | None:
         """The events whose elements the events of this batch are, and the elements."""
         return self._source if isinstance(self._source, _ElementSource) else None
+
+    def with_events(self, events: Sequence[Mapping[str, object]]) -> EventBatch:
+        """Return a batch of other events, read in the same way."""
+        return EventBatch(_MappingSource(events), self._event_type, self._moments)
+
+    def with_columns(self, rows: NDArray[np.int64], columns: Mapping[str, pa.Array]) -> EventBatch:
+        """Return some rows of a table, each perhaps several times, with more columns."""
+        source = self._source.take(rows)
+        assert isinstance(source, _ArrowSource)
+        table = source.table
+        for name, column in columns.items():
+            table = table.append_column(name, column)
+        return EventBatch(_ArrowSource(table), self._event_type, self._moments)
+
+    def is_within_list(self, attribute: str) -> bool:
+        """Whether the path of an attribute of a table goes through a list."""
+        end = attribute.rfind(".")
+        while end > 0:
+            kind = self.type_of(attribute[:end])
+            if kind is not None and is_list(kind):
+                return True
+            end = attribute.rfind(".", 0, end)
+        return False
 
     def strings(self, attribute: str, *, ignore_case: bool = False) -> Strings:
         """Return the distinct strings of an attribute, in lower case where case is ignored."""
@@ -238,6 +274,10 @@ class _Source(Protocol):
 
     def elements(self, attribute: str) -> Elements | None: ...
 
+    def each(self, name: str) -> Column: ...
+
+    def plain_each(self, name: str) -> Plain | None: ...
+
 
 def to_batch(
     events: object, event_type: EventType | None = None, moments: Collection[str] = ()
@@ -323,6 +363,20 @@ class _ArrowSource:
         if canonical is None:
             return Column((), column.is_valid().to_numpy(zero_copy_only=False))
         return to_column(*canonical)
+
+    def each(self, name: str) -> Column:
+        if name in self.names or not name.startswith(HAS):
+            return self.column(name if name in self.names else path_of(name), None)
+        column = self.column(path_of(name), None)
+        here = np.zeros(self.n, np.bool_) if column.other is None else column.other.copy()
+        for part in column.parts:
+            here |= True if part.here is None else part.here
+        return Column((Part(Domain.BOOLEAN, here.astype(np.int64), None),), None)
+
+    def plain_each(self, name: str) -> Plain | None:
+        if name.startswith(HAS):
+            return None
+        return self.plain(name if name in self.names else path_of(name), None)
 
     def elements(self, attribute: str) -> Elements | None:
         end = len(attribute)
@@ -577,6 +631,12 @@ class _ElementSource:
     def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
         return None
 
+    def each(self, name: str) -> Column:
+        return take_column(self.batch.column(name), self.rows)
+
+    def plain_each(self, name: str) -> Plain | None:
+        return None
+
     def elements(self, attribute: str) -> Elements | None:
         if attribute == self.variable or attribute.startswith(f"{self.variable}."):
             return self.inner.list(attribute)
@@ -640,6 +700,12 @@ class _MappingSource:
         for row, event in enumerate(self.mappings):
             refuse_undeclared(event, event_type, row)
 
+    def each(self, name: str) -> Column:
+        return self.column(name, None)
+
+    def plain_each(self, name: str) -> Plain | None:
+        return self.plain(name, None)
+
     def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
         values = self._of_one_type(attribute)
         return None if values is None else plain_numbers(pa.chunked_array([values[0]]), declared)
@@ -657,7 +723,9 @@ class _MappingSource:
         """
         if attribute not in self._alike:
             values: list[Any]
-            if self._are_dicts and "." not in attribute:
+            if is_each(attribute):
+                values = [read_each(event, attribute) for event in self.mappings]
+            elif self._are_dicts and "." not in attribute:
                 values = [event.get(attribute) for event in self.mappings]
             else:
                 values = [lookup(event, attribute) for event in self.mappings]
@@ -674,7 +742,7 @@ class _MappingSource:
 
     def _column_of_many(self, attribute: str, declared: Kind | None) -> Column:
         values = [
-            check_value(lookup(event, attribute), attribute, declared, row)
+            check_value(value_at(event, attribute), attribute, declared, row)
             for row, event in enumerate(self.mappings)
         ]
         return column_of_values(values)
@@ -723,6 +791,8 @@ def _lookup_within(value: object, path: str) -> object:
 
 def value_at(event: Mapping[str, object], attribute: str) -> object:
     """Return the value of an attribute as it stands in the event, or of a computed value."""
+    if is_each(attribute):
+        return read_each(event, attribute)
     return read_value(event, attribute) if is_computed(attribute) else lookup(event, attribute)
 
 
@@ -733,7 +803,7 @@ def read_value(event: Mapping[str, object], attribute: str) -> object:
     """
     if is_computed(attribute):
         return evaluate_term(term_of(attribute), partial(read_value, event))
-    value = lookup(event, attribute)
+    value = read_each(event, attribute) if is_each(attribute) else lookup(event, attribute)
     return None if value is None else check_value(value, attribute, None)
 
 

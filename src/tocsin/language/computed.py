@@ -33,7 +33,15 @@ from tocsin.language.expression import (
     with_operands,
 )
 from tocsin.language.functions import COMPARISONS, FLIPPED, FUNCTIONS
-from tocsin.language.names import COMPUTED, ElementName, element_name, is_computed, is_elements
+from tocsin.language.names import (
+    COMPUTED,
+    ElementName,
+    element_name,
+    is_computed,
+    is_each,
+    is_elements,
+    paths_of,
+)
 from tocsin.language.printer import print_term
 from tocsin.language.terms import (
     Attribute,
@@ -332,10 +340,23 @@ def attributes_of(name: str) -> tuple[str, ...]:
     """Return the attributes of events that a name depends on."""
     if not name.startswith("\0"):
         return (name,)
+    if is_each(name):
+        return paths_of(name)
     if not is_computed(name) and not is_elements(name):
         return (name,)
     names = [part.name for part in parts_of(name) if isinstance(part, Attribute)]
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(path for part in names for path in attributes_of(part)))
+
+
+@lru_cache(maxsize=1 << 17)
+def choices_of(name: str) -> tuple[str, ...]:
+    """Return the names `EACH(…)` and `HAS(…)` that a name is, or depends on."""
+    if is_each(name):
+        return (name,)
+    if not is_computed(name) and not is_elements(name):
+        return ()
+    names = [part.name for part in parts_of(name) if isinstance(part, Attribute)]
+    return tuple(dict.fromkeys(each for each in names if is_each(each)))
 
 
 def attributes_of_names(names: Iterable[str]) -> list[str]:

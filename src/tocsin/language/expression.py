@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tocsin.language.terms import Literal, Operand, Parameter
+from tocsin.model import FIRST_MOMENT, Kind
 
 __all__ = ["Literal", "Operand", "Parameter"]
 
@@ -135,6 +136,18 @@ def disjoin(operands: list[Expression]) -> Expression:
     for operand in operands:
         flat.extend(operand.operands if isinstance(operand, Or) else (operand,))
     return Or(tuple(flat))
+
+
+def no_text(name: str) -> list[Expression]:
+    """Return the conditions that a value is of another kind than a text, one for each kind."""
+    zero = Literal(0, Kind.INTEGER)
+    truths = Literal(False, Kind.BOOLEAN), Literal(True, Kind.BOOLEAN)
+    return [
+        Comparison(name, "<", zero),
+        Comparison(name, ">=", zero),
+        In(name, truths),
+        Comparison(name, ">=", Literal(FIRST_MOMENT, Kind.TIMESTAMP)),
+    ]
 
 
 def predicates(expression: Expression) -> Iterator[Predicate]:

@@ -424,6 +424,33 @@ def _typeof(value: Any) -> str | None:
     return None if kind is None else kind.value
 
 
+_IP_V4 = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,10}){3}", re.ASCII)
+
+
+def ip_address(address: Any) -> str | None:
+    """Return a text for an IP address that sorts as addresses do, or None where it is none.
+
+    It is the version and the address in hexadecimal digits; an IPv4 address written as an IPv6 one
+    is the former.
+    """
+    if not isinstance(address, str):
+        return None
+    if _IP_V4.fullmatch(address):
+        parts = [int(part) for part in address.split(".")]
+        if max(parts) > 255:
+            return None
+        return "4:" + "".join(f"{part:02x}" for part in parts)
+    if ":" not in address or "%" in address:
+        return None
+    try:
+        number = ipaddress.IPv6Address(address)
+    except ValueError:
+        return None
+    if number.ipv4_mapped is not None:
+        return f"4:{int(number.ipv4_mapped):08x}"
+    return f"6:{int(number):032x}"
+
+
 def _number_of(value: Any) -> int | float | None:
     """Return the number that a text is, or None."""
     text = value.strip(" \t\n\r\f\v")
@@ -577,6 +604,7 @@ FUNCTIONS: dict[str, Function] = {
     "in_network": Function(2, 2, _in_network, _B),
     "typeof": Function(1, 1, _typeof, _S),
     "int32": Function(1, 1, to_int32, _I),
+    "ip_address": Function(1, 1, ip_address, _S),
 }
 """All functions by their names; `now`, lists, texts and places have modules of their own."""
 

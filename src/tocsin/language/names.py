@@ -5,10 +5,15 @@ a computed value has one too, which no attribute of an event can have: a NUL, a 
 of the term. The elements of a list are an attribute with many values for each event. A conjunction
 may hold several conditions on them, which different elements may satisfy, so that their names are
 numbered by slots.
+
+`EACH(path)` and `HAS(path)` are names too. Where an event has lists on the way to paths, a *choice*
+is one element of each list; an event satisfies a condition if one of its choices does. `EACH(path)`
+is the value at a path in the choice, `HAS(path)` whether the event has any.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +23,10 @@ ELEMENTS = "\0a"
 """How the names of elements begin."""
 ALL_ELEMENTS = "\0all "
 """How the names of elements begin that must all satisfy a condition."""
+EACH = "\0each "
+"""How the name of the value at a path in a choice begins."""
+HAS = "\0has "
+"""How the name begins that says whether an event has a value at a path."""
 _QUANTIFIERS = {"\0any ": "any", "\0all ": "all"}
 
 
@@ -48,7 +57,36 @@ def is_elements(name: str) -> bool:
 
 def is_path(name: str) -> bool:
     """Whether a name is that of an attribute of events."""
-    return not name.startswith((COMPUTED, ELEMENTS))
+    return not name.startswith("\0")
+
+
+def is_each(name: str) -> bool:
+    """Whether a name depends on the choice: the value at a path, or whether there is one."""
+    return name.startswith((EACH, HAS))
+
+
+def each_name(path: str) -> str:
+    """Return the name of the value at a path in a choice."""
+    return EACH + path
+
+
+def has_name(path: str, others: Sequence[str] = ()) -> str:
+    """Return the name that says whether an event has a value at a path.
+
+    With other paths: a value that goes together with those at these in the choice.
+    """
+    return HAS + "\0".join((path, *others))
+
+
+def path_of(name: str) -> str:
+    """Return the path that a name of either sort is about."""
+    return paths_of(name)[0]
+
+
+@lru_cache(maxsize=1 << 16)
+def paths_of(name: str) -> tuple[str, ...]:
+    """Return the path that a name of either sort is about, and the other paths."""
+    return tuple(name.partition(" ")[2].split("\0"))
 
 
 @lru_cache(maxsize=4096)

@@ -48,7 +48,7 @@ from tocsin.language.expression import (
     disjoin,
 )
 from tocsin.language.functions import ALIASES, FUNCTIONS
-from tocsin.language.names import ElementName, is_elements, is_path
+from tocsin.language.names import ElementName, each_name, has_name, is_elements, is_path
 from tocsin.language.terms import (
     Attribute,
     Call,
@@ -592,6 +592,8 @@ class _Parser:
         self.at += 2
         if word in _QUANTIFIERS:
             return self.elements(_QUANTIFIERS[word])
+        if word in ("EACH", "HAS"):
+            return self.each(word)
         if word in ("CAST", "TRY_CAST"):
             inner = self.value(self.node())
             if self.word() != "AS":
@@ -676,6 +678,15 @@ class _Parser:
             self.fail("ANY and ALL take a list", self.positions[self.at - 1], "an attribute")
         self.expect(")", ")")
         return Attribute(ElementName(quantifier, name_of(of)).name)
+
+    def each(self, word: str) -> Term:
+        """Read the path of EACH(…), or those of HAS(…)."""
+        paths = [self.attribute()]
+        while word == "HAS" and self.kinds[self.at] == ",":
+            self.at += 1
+            paths.append(self.attribute())
+        self.expect(")", ")")
+        return Attribute(each_name(paths[0]) if word == "EACH" else has_name(paths[0], paths[1:]))
 
     def exists(self, *, every: bool) -> Term:
         of = self.value(self.node(_TEST + 1, _TERM))

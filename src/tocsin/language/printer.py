@@ -25,7 +25,7 @@ from tocsin.language.expression import (
     Truth,
 )
 from tocsin.language.functions import COMPARISONS, print_interval
-from tocsin.language.names import COMPUTED, ELEMENTS, element_name
+from tocsin.language.names import COMPUTED, ELEMENTS, HAS, element_name, is_each, paths_of
 from tocsin.language.terms import (
     Attribute,
     Call,
@@ -99,6 +99,9 @@ def print_attribute(name: str) -> str:
     if name.startswith(ELEMENTS):
         of = element_name(name)
         return f"{of.quantifier.upper()}({print_attribute(of.list)})"
+    if is_each(name):
+        function = "HAS" if name.startswith(HAS) else "EACH"
+        return f"{function}({', '.join(map(print_attribute, paths_of(name)))})"
     first, *rest = name.split(".")
     plain = first.upper() not in KEYWORDS and all(map(_PLAIN_PART.fullmatch, (first, *rest)))
     if plain and not rest and first.upper() in TERM_WORDS:

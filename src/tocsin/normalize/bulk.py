@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arrow import STRING, ArrowColumn, to_array
@@ -24,6 +25,7 @@ from tocsin.compiling import use_kernels
 from tocsin.errors import ParameterError, SubscriptionError
 from tocsin.language import parse, parse_shape
 from tocsin.language import text_kernels as kernels
+from tocsin.language.dialects import MARK
 from tocsin.language.expression import Expression, Literal, Parameter, parameter_names
 from tocsin.language.parser import Shape
 from tocsin.model import EventType
@@ -36,6 +38,7 @@ from tocsin.normalize.fold import (
     PredicateBatch,
 )
 from tocsin.normalize.fold_kernels import Literals
+from tocsin.normalize.json_shapes import add_patterns
 from tocsin.normalize.literals import (
     FALSE_LITERAL,
     NULL_LITERAL,
@@ -84,6 +87,14 @@ def normalize_texts(
         if progress:
             progress(min(start + _CHUNK, len(column)))
     others = np.concatenate(rest) if rest else np.empty(0, np.int64)
+    if len(others):
+        texts = column.take(pa.array(others))
+        written = pc.fill_null(pc.starts_with(texts, MARK), False)
+        if pc.any(written).as_py():
+            is_written = written.to_numpy(zero_copy_only=False)
+            left = add_patterns(batch, texts.filter(written), others[is_written])
+            one_by_one += left.tolist()
+            others = others[~is_written]
     for start in range(0, len(others), _SHAPE_CHUNK):
         one_by_one += _add_shapes(batch, column, others[start : start + _SHAPE_CHUNK])
 

@@ -26,7 +26,15 @@ from tocsin.language.expression import (
     Predicate,
 )
 from tocsin.language.functions import COMPARISONS, FUNCTIONS
-from tocsin.language.names import element_name, is_computed, is_elements, is_path
+from tocsin.language.names import (
+    HAS,
+    element_name,
+    is_computed,
+    is_each,
+    is_elements,
+    is_path,
+    path_of,
+)
 from tocsin.language.printer import print_attribute
 from tocsin.language.terms import Attribute, Call, Cast, Exists, Interval, Literal, Term, Test
 from tocsin.model import Kind
@@ -46,7 +54,7 @@ _OF_NUMBERS = frozenset(("*", "/", "%", "neg", "abs", "round", "floor", "ceil", 
 _OF_TEXTS = frozenset(
     ("||", "concat", "lower", "upper", "length", "trim", "ltrim", "rtrim", "reverse", "substring",
      "starts_with", "ends_with", "contains", "replace", "position", "regexp_matches", "in_network",
-     "words", "matches", "has_phrase")
+     "ip_address", "words", "matches", "has_phrase")
 )  # fmt: skip
 _OF_LISTS = frozenset(("cardinality", "lower_each"))
 _FIRST_ONLY = frozenset(("substring", "round", "extract", "date_trunc"))
@@ -65,6 +73,8 @@ def demands_of(name: str, mask: int) -> tuple[Demand, ...]:
     """Return what a computed value or a list asks for, where it is compared in some domains."""
     if is_path(name):
         return (Demand(name, mask),)
+    if is_each(name):
+        return () if name.startswith(HAS) else (Demand(path_of(name), ANY),)
     if is_elements(name):
         of = element_name(name)
         needed = demands_of(of.list, LIST)

@@ -33,8 +33,9 @@ MAX_PAIRWISE = 256
 _LARGE_CAPACITY = 1 << 12
 _KINDS = tuple(Kind)
 _IS_LIKE = np.isin(np.arange(256), (kernels.LIKE, kernels.NOT_LIKE))
-_IS_SPLIT = np.isin(np.arange(256), (kernels.NE, kernels.NOT_IN, kernels.NOT_LIKE))
-"""By operator: whether it takes a pattern; whether it may have one piece more than literals."""
+_MORE_PIECES = np.isin(np.arange(256), (kernels.NE, kernels.NOT_IN, kernels.NOT_LIKE)).astype(int)
+_MORE_PIECES[[kernels.OTHER_THAN, kernels.NO_TEXT]] = 4
+"""By operator: whether it takes a pattern; how many pieces more than literals it may have."""
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -244,7 +245,7 @@ def _allocate(
     rows: kernels.PredicateRows, n_likes: int
 ) -> tuple[kernels.Conditions, kernels.Scratch, NDArray[np.int64]]:
     n_conjunctions, n_rows = len(rows.row_start) - 1, len(rows.op)
-    most = np.maximum(rows.n_literals, 1) + _IS_SPLIT[rows.op]
+    most = np.maximum(rows.n_literals, 1) + _MORE_PIECES[rows.op]
     n_pieces = int(most.sum())
     longest = int(np.diff(rows.row_start).max(initial=0))
     capacity = longest * int(most.max(initial=0)) + 4

@@ -25,7 +25,7 @@ Scalar: TypeAlias = Any
 
 EQ, NE, LT, LE, GT, GE = 0, 1, 2, 3, 4, 5
 BETWEEN, NOT_BETWEEN, IN, NOT_IN, LIKE, NOT_LIKE, IS_NULL, NOT_NULL = 6, 7, 8, 9, 10, 11, 12, 13
-IS_TRUE, IS_FALSE = 14, 15
+IS_TRUE, IS_FALSE, OTHER_THAN, NO_TEXT = 14, 15, 16, 17
 
 KEPT, NEVER, LEFT_OVER, NOT_SIMPLE = 0, 1, 2, 3
 """Outcome of a conjunction: written, contradictory, or for the one-by-one path; of an attribute
@@ -309,6 +309,10 @@ def _put_predicate(
         )
     if op == LIKE or op == NOT_LIKE:
         return _put_like(pieces, op, at, likes)
+    if op == NO_TEXT:
+        return _put_domains(pieces, _STRING)
+    if op == OTHER_THAN:
+        return _put_others(pieces, literals, at, string_follows)
     domain: Scalar = np.int64(_BOOLEAN)
     key: Scalar = np.int64(op == IS_TRUE)
     offset: Scalar = np.int64(0)
@@ -345,6 +349,27 @@ def _put_predicate(
     if domain >= 0:
         n = _put_comparison(pieces, n, last, domain, key, offset, np.uint8(0))
     return _sort_and_unite(pieces, n)
+
+
+@inner
+def _put_others(pieces: Integers, literals: Literals, at: Scalar, string_follows: Bytes) -> Scalar:
+    """Write all present values but one."""
+    own = np.int64(literals.domain[at])
+    n = _put_domains(pieces, own)
+    if own >= 0:
+        key, offset = literals.key[at], np.int64(literals.offset[at])
+        n = _put_comparison(pieces, n, NE, own, key, offset, _mark(string_follows, own, key))
+    return _sort_and_unite(pieces, n)
+
+
+@inner
+def _put_domains(pieces: Integers, without: Scalar) -> Scalar:
+    """Write all values of all domains but one."""
+    n = 0
+    for each in range(4):
+        if each != without:
+            n = _put(pieces, n, np.int64(each), _INT64_MIN, 0, _INT64_MAX, 1)
+    return n
 
 
 @inner

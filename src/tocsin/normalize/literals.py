@@ -204,6 +204,14 @@ def _copy(
     return pa.Array.from_buffers(STRING_TYPE, len(starts), buffers)
 
 
+def copy_texts(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> pa.Array:
+    """Return the texts between some places of others."""
+    has_quotes = np.zeros(len(starts), np.bool_)
+    return _copy(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends), has_quotes)
+
+
 def _read_floats(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.float64]:

@@ -40,6 +40,8 @@ from tocsin.language.expression import (
     Not,
     Or,
     Truth,
+    disjoin,
+    no_text,
     predicates,
 )
 from tocsin.language.functions import fold_case
@@ -48,10 +50,11 @@ from tocsin.language.names import (
     element_name,
     elements_of,
     is_computed,
+    is_each,
     is_elements,
 )
 from tocsin.language.terms import Call, Exists
-from tocsin.model import EventType
+from tocsin.model import EventType, Kind
 from tocsin.normalize.budget import MAX_STEPS, STEPS_OF_PREDICATE, Budget
 from tocsin.normalize.condition import (
     Condition,
@@ -208,12 +211,34 @@ def _without_distinct(predicate: Distinct, negated: bool) -> tuple[Expression, b
         return IsNull(name, is_distinct), False
     if not is_distinct:
         return Comparison(name, "=", operand), False
+    if is_each(name) and isinstance(operand, Literal):
+        return _differs(name, operand), False
     if is_elements(name):
         of = element_name(name)
         every = (of.quantifier == "all") is not negated
         test = Distinct("element", operand)
         return Truth(name_of(Exists(term_of(of.list), "element", test, every))), False
     return Truth(name_of(canonical_term(Call("is distinct from", (term_of(name), operand))))), False
+
+
+def _differs(name: str, operand: Literal) -> Expression:
+    """Return the condition that a value in a choice is absent, or any other than a constant.
+
+    Such a value is of one of the domains, so that this is a plain set of values.
+    """
+    options: list[Expression] = [IsNull(name)]
+    if operand.value is not None:
+        options.append(Comparison(name, "<>", operand))
+    if operand.kind is not Kind.STRING:
+        options.append(Comparison(name, ">=", Literal("", Kind.STRING)))
+    number, more, truth, moment = no_text(name)
+    if operand.kind not in (Kind.INTEGER, Kind.FLOAT):
+        options += [number, more]
+    if operand.kind is not Kind.BOOLEAN:
+        options.append(truth)
+    if operand.kind is not Kind.TIMESTAMP:
+        options.append(moment)
+    return disjoin(options)
 
 
 def in_lower_case(predicate: Like) -> Like:

@@ -36,7 +36,7 @@ from tocsin.language.expression import (
     disjoin,
     map_operands,
 )
-from tocsin.language.names import element_name, is_elements
+from tocsin.language.names import element_name, is_each, is_elements
 from tocsin.normalize.fold_kernels import (
     BETWEEN,
     EQ,
@@ -50,10 +50,12 @@ from tocsin.normalize.fold_kernels import (
     LIKE,
     LT,
     NE,
+    NO_TEXT,
     NOT_BETWEEN,
     NOT_IN,
     NOT_LIKE,
     NOT_NULL,
+    OTHER_THAN,
 )
 
 MAX_TEMPLATE_CONJUNCTIONS = 64
@@ -63,7 +65,15 @@ NULL_SLOT, FALSE_SLOT, TRUE_SLOT = -1, -2, -3
 _OPS = {"=": EQ, "<>": NE, "<": LT, "<=": LE, ">": GT, ">=": GE}
 _NEGATED_OPS = {"=": NE, "<>": EQ, "<": GE, "<=": GT, ">": LE, ">=": LT}
 
-_Signed: TypeAlias = tuple[Predicate, bool]
+
+@dataclass(frozen=True, slots=True)
+class NoText:
+    """A value of another kind than a text: what the conditions of `no_text` come to."""
+
+    attribute: str
+
+
+_Signed: TypeAlias = tuple[Predicate | NoText, bool]
 
 
 class Row(NamedTuple):
@@ -94,6 +104,13 @@ class Template:
         return np.array([len(c) for c in self.conjunctions], np.int64)
 
 
+def _check_present(rows: tuple[Row, ...]) -> None:
+    """Refuse IS DISTINCT FROM where the value may be absent: the kernel takes it to be present."""
+    present = {row.attribute for row in rows if row.op == NOT_NULL}
+    if any(row.op == OTHER_THAN and row.attribute not in present for row in rows):
+        raise _NotColumnar
+
+
 def _with_slots(rows: list[Row]) -> tuple[Row, ...]:
     """Give each condition on the elements of a list a slot: different elements may satisfy them."""
     n_of: dict[str, int] = {}
@@ -115,6 +132,8 @@ def make_template(expression: Expression, n_slots: int) -> Template | None:
     try:
         conjunctions = _disjuncts(expression, False)
         rows = tuple(_with_slots([_row(p, negated) for p, negated in c]) for c in conjunctions)
+        for conjunction in rows:
+            _check_present(conjunction)
     except _NotColumnar:
         return None
     return Template(rows, n_slots)
@@ -140,6 +159,8 @@ def _disjuncts(expression: Expression, negated: bool) -> list[list[_Signed]]:
     """Return the disjunctive normal form over predicates, no more than the limit."""
     while isinstance(expression, Not):
         expression, negated = expression.operand, not negated
+    if isinstance(expression, NoText):
+        return [[(expression, negated)]]
     if isinstance(expression, Constant):
         raise _NotColumnar  # it may cut off predicates that still have to be checked
     if not isinstance(expression, And | Or):
@@ -195,10 +216,14 @@ def _members(expression: Expression) -> tuple[Operand, ...] | None:
     return operands if all(isinstance(operand, Parameter) for operand in operands) else None
 
 
-def _row(predicate: Predicate, negated: bool) -> Row:
+def _row(predicate: Predicate | NoText, negated: bool) -> Row:
     name = predicate.attribute
+    if isinstance(predicate, NoText):
+        return Row(name, NO_TEXT, 0, 0)
     if isinstance(predicate, Distinct):
-        raise _NotColumnar
+        if not is_each(name) or predicate.negated is not negated:
+            raise _NotColumnar
+        return Row(name, OTHER_THAN, _slot(predicate.operand), 1)
     if parameters_of(name):
         raise _NotColumnar
     if is_elements(name) and (negated or element_name(name).quantifier == "all"):

@@ -15,6 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.errors import SubscriptionError
+from tocsin.language.computed import choices_of
+from tocsin.language.names import EACH, path_of
+from tocsin.language.printer import print_attribute
 from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
 from tocsin.normalize.table import ABSENT as ABSENT_FLAG
@@ -49,11 +53,24 @@ class NewBoxes(NamedTuple):
     region: NDArray[np.uint8]
 
 
+def _path(name: str) -> str:
+    """Return the attribute of a publication that a name is about; it has no lists, so no choices.
+
+    Raises SubscriptionError for what is computed of choices.
+    """
+    if name.startswith(EACH):
+        return path_of(name)
+    if choices_of(name):
+        shown = print_attribute(name)
+        raise SubscriptionError(f"conditions in a subject space cannot have {shown}")
+    return name
+
+
 def boxes_of(
     table: ConjunctionTable, dimensions: Dimensions, space: int, region: int = 0
 ) -> NewBoxes:
     """Return the boxes of the conjunctions of a table, in one space."""
-    dims = np.array([dimensions.dim(space, name) for name in table.attributes], np.int64)
+    dims = np.array([dimensions.dim(space, _path(name)) for name in table.attributes], np.int64)
     dim_of = dims[table.attribute] if len(dims) else np.empty(0, np.int64)
     n_pieces = np.diff(table.piece_start)
     owner = np.repeat(np.arange(table.n_conditions), n_pieces)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
+from tocsin.language.computed import choices_of
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.domains import FULL, Cut, Domain, Intervals
 from tocsin.normalize.keys import unflatten_cut
@@ -84,7 +85,7 @@ class LiveSummary:
             return Summary({}, True, self._limits)
         conditions: dict[str, Condition] = {}
         for name, counts in self._attributes.items():
-            if counts.n_conditions == self._n_conjunctions:
+            if counts.n_conditions == self._n_conjunctions and not choices_of(name):
                 condition = counts.condition(self._limits)
                 if not condition.is_full:
                     conditions[name] = condition

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tocsin.encode.cells import CellSpace
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.moments import holds
+from tocsin.language.computed import choices_of
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.condition import unite as unite_conditions
 from tocsin.normalize.describe import NEVER, describe_conjunction
@@ -68,6 +69,8 @@ class Summary:
         used = np.bincount(table.attribute, minlength=len(table.attributes))
         conditions: dict[str, Condition] = {}
         for attribute in np.flatnonzero(used == n).tolist():
+            if choices_of(table.attributes[attribute]):
+                continue  # it has a value in each choice, not in the event
             condition = _summarise(table, attribute, limits)
             if not condition.is_full:
                 conditions[table.attributes[attribute]] = condition

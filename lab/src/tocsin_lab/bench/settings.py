@@ -58,6 +58,18 @@ class ParseSetting:
 
 
 @dataclass(frozen=True)
+class PatternsSetting:
+    """Time event patterns, the same rules in SQL, and Event Ruler."""
+
+    rules: int = _option(100_000, "Number of rules.", least=10)
+    events: int = _events(20_000)
+    ruler_events: int = _option(20_000, "Events for Event Ruler, the first ones.", least=1)
+    against: str | None = _option(None, "event-ruler, where it is installed.")
+    seed: int = _seed()
+    repeats: int = _repeats()
+
+
+@dataclass(frozen=True)
 class MatchSetting:
     """Time how many events a second are matched, against joins in DuckDB."""
 

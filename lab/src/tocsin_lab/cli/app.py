@@ -31,6 +31,7 @@ report_app = typer.Typer(
 BENCHMARKS: dict[str, type] = {
     "parse": settings.ParseSetting,
     "match": settings.MatchSetting,
+    "patterns": settings.PatternsSetting,
     "latency": settings.LatencySetting,
     "scale": settings.ScaleSetting,
     "churn": settings.ChurnSetting,

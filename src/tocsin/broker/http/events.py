@@ -1,10 +1,10 @@
 """`POST /events`: plain JSON and CloudEvents → a publish.
 
-Enters: a JSON object, an array of them, JSON lines, or CloudEvents in structured, batched or binary
-mode. Leaves: the numbers of the events, once durable notifications are on disk. A request is
-published whole or not at all. With `key`, or `key_of` for the attribute that has it, events are
-publications; `merge` changes only the fields in the body. A request with an idempotency key, and
-with `once` each CloudEvent, is taken once.
+Enters: a JSON object, an array of them, JSON lines, CloudEvents in structured, batched or binary
+mode, or messages as AWS has them. Leaves: the numbers of the events, once durable notifications are
+on disk. A request is published whole or not at all. With `key`, or `key_of` for the attribute that
+has it, events are publications; `merge` changes only the fields in the body. A request with an
+idempotency key, and with `once` each CloudEvent, is taken once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tocsin.broker.http.requests import (
 )
 from tocsin.broker.idempotency import Key, Receipt, to_cloudevent_key
 from tocsin.broker.matching import BatchMatcher
-from tocsin.broker.protocol import cloudevents, json_text
+from tocsin.broker.protocol import aws, cloudevents, json_text
 from tocsin.broker.telemetry import of_sender
 from tocsin.broker.terms import Terms, to_flag, to_terms
 from tocsin.broker.tokens import Principal
@@ -149,6 +149,10 @@ def read_events(request: Request, body: bytes, matcher: BatchMatcher, most: int)
     if isinstance(value, list):
         _check_count(value, most)
         return from_json_rows(value, type, event_type, json_text.is_small(body))
+    of_aws = aws.events_of(value)
+    if of_aws is not None:
+        _check_count(of_aws, most)
+        return from_json_rows(of_aws, type, event_type, is_small=False)
     if not isinstance(value, dict):
         raise EventError("the body is a JSON object or an array of them")
     return [from_json(value, type, event_type, raw=body)]

@@ -40,7 +40,6 @@ from tocsin.engines.auto.write_buffer_kernels import (
 )
 from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.ragged import RaggedIds
-from tocsin.language.names import is_computed
 from tocsin.model import INT64_MAX, INT64_MIN, is_unicode
 from tocsin.normalize.condition import domain_of
 from tocsin.normalize.domains import Domain, to_key
@@ -266,7 +265,7 @@ class WriteBuffer:
         slot = self._slot_of.get(name)
         if slot is None:
             slot = self._slot_of[name] = len(self._slots)
-            self._slots = [*self._slots, Slot(name, "." in name or is_computed(name), {})]
+            self._slots = [*self._slots, Slot(name, "." in name or name.startswith("\0"), {})]
         return slot
 
     def snapshot(self) -> BufferSnapshot:
