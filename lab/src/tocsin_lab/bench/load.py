@@ -15,6 +15,7 @@ from tocsin.matcher import Matcher
 from tocsin.workloads import Workload
 from tocsin_lab.bench.settings import MatchSetting
 from tocsin_lab.bench.steps import Steps
+from tocsin_lab.workloads import Written
 
 _FEW_SUBSCRIPTIONS, _FEW_EVENTS = 1000, 200
 
@@ -52,7 +53,7 @@ def load_matcher(chosen: Workload, setting: MatchSetting, steps: Steps) -> Loade
 
 def _load_and_build(chosen: Workload, n: int, setting: MatchSetting, n_events: int) -> Loaded:
     matcher = Matcher(chosen.event_type, engine=setting.engine)
-    if setting.load == "texts":
+    if setting.load == "texts" or isinstance(chosen, Written):
         table = chosen.subscription_texts(n, setting.seed)
         started = perf_counter()
         matcher.subscribe_many(table)
