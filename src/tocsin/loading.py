@@ -45,7 +45,9 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
+from tocsin.language.computed import attributes_of
 from tocsin.language.expression import Expression, attribute_names, parameter_names
+from tocsin.language.names import is_path
 from tocsin.model import (
     INT64_MAX,
     INT64_MIN,
@@ -219,17 +221,26 @@ class Load:
 
     def _with_undeclared(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield the attributes that the event type does not declare, and where they are used."""
-        declared = self._event_type.attributes if self._event_type else {}
+        if self._event_type is None:
+            return
+        declared = self._event_type.attributes
+        numbers: dict[str, list[int]] = {}
         for number, name in enumerate(self.conjunctions.attributes):
-            if self._event_type is not None and name not in declared:
-                places = self._using(number)
-                if len(places):
-                    yield name, places
+            if name not in declared:
+                for path in attributes_of(name):
+                    if path not in declared:
+                        numbers.setdefault(path, []).append(number)
+        for path, of_path in numbers.items():
+            places = self._using(of_path)
+            if len(places):
+                yield path, places
 
-    def _using(self, attribute: int) -> NDArray[np.int64]:
-        """Return the places of the subscriptions that mention an attribute, by its number."""
+    def _using(self, attributes: list[int]) -> NDArray[np.int64]:
+        """Return the places of the subscriptions that mention attributes, by their numbers."""
         table = self.conjunctions
-        conditions = np.flatnonzero(table.attribute == attribute)
+        is_of = np.zeros(len(table.attributes), np.bool_)
+        is_of[attributes] = True
+        conditions = np.flatnonzero(is_of[table.attribute])
         conjunctions = np.searchsorted(table.condition_start, conditions, side="right") - 1
         return np.unique(table.subscription[conjunctions])
 
@@ -253,6 +264,7 @@ class Load:
         """Yield the attributes that are probably misspelt: another of this name is everywhere."""
         names = self.conjunctions.attributes
         counts = np.bincount(self.conjunctions.attribute, minlength=len(names))
+        counts[[not is_path(name) for name in names]] = 0
         usual = counts.max(initial=0)
         rare = np.flatnonzero((counts > 0) & (counts * _RARE <= usual))
         for number in rare[:_MAX_RARE].tolist():
@@ -260,7 +272,7 @@ class Load:
             near = similar_name(names[number], common)
             if near is not None:
                 message = f"attribute {names[number]!r} is hardly used; did you mean {near!r}?"
-                places = self._using(number)
+                places = self._using([number])
                 yield self._warning("rare-attribute", message, places, names[number])
 
     def _warning(

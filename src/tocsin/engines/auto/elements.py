@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.encode.lists import Elements
-from tocsin.encode.vectors import plain_strings, to_objects
+from tocsin.encode.vectors import Vector, plain_strings, to_objects
 from tocsin.engines.auto import element_kernels
 from tocsin.engines.auto.content import Content, from_table
 from tocsin.engines.patterns import PatternChecks
@@ -29,7 +29,8 @@ from tocsin.language.computed import term_of
 from tocsin.language.evaluate import read_list
 from tocsin.language.expression import Comparison, Literal
 from tocsin.language.names import COMPUTED, elements_of, is_computed
-from tocsin.language.terms import Term, Test
+from tocsin.language.terms import Call, Term, Test
+from tocsin.language.words import StringCodes
 from tocsin.model import Kind
 from tocsin.normalize.condition import Condition, domain_of
 from tocsin.normalize.domains import Domain, to_key
@@ -320,7 +321,7 @@ class _Codes:
         self._by_list: dict[str, dict[tuple[Domain, object], int]] = {}
         for key, code in codes.items():
             self._by_list.setdefault(key.list, {})[key.domain, key.value] = code
-        self._strings = {name: _string_set(known) for name, known in self._by_list.items()}
+        self._strings = {name: _string_codes(known) for name, known in self._by_list.items()}
 
     @property
     def names(self) -> list[str]:
@@ -343,7 +344,13 @@ class _Codes:
         """Return the codes of all elements, and where those of each event begin."""
         parts = []
         for name in self._by_list:
-            elements = events.computed.elements(term_of(name))
+            term = term_of(name)
+            if isinstance(term, Call) and term.function == "words":
+                texts = events.computed.vector(term.arguments[0])
+                if texts.kind is Kind.STRING:
+                    parts.append(self._strings[name].of_words(_where_here(texts)))
+                    continue
+            elements = events.computed.elements(term)
             if elements is not None:
                 parts.append((elements.start, self._of_elements(name, elements)))
         if len(parts) == 1:
@@ -353,12 +360,7 @@ class _Codes:
     def _of_elements(self, name: str, elements: Elements) -> NDArray[np.int32]:
         vector = elements.vector()
         if vector.kind is Kind.STRING:
-            strings, codes = self._strings[name]
-            places = pc.index_in(plain_strings(vector.values), value_set=strings)
-            of_strings: NDArray[np.int32] = codes[
-                pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
-            ]
-            return of_strings
+            return self._strings[name].of_strings(_where_here(vector))
         known = self._by_list[name]
         of: dict[object, int] = {}
         result = np.full(len(vector), -1, np.int32)
@@ -373,13 +375,19 @@ class _Codes:
         return result
 
 
-def _string_set(
-    known: Mapping[tuple[Domain, object], int],
-) -> tuple[pa.Array, NDArray[np.int32]]:
-    """Return the strings among values and their codes; the last code is of what is not there."""
-    strings = {value: code for (domain, value), code in known.items() if domain is Domain.STRING}
-    codes = np.array([*strings.values(), -1], np.int32)
-    return pa.array(list(strings), pa.large_string()), codes
+def _string_codes(known: Mapping[tuple[Domain, object], int]) -> StringCodes:
+    """Return the codes of the strings among values."""
+    strings = {
+        str(value): code for (domain, value), code in known.items() if domain is Domain.STRING
+    }
+    return StringCodes(list(strings), np.array(list(strings.values()), np.int32))
+
+
+def _where_here(vector: Vector) -> pa.Array:
+    """Return strings, null where one is absent."""
+    if vector.here is None:
+        return plain_strings(vector.values)
+    return pc.if_else(pa.array(vector.here), plain_strings(vector.values), None)
 
 
 def _joined(
