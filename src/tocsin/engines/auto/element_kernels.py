@@ -51,6 +51,7 @@ def match_elements(
     required: Codes,
     forbidden_start: Starts,
     forbidden: Codes,
+    has_cells: NDArray[np.bool_],
     start: Starts,
     attribute: Codes,
     range_start: Starts,
@@ -64,9 +65,11 @@ def match_elements(
 ) -> Scalar:
     """Write the conjunctions of each event from the first on; return the event reached.
 
-    Codes are -1 for elements that nobody asks for. A conjunction is reached under one code;
-    `second` is another that it requires (or its own), which rules out most, and `required` are the
-    rest; it has no element with a `forbidden` code. `state` is zero for each code.
+    Codes are -1 for elements that nobody asks for. A conjunction is reached under one code, at a
+    place among its postings; `second` is another code that it requires (or its own), which rules
+    out most, and `required` are the rest; it has no element with a `forbidden` code. All that is
+    by place, so that it is read in order. `has_cells` says whether there are other conditions;
+    these are by conjunction. `state` is zero for each code.
     """
     n_events = len(element_start) - 1
     n = offsets[first]
@@ -84,17 +87,17 @@ def match_elements(
             for place in range(posting_start[code], posting_start[code + 1]):
                 if state[second[place]] == 0:
                     continue
-                conjunction = postings[place]
                 fits = True
-                for other in range(required_start[conjunction], required_start[conjunction + 1]):
+                for other in range(required_start[place], required_start[place + 1]):
                     if state[required[other]] == 0:
                         fits = False
                         break
-                for other in range(forbidden_start[conjunction], forbidden_start[conjunction + 1]):
+                for other in range(forbidden_start[place], forbidden_start[place + 1]):
                     if state[forbidden[other]] != 0:
                         fits = False
                         break
-                if fits and start[conjunction] < start[conjunction + 1]:
+                conjunction = postings[place]
+                if fits and has_cells[place]:
                     fits = _fits_cells(
                         conjunction, event, start, attribute, range_start, low, high, cells
                     )

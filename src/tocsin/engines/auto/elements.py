@@ -127,9 +127,13 @@ class ElementIndex:
         self._codes = _Codes(codes)
         truths = is_truth(table)
         code = np.where(truths, _codes_of(keys, codes)[table.attribute], -1)
-        self._set_keys(code, len(codes))
+        owner = np.repeat(np.arange(len(self.ids)), np.diff(table.condition_start))
+        self._set_keys(owner, code, len(codes))
         forbidden = np.where(truths, _codes_of(not_these, codes)[table.attribute], -1)
-        self._set_forbidden(forbidden)
+        is_forbidden = forbidden >= 0
+        self.forbidden_start, self.forbidden = self._by_place(
+            owner[is_forbidden], forbidden[is_forbidden]
+        )
         tested = np.array([is_computed(name) for name in table.attributes], np.bool_)
         tested = tested[table.attribute] & (code < 0) & (forbidden < 0)
         self._tests = _tests_of(table, np.flatnonzero(tested))
@@ -139,15 +143,14 @@ class ElementIndex:
         content: Content = from_table(others)
         self.space = content.space
         self.conditions = content.conditions
+        self._has_cells = (np.diff(self.conditions.start) > 0)[self.postings]
         self._checks = PatternChecks()
         self._checks.add(others, np.arange(len(self.ids)))
 
-    def _set_keys(self, code: NDArray[np.int32], n_codes: int) -> None:
+    def _set_keys(self, owner: NDArray[np.int64], code: NDArray[np.int32], n_codes: int) -> None:
         """Choose the rarest value of each conjunction as its key; it requires the others too."""
-        table = self.table
         counts = np.bincount(code[code >= 0], minlength=n_codes)
-        owner = np.repeat(np.arange(len(self.ids)), np.diff(table.condition_start))[code >= 0]
-        code = code[code >= 0]
+        owner, code = owner[code >= 0], code[code >= 0]
         order = np.lexsort((counts[code], owner))
         owner, code = owner[order], code[order]
         is_first = np.diff(owner, prepend=-1) != 0
@@ -161,16 +164,19 @@ class ElementIndex:
         self.posting_start = np.zeros(n_codes + 1, np.int64)
         np.cumsum(np.bincount(key, minlength=n_codes), out=self.posting_start[1:])
         is_rest = ~is_first & ~is_second
-        self.required = np.ascontiguousarray(code[is_rest])
-        self.required_start = np.zeros(len(self.ids) + 1, np.int64)
-        n_required = np.bincount(owner[is_rest], minlength=len(self.ids))
-        np.cumsum(n_required, out=self.required_start[1:])
+        self.required_start, self.required = self._by_place(owner[is_rest], code[is_rest])
 
-    def _set_forbidden(self, code: NDArray[np.int32]) -> None:
-        owner = np.repeat(np.arange(len(self.ids)), np.diff(self.table.condition_start))[code >= 0]
-        self.forbidden = np.ascontiguousarray(code[code >= 0])
-        self.forbidden_start = np.zeros(len(self.ids) + 1, np.int64)
-        np.cumsum(np.bincount(owner, minlength=len(self.ids)), out=self.forbidden_start[1:])
+    def _by_place(
+        self, owner: NDArray[np.int64], code: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the codes of conjunctions in the order of the postings, and where each begin."""
+        n = len(self.ids)
+        place_of = np.empty(n, np.int64)
+        place_of[self.postings] = np.arange(n)
+        place = place_of[owner]
+        start = np.zeros(n + 1, np.int64)
+        np.cumsum(np.bincount(place, minlength=n), out=start[1:])
+        return start, code[np.argsort(place, kind="stable")]
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Return the conjunctions that each event satisfies."""
@@ -233,6 +239,7 @@ class ElementIndex:
                 self.required,
                 self.forbidden_start,
                 self.forbidden,
+                self._has_cells,
                 *self.conditions,
                 cells,
                 state,
@@ -257,7 +264,8 @@ class ElementIndex:
         lines = []
         for conjunction in np.flatnonzero(self.ids == dense).tolist():
             code = int(key_of_conjunction[conjunction])
-            n_others = int(np.diff(self.required_start)[conjunction])
+            place = int(np.flatnonzero(self.postings == conjunction)[0])
+            n_others = int(np.diff(self.required_start)[place])
             n_others += int(second[conjunction] != code)
             checks = f", then {n_others} more of its values" if n_others else ""
             lines.append(f"element {names[code]}: {sizes[code]} under this value{checks}")
