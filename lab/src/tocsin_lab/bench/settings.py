@@ -74,7 +74,11 @@ class MatchSetting:
         None, "Number of events; by default as suits the workload.", least=1
     )
     engine: str = _engine()
-    baseline: str = _option("duckdb", "What to compare with.", choices=("duckdb", "none"))
+    baseline: str = _option(
+        "duckdb",
+        "What to compare with; lucene (its Monitor, fetched by Maven) with workload X.",
+        choices=("duckdb", "lucene", "none"),
+    )
     threads: int = _option(1, "Threads; each matches a part of a batch.", least=1)
     seed: int = _seed()
     repeats: int = _repeats()
