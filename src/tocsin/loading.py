@@ -70,6 +70,8 @@ from tocsin.normalize.bulk import (
 from tocsin.normalize.literals import canonical_values
 from tocsin.normalize.rows import held_rules, normalize_rows, read_rows
 from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
+from tocsin.normalize.unindexed import MESSAGE as UNINDEXED
+from tocsin.normalize.unindexed import unindexed_conjunctions
 
 _CHUNK = 10_000
 _MIN_GROUP = 8
@@ -86,10 +88,10 @@ _RESERVED = frozenset(("id", "where", "params", "valid_until"))
 class LoadWarning(NamedTuple):
     """Something suspect about conditions that were taken in; `str` is a sentence.
 
-    `code` is `never` (they can never match), `ended` (their `valid_until` is past: perhaps it is in
-    seconds, not microseconds), `undeclared` (an attribute that the event type does
-    not declare) or `rare-attribute` (hardly any condition mentions it, and nearly all mention one
-    of nearly that name).
+    `code` is `never` (they can never match), `unindexed` (no index helps them), `ended` (their
+    `valid_until` is past: perhaps it is in seconds, not microseconds), `undeclared` (an attribute
+    that the event type does not declare) or `rare-attribute` (hardly any condition mentions it, and
+    nearly all mention one of nearly that name).
     """
 
     code: str
@@ -145,6 +147,20 @@ def prepare(
     form = normalize(bind(expression, values), event_type, limit=limit, budget=budget)
     source = OneSource(where, values)  # type: ignore[arg-type]
     return PreparedCondition(source, form, from_forms([form]))
+
+
+def unindexed_texts(texts: Sequence[str]) -> set[int]:
+    """Return the places of the conditions that no index helps."""
+    if not any(map(may_be_unindexed, texts)):
+        return set()
+    table = normalize_texts(pa.array(texts, STRING)).table
+    return set(table.subscription[unindexed_conjunctions(table)].tolist())
+
+
+may_be_unindexed = re.compile(
+    r"[()|*/%+-]|::|[<>=]\s*[^\W\d]|[<>=]\s*[\"`]|\b(IS|LIKE|ILIKE|RLIKE|REGEXP)\b", re.IGNORECASE
+).search
+"""Finds texts that are more than simple predicates on attributes."""
 
 
 def _undeclared(name: str, event_type: EventType) -> UndeclaredAttributeError:
@@ -249,6 +265,8 @@ class Load:
         is_used = np.zeros(len(self), np.bool_)
         is_used[self.conjunctions.subscription] = True
         warnings = [self._warning("never", "the condition can never match", ~is_used)]
+        unindexed = self.conjunctions.subscription[unindexed_conjunctions(self.conjunctions)]
+        warnings.append(self._warning("unindexed", UNINDEXED, np.unique(unindexed)))
         if self.until is not None:
             over = (self.until <= now * 1_000_000) & (self.until != NEVER)
             warnings.append(self._warning("ended", "valid_until is past", over))

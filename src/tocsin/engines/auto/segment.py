@@ -40,6 +40,7 @@ from tocsin.engines.auto.output import MatchRate, no_rows
 from tocsin.engines.auto.part import Part, Shared, TableReport
 from tocsin.engines.auto.plan import Costs, make_plan, plan_under
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.printer import print_attribute
 
 
 class Segment:
@@ -210,16 +211,20 @@ class Segment:
 
     def _explain_conjunction(self, conjunction: int) -> str:
         for part in self.parts:
-            text = part.explain(conjunction, self.space.attributes.__getitem__)
+            text = part.explain(conjunction, self._text_of)
             if text is not None:
                 return text + self._explain_checks(conjunction)
         raise AssertionError(f"conjunction {conjunction} is in no part")
+
+    def _text_of(self, attribute: int) -> str:
+        """Return an attribute or a computed value as people write it."""
+        return print_attribute(self.space.attributes[attribute])
 
     def _explain_checks(self, conjunction: int) -> str:
         """Say which patterns are checked on the candidates of a conjunction."""
         if self._literals is None:
             return ""
-        checks = self._literals.checked(conjunction, self.space.attributes.__getitem__)
+        checks = self._literals.checked(conjunction, self._text_of)
         return f", then checked: {' AND '.join(checks)}" if checks else ""
 
     def describe(self, sample: EventBatch | None) -> list[TableReport]:
