@@ -47,9 +47,8 @@ class TableReport:
 
     def text(self, names: tuple[str, ...]) -> str:
         """Return a line about the table; `names` are those of the attributes."""
-        key = (
-            f"({', '.join(print_attribute(names[a]) for a in self.key)})" if self.key else "no key"
-        )
+        attributes = ", ".join(print_attribute(names[a]) for a in self.key)
+        key = f"({attributes})" if self.key else "no key"
         return f"{key}: {self.n_rows} {self.form}, {self.checks:.3g} an event"
 
 
