@@ -130,9 +130,9 @@ class Subscription:
 
     __slots__ = (
         "consumer", "created", "dead", "dead_bytes", "durable", "form", "high_sent", "id",
-        "is_suspended", "is_trimming", "is_unindexed", "json_id", "last_seq", "listeners", "mean_bytes", "missed",
-        "n_deferred", "n_matched", "no", "pending", "quarantine", "spec", "stomp_head",
-        "transition_mask", "webhook_failures",
+        "is_suspended", "is_trimming", "is_unindexed", "json_id", "last_seq", "listeners",
+        "mean_bytes", "missed", "n_deferred", "n_matched", "no", "pending", "quarantine", "spec",
+        "stomp_head", "transition_mask", "webhook_failures",
     )  # fmt: skip
 
     def __init__(self, no: int, spec: SubscriptionSpec, created: int) -> None:

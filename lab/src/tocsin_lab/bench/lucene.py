@@ -1,7 +1,7 @@
 """Lucene's Monitor on the searches of workload X, with the same documents, in the same run.
 
 Enters: searches, documents and how many searches fit each; Java 17 and Maven, where they are
-installed. Leaves: documents a second. A small program beside this module registers the searches as
+installed. Leaves: documents a second. A small program next to this module registers the searches as
 conjunctions of terms, counts what fits each document, and times the documents after that, which
 also warms it up. Lucene comes from Maven Central once, into a folder of the user's cache.
 """
@@ -26,7 +26,7 @@ from tocsin_lab.workloads import Searches
 VERSION = "9.11.1"
 _CACHE = Path.home() / ".cache" / "tocsin-lab"
 _PROGRAM = Path(__file__).with_name("LuceneSearches.java")
-_MOST_DOCUMENTS = 4_000
+_MOST_DOCUMENTS = 2_000
 _TIMEOUT = 600.0
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion>
@@ -58,7 +58,7 @@ def measure(
         files = [Path(folder) / name for name in ("searches", "documents")]
         for file, lines in zip(files, (searches["query"].to_pylist(), bodies), strict=True):
             file.write_text("\n".join(lines) + "\n")
-        command = [java, "-Xmx4g", "-XX:ActiveProcessorCount=1", "-cp", f"{jars}/*"]
+        command = [java, "-Xmx3g", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
         arguments = [*map(str, files), str(len(checked[0])), str(repeats)]
         lines = _run([*command, str(_PROGRAM), *arguments]).splitlines()
     counts = np.array(lines[0].split(), np.int64)

@@ -92,12 +92,12 @@ class Searches(Written):
     def expected(self, events: pa.Table, n: int, seed: int) -> list[list[int]]:
         """Return which searches each document fits."""
         rank, number = self.ranks(n, seed), {word: at for at, word in enumerate(self.words)}
-        found = []
+        matches = []
         for body in events["body"].to_pylist():
             present = np.zeros(self.n_words, np.bool_)
             present[[number[word] for word in body.split()]] = True
-            found.append(requires(rank, present))
-        return found
+            matches.append(requires(rank, present))
+        return matches
 
     def made_for(self, number: int, seed: int, event: dict[str, Any]) -> dict[str, Any]:
         """Return the document with the words of a search."""

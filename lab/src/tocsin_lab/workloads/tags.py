@@ -90,12 +90,12 @@ class Tags(Written):
     def expected(self, events: pa.Table, n: int, seed: int) -> list[list[int]]:
         """Return which subscriptions each event matches."""
         rank, number = self.ranks(n, seed), {tag: at for at, tag in enumerate(self.tags)}
-        found = []
+        matches = []
         for tags in events["tags"].to_pylist():
             present = np.zeros(self.n_tags, np.bool_)
             present[[number[tag] for tag in tags]] = True
-            found.append(requires(rank, present))
-        return found
+            matches.append(requires(rank, present))
+        return matches
 
     def made_for(self, number: int, seed: int, event: dict[str, Any]) -> dict[str, Any]:
         """Return the event with the tags of a subscription."""

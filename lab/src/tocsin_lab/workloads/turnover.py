@@ -124,12 +124,12 @@ class Turnover(Written):
         """Return which subscriptions each event matches."""
         [of] = self.subscription_params(n, seed)
         symbols, low, high = (of[name].to_numpy() for name in ("symbol", "low", "high"))
-        found = []
+        matches = []
         for event in events.to_pylist():
             turnover = event["price"] * event["volume"]
             fits = (symbols == event["firm"].lower()) & (low <= turnover) & (turnover <= high)
-            found.append(np.flatnonzero(fits).tolist())
-        return found
+            matches.append(np.flatnonzero(fits).tolist())
+        return matches
 
     def made_for(self, number: int, seed: int, event: dict[str, Any]) -> dict[str, Any]:
         """Return a quote of the firm, one share for the lowest turnover."""
