@@ -33,6 +33,7 @@ def draw_condition(random: Random) -> str:
             f"ALL(tags) <> '{tag}'",
             f"matches(body, '{word} {random.choice(WORDS)}')",
             f"matches(body, '{word} -{random.choice(WORDS)}')",
+            f"matches(body, '{word} -{random.choice(WORDS)} -{random.choice(WORDS)}')",
             f"matches(body, '\"{word} {random.choice(WORDS)}\"')",
             f"matches(body, '{word} infl*')",
             f"matches(body, '{word} OR {random.choice(WORDS)}') AND price > 4",

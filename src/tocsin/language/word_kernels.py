@@ -238,7 +238,8 @@ def read_queries(
     """
     for text in range(len(start) - 1):
         at, end = start[text], start[text + 1]
-        first, n, signature = text * MOST_IN_QUERY, 0, 0
+        first, n = text * MOST_IN_QUERY, 0
+        signature: Scalar = 0
         while True:
             while at < end and _is_space(octets[at]):
                 at += 1

@@ -145,12 +145,12 @@ def read_word_queries(queries: pa.Array) -> tuple[list[WordQueries], Integers]:
     kernels.read_queries(*texts, spans, signatures)
     has_or = pc.match_substring_regex(queries, r"\bOR\b").fill_null(True)
     signatures[has_or.to_numpy(zero_copy_only=False)] = 0
-    spans = spans.reshape(n, kernels.MOST_IN_QUERY, 2)
+    of_query = spans.reshape(n, kernels.MOST_IN_QUERY, 2)
     forms = []
     for signature in np.unique(signatures[signatures > 0]).tolist():
         rows = np.flatnonzero(signatures == signature)
         is_prefix = tuple(bit == "1" for bit in reversed(bin(signature)[3:]))
-        words = tuple(_cut(texts.octets, spans[rows, at]) for at in range(len(is_prefix)))
+        words = tuple(_cut(texts.octets, of_query[rows, at]) for at in range(len(is_prefix)))
         forms.append(WordQueries(rows, is_prefix, words))
     return forms, np.flatnonzero(signatures == 0)
 

@@ -198,7 +198,7 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
         if template is None:
             assert query is not None
             places = literal_start[members][:, None] + np.arange(shape_read.n_literals)
-            columns = [Literals(*(part[own] for part in literals)) for own in places.T]
+            columns = [_take(literals, own) for own in places.T]
             texts_of = batch.literals.strings_at(first_literal + places[:, int(query.parameter)])
             rest = _fill_queries(
                 batch, shape_read.expression, query, texts_of, columns, rows[members]
@@ -244,7 +244,7 @@ def _fill_queries(
         if template is None:
             others.append(form.rows)
             continue
-        filled = [Literals(*(part[form.rows] for part in column)) for column in columns]
+        filled = [_take(column, form.rows) for column in columns]
         for words, is_prefix in zip(form.words, form.is_prefix, strict=True):
             pattern = pc.replace_substring(words, "*", "%") if is_prefix else words
             filled.append(column_literals(pattern, batch.literals))
@@ -347,6 +347,10 @@ def _constant(literal: Literal, n: int, batch: PredicateBatch) -> Literals:
     one = column_literals(pa.array([literal.value]), batch.literals)
     parts: list[Any] = [np.broadcast_to(part, (n,)) for part in one]
     return Literals(*parts)
+
+
+def _take(literals: Literals, rows: NDArray[np.int64]) -> Literals:
+    return Literals(literals.domain[rows], literals.key[rows], literals.offset[rows])
 
 
 def _interleave(columns: list[Literals], n: int, n_before: int) -> Literals:

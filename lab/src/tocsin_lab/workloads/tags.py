@@ -38,7 +38,7 @@ def chosen(units: Units, n: int) -> NDArray[np.int64]:
 
 def requires(rank: NDArray[np.int64], present: NDArray[np.bool_]) -> list[int]:
     """Return the rows all of whose integers are present; there may be -1 in free places."""
-    return np.flatnonzero(np.append(present, True)[rank].all(axis=1)).tolist()  # type: ignore[no-any-return]
+    return np.flatnonzero(np.append(present, True)[rank].all(axis=1)).tolist()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tocsin.model import EventType
 from tocsin.workloads import Market
 from tocsin.workloads.base import Ids, text_table
 from tocsin.workloads.draws import Units
-from tocsin.workloads.text import Pieces, glue
+from tocsin.workloads.text import Choice, Pieces, glue
 from tocsin_lab.workloads.written import Written
 
 _WIDTH = 20
@@ -110,7 +110,7 @@ class Turnover(Written):
 
     def _texts(self, units: Units, ids: Ids) -> pa.Table:
         of = self.watched(units)
-        numbers = [*self._number(of.low), " AND ", *self._number(of.high)]
+        numbers: list[Choice] = [*self._number(of.low), " AND ", *self._number(of.high)]
         return text_table(ids, glue(len(ids), [(self._openings, of.firm), *numbers]))
 
     def _params(self, template: int, units: Units, ids: Ids) -> pa.Table:

@@ -32,7 +32,7 @@ from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.ragged import RaggedIds
 from tocsin.language.computed import term_of
 from tocsin.language.evaluate import read_list
-from tocsin.language.expression import Comparison, Literal
+from tocsin.language.expression import Comparison, In, Literal
 from tocsin.language.names import COMPUTED, elements_of, is_computed
 from tocsin.language.terms import Call, Term, Test
 from tocsin.language.words import StringCodes
@@ -58,40 +58,46 @@ class Key(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 17)
-def _value_of(name: str) -> tuple[Key | None, bool]:
-    """Return the value that a computed value requires of elements, or that it forbids."""
+def _values_of(name: str) -> tuple[tuple[Key, ...], bool]:
+    """Return the value that a computed value requires of elements, or those that it forbids."""
+    none = (), False
     if not is_computed(name):
-        return None, False
+        return none
     term = term_of(name)
-    if not isinstance(term, Test) or not isinstance(term.condition, Comparison):
-        return None, False
+    if not isinstance(term, Test) or not isinstance(term.condition, Comparison | In):
+        return none
     predicate = term.condition
-    of, operand = elements_of(predicate.attribute), predicate.operand
-    if of is None or not isinstance(operand, Literal):
-        return None, False
-    domain = domain_of(operand.value)
-    if domain is None:
-        return None, False
-    key = Key(of.list, domain, to_key(operand.value))
-    if of.quantifier == "any" and predicate.op == "=":
-        return key, False
+    of = elements_of(predicate.attribute)
+    if of is None:
+        return none
+    operands = predicate.operands if isinstance(predicate, In) else (predicate.operand,)
+    keys = []
+    for operand in operands:
+        domain = domain_of(operand.value) if isinstance(operand, Literal) else None
+        if domain is None or not isinstance(operand, Literal):
+            return none
+        keys.append(Key(of.list, domain, to_key(operand.value)))
+    if of.quantifier == "any" and isinstance(predicate, Comparison) and predicate.op == "=":
+        return tuple(keys), False
     # With a list that may hold null or several kinds, ALL can be unknown; words are all texts.
-    is_words = of.list.startswith(f"{COMPUTED}words(") and domain is Domain.STRING
-    if of.quantifier == "all" and predicate.op == "<>" and is_words:
-        return key, True
-    return None, False
+    is_words = of.list.startswith(f"{COMPUTED}words(")
+    is_words &= all(key.domain is Domain.STRING for key in keys)
+    is_negated = predicate.negated if isinstance(predicate, In) else predicate.op == "<>"
+    if of.quantifier == "all" and is_negated and is_words:
+        return tuple(keys), True
+    return none
 
 
 def key_of(name: str) -> Key | None:
     """Return the key that a computed value is about, such as `ANY(tags) = 'x'`."""
-    key, is_forbidden = _value_of(name)
-    return None if is_forbidden else key
+    keys, is_forbidden = _values_of(name)
+    return keys[0] if keys and not is_forbidden else None
 
 
-def forbidden_of(name: str) -> Key | None:
-    """Return what `ALL(words(body)) <> 'x'` forbids."""
-    key, is_forbidden = _value_of(name)
-    return key if is_forbidden else None
+def forbidden_of(name: str) -> tuple[Key, ...]:
+    """Return what `ALL(words(body)) NOT IN ('x', 'y')` forbids."""
+    keys, is_forbidden = _values_of(name)
+    return keys if is_forbidden else ()
 
 
 def divide(table: ConjunctionTable) -> tuple[ConjunctionTable, ConjunctionTable | None]:
@@ -139,12 +145,14 @@ class ElementIndex:
         self.has_siblings = self.n_subscriptions < len(self.ids)
         keys = [key_of(name) for name in table.attributes]
         not_these = [forbidden_of(name) for name in table.attributes]
-        values = dict.fromkeys(key for key in (*keys, *not_these) if key is not None)
+        forbidden_keys = [key for each in not_these for key in each]
+        values = dict.fromkeys(key for key in (*keys, *forbidden_keys) if key is not None)
         codes = {key: code for code, key in enumerate(values)}
         truths = is_truth(table)
         code = np.where(truths, _codes_of(keys, codes)[table.attribute], -1)
         owner = np.repeat(np.arange(len(self.ids)), np.diff(table.condition_start))
-        forbidden = np.where(truths, _codes_of(not_these, codes)[table.attribute], -1)
+        forbids = np.array([len(each) for each in not_these], np.int64)
+        is_forbidding = truths & (forbids > 0)[table.attribute]
         is_test = np.array([_is_test(name) for name in table.attributes], np.bool_)
         is_test = is_test[table.attribute] & truths
         computed = np.array([is_computed(name) for name in table.attributes], np.bool_)
@@ -155,17 +163,18 @@ class ElementIndex:
         code[by_test] = [self._codes.tests.codes[name] for name in names]
         is_test[by_test] = False
         self._set_keys(owner, code, self._codes.n)
-        is_forbidden = forbidden >= 0
+        forbidding = table.attribute[is_forbidding]
+        forbidden = [codes[key] for at in forbidding.tolist() for key in not_these[at]]
         self.forbidden_start, self.forbidden = self._by_place(
-            owner[is_forbidden], forbidden[is_forbidden]
+            np.repeat(owner[is_forbidding], forbids[forbidding]), np.array(forbidden, np.int32)
         )
         names = [table.attributes[at] for at in table.attribute[is_test].tolist()]
         self._element_tests = ElementTests(len(self.ids), owner[is_test], names)
-        tested = computed & (code < 0) & (forbidden < 0) & ~is_test
+        tested = computed & (code < 0) & ~is_forbidding & ~is_test
         self._tests = _tests_of(table, np.flatnonzero(tested))
         self._is_tested = np.zeros(len(self.ids), np.bool_)
         self._is_tested[list(self._tests)] = True
-        others = without_conditions(table, (code >= 0) | is_forbidden | is_test | tested)
+        others = without_conditions(table, (code >= 0) | is_forbidding | is_test | tested)
         content: Content = from_table(others)
         self.space = content.space
         self.conditions = content.conditions
