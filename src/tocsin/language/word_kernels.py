@@ -1,7 +1,7 @@
 """Texts → words, and strings → codes, compiled.
 
 Enters: the UTF-8 bytes of many texts in lower case; a hash table of strings that somebody asks for.
-Leaves: the words of each text, or the codes of those that are in the table; the words of queries
+Leaves: the words of each text, or the codes of the ones in the table; the words of queries
 that are nothing but words and prefixes. All of it is linear in the bytes.
 
 A word is a run of letters, marks and digits. Those of ASCII are known here, others by a bit map

@@ -26,7 +26,7 @@ from tocsin_lab.workloads import Searches
 VERSION = "9.11.1"
 _CACHE = Path.home() / ".cache" / "tocsin-lab"
 _PROGRAM = Path(__file__).with_name("LuceneSearches.java")
-_MOST_DOCUMENTS = 2_000
+_MOST_DOCUMENTS = 500
 _TIMEOUT = 600.0
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion>

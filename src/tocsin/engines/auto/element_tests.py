@@ -101,7 +101,7 @@ def groups_of(names: Sequence[str]) -> list[_Group]:
 
 
 class ElementKeys:
-    """An index of tests: the codes of those that an element satisfies, from `first` on."""
+    """An index of tests: the codes of the tests that an element satisfies, from `first` on."""
 
     def __init__(self, names: Sequence[str], first: int) -> None:
         self.codes: dict[str, int] = {}

@@ -59,7 +59,7 @@ class Key(NamedTuple):
 
 @lru_cache(maxsize=1 << 17)
 def _values_of(name: str) -> tuple[tuple[Key, ...], bool]:
-    """Return the value that a computed value requires of elements, or those that it forbids."""
+    """Return the value that a computed value requires of elements, or the ones that it forbids."""
     none = (), False
     if not is_computed(name):
         return none
