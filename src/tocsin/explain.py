@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tocsin.encode.events import read_value
+from tocsin.encode.events import read_value, value_at
 from tocsin.encode.moments import holds
 from tocsin.language import print_expression
 from tocsin.language.expression import Expression
+from tocsin.language.names import is_path
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, SubscriptionId
 from tocsin.normalize import Conjunction, normalize
 from tocsin.normalize.condition import Condition, domain_of
+from tocsin.normalize.demands import ANY, demands_of
 from tocsin.normalize.describe import describe, describe_condition
 from tocsin.normalize.domains import Domain
 from tocsin.normalize.unindexed import MESSAGE, is_unindexed
@@ -74,7 +76,9 @@ def _phrase(
     value = read_value(event, name)
     text = describe_condition(name, condition, declared)
     if value is None:
-        return f"{text} (absent)"
+        needed = [] if is_path(name) else demands_of(name, ANY)
+        parts = [f"{each} is {_shown(value_at(event, each))}" for each, _ in needed]
+        return f"{text} (absent{''.join(f'; {part}' for part in parts)})"
     domain = domain_of(value)
     domains = [each for each in Domain if condition.intervals[each]]
     if not domains or condition.other or domain in domains or holds(condition, value):
@@ -84,3 +88,7 @@ def _phrase(
     kind = "of no kind" if domain is None else f"a {domain.name.lower()}"
     kinds = " or ".join(f"a {each.name.lower()}" for each in domains)
     return f"{text} ({value!r} is {kind}; only {kinds} compares)"
+
+
+def _shown(value: object) -> str:
+    return "absent" if value is None else repr(value)

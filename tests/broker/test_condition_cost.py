@@ -98,9 +98,11 @@ def test_a_condition_is_brought_into_normal_form_once_in_the_thread_of_changes(
             "notify": "both" if transitions else None,
         }
         assert http.post("/subscriptions", json=body).status_code == 201
+        del threads["tocsin-trial"]  # where warnings are made
         assert threads == {"tocsin-change": 1}
         new = {"where": absorbing(40) + " AND c = 1"}
         assert http.patch("/subscriptions/a", json=new).status_code == 200
+        del threads["tocsin-trial"]
         assert threads == {"tocsin-change": 3 if transitions else 2}  # what was matched before
 
 

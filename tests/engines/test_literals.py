@@ -18,17 +18,19 @@ from numpy.typing import NDArray
 import tocsin
 from tocsin.encode.events import to_batch
 from tocsin.encode.strings import Strings, distinct_strings, one_string
+from tocsin.engines.auto.arrays import Integers, Octets, Programs
 from tocsin.engines.auto.batch import PreparedBatch
 from tocsin.engines.auto.bounds import check_bounds
 from tocsin.engines.auto.buffer_pool import BufferPool
 from tocsin.engines.auto.content import from_table
-from tocsin.engines.auto.like_kernels import fit_all
+from tocsin.engines.auto.like_kernels import fits
 from tocsin.engines.auto.literal_kernels import ROOM
 from tocsin.engines.auto.literals import Literals
 from tocsin.engines.auto.pattern_set import PatternSet, Scratch
 from tocsin.engines.auto.plan import Costs
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.serialization import put_together, take_apart
+from tocsin.jit import kernel
 from tocsin.language import parse
 from tocsin.normalize import normalize
 from tocsin.normalize.patterns import Pattern, parse_pattern
@@ -53,6 +55,22 @@ def patterns_of(rng: random.Random, alphabet: str, n: int) -> list[Pattern]:
 def strings_of(texts: Sequence[str], *, ignore_case: bool = False) -> Strings:
     batch = to_batch(pa.table({"t": pa.array(texts, pa.string())}))
     return batch.strings("t", ignore_case=ignore_case)
+
+
+@kernel
+def fit_all(start: Integers, octets: Octets, programs: Programs, is_fit: Octets) -> None:
+    """Write for each text, and each program, whether they fit: a row for each text."""
+    n = len(programs.start) - 1
+    for text in range(len(start) - 1):
+        for p in range(n):
+            is_fit[text * n + p] = fits(
+                octets,
+                start[text],
+                start[text + 1],
+                programs.octets,
+                programs.start[p],
+                programs.start[p + 1],
+            )
 
 
 def tried(patterns: PatternSet, strings: Strings) -> NDArray[np.bool_]:

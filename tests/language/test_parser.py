@@ -297,3 +297,10 @@ def test_lifting_the_literals_and_putting_them_back_changes_nothing(expression: 
 )
 def test_literals_within_terms_are_not_lifted_out(text: str, fixed: tuple[int, ...]) -> None:
     assert parse_shape(text).fixed == fixed
+
+
+@pytest.mark.parametrize("name", ["\0", "\0=1 + 1", "\0any tags"])
+def test_a_name_cannot_pose_as_a_computed_value(name: str) -> None:
+    for quote in '"`':
+        with pytest.raises(ConditionSyntaxError, match="begins with NUL"):
+            parse(f"{quote}{name}{quote} = 1")

@@ -31,4 +31,7 @@ def test_the_table_shows_measured_and_used_costs() -> None:
         "check",
         "word",
         "band",
+        "scan",
+        "literal",
+        "like",
     ]

@@ -42,8 +42,9 @@ def matches_per_event(name, n_subscriptions, n_events):
         holds = np.zeros(len(value), np.bool_)
         for code, symbol in enumerate(ops):
             of_op = op == code
-            if of_op.any():
-                holds[of_op] = COMPARE[symbol](operand[of_op], value[of_op])
+            if not of_op.any():
+                continue
+            holds[of_op] = COMPARE[symbol](operand[of_op], value[of_op])
         counts.append(np.count_nonzero(np.bincount(owner, holds) == sizes))
     return np.mean(counts)
 

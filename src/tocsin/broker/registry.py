@@ -50,6 +50,7 @@ from tocsin.errors import (
     TooManyConjunctionsError,
 )
 from tocsin.language import parse
+from tocsin.language.dialects import MARK
 from tocsin.language.expression import parameter_names
 from tocsin.loading import PreparedCondition, may_be_unindexed, prepare, unindexed_texts
 from tocsin.matcher import Matcher
@@ -64,7 +65,8 @@ _STEPS_EACH = 2_000
 _MAX_TRIALS = 16
 """How many conditions may wait for a trial."""
 log = logging.getLogger("tocsin.broker")
-_MAY_BRANCH = re.compile(r"\b(or|not|in)\b", re.IGNORECASE).search
+_MAY_BRANCH = re.compile(rf"^{MARK}|\b(or|not|in)\b", re.IGNORECASE).search
+"""Whether a condition may be several conjunctions; one in a dialect always may."""
 
 
 KEEP: Any = object()

@@ -158,7 +158,7 @@ def _print(figures: Figures) -> None:
     console.print("\n[bold]Try next[/bold]")
     console.print('tocsin check "price < 10 AND price > 20"', markup=False)
     console.print("tocsin match --subscriptions FILE --events FILE", markup=False)
-    console.print("tocsin demo --subscriptions 1000000 --events 5000", markup=False)
+    console.print("tocsin demo match --subscriptions 1000000 --events 5000", markup=False)
 
 
 def _facts(figures: Figures) -> list[tuple[str, str, str]]:

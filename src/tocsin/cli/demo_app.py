@@ -20,9 +20,9 @@ app = typer.Typer(name="demo", epilog=EXIT_CODES, rich_markup_mode=None)
 @app.callback(invoke_without_command=True)
 def pipeline(
     context: typer.Context,
-    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 100_000,
-    seconds: Annotated[float, typer.Option(min=1, help="How long quotes come in.")] = 40,
-    rate: Annotated[int, typer.Option(min=1, help="How many quotes in a micro-batch.")] = 4_000,
+    subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions.")] = 1_000_000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long quotes come in.")] = 20,
+    rate: Annotated[int, typer.Option(min=1, help="How many quotes in a micro-batch.")] = 100_000,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The folder to write to; by default a new one."),

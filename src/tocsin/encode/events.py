@@ -143,6 +143,11 @@ class EventBatch:
         """
         return EventBatch(_ElementSource(self, elements, variable), None)
 
+    @property
+    def outer(self) -> _ElementSource | None:
+        """The events whose elements the events of this batch are, and the elements."""
+        return self._source if isinstance(self._source, _ElementSource) else None
+
     def strings(self, attribute: str, *, ignore_case: bool = False) -> Strings:
         """Return the distinct strings of an attribute, in lower case where case is ignored."""
         strings = self._strings.get((attribute, ignore_case))
@@ -258,11 +263,14 @@ def _to_source(events: object) -> _ArrowSource | _MappingSource:
         raise ArgumentError("match_batch takes many events; use match for one mapping")
     if any(hasattr(events, f"__{name}__") for name in _FRAMES):
         return _ArrowSource(_from_frame(events))
+    if isinstance(events, Iterator):
+        events = list(events)
     if isinstance(events, Sequence) and not isinstance(events, str | bytes):
         return _MappingSource(events)
+    hint = ": collect() it first" if hasattr(events, "collect") else ""
     raise ArgumentError(
         f"events must be an Arrow table or batch, a frame, or a sequence of mappings, "
-        f"not {type(events).__name__}"
+        f"not {type(events).__name__}{hint}"
     )
 
 
@@ -295,7 +303,7 @@ class _ArrowSource:
         column = self._find(attribute)
         if column is None and "." in attribute:
             elements = self.elements(attribute)
-            if elements is not None:  # a path through a list is the list of what is there
+            if elements is not None:  # a path through a list is a list of the values there
                 here = np.ones(self.n, np.bool_) if elements.here is None else elements.here
                 return Column((), here)
         if column is None or column.null_count == len(column):
@@ -541,7 +549,13 @@ class _ElementSource:
         self.elements_of = elements
         self.variable = variable
         self.n = len(elements)
-        self._rows = elements.rows()
+        self.rows = elements.rows()
+        """The event of each element."""
+        n_elements: NDArray[np.int64] = np.diff(elements.start)
+        if batch.outer is not None:
+            n_elements = n_elements * batch.outer.sizes
+        self.sizes: NDArray[np.int64] = n_elements[self.rows]
+        """How often a condition on the elements is decided for the event of each element."""
 
     @cached_property
     def inner(self) -> EventBatch:
@@ -558,7 +572,7 @@ class _ElementSource:
             return self.elements_of.column()
         if attribute.startswith(f"{self.variable}."):
             return self.inner.column(attribute)
-        return take_column(self.batch.column(attribute), self._rows)
+        return take_column(self.batch.column(attribute), self.rows)
 
     def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
         return None
@@ -566,14 +580,15 @@ class _ElementSource:
     def elements(self, attribute: str) -> Elements | None:
         if attribute == self.variable or attribute.startswith(f"{self.variable}."):
             return self.inner.list(attribute)
-        return python_elements([of(attribute) for of in self.readers()])
+        elements = self.batch.list(attribute)
+        return None if elements is None else elements.repeated(self.rows, self.sizes)
 
     def readers(self) -> Iterator[Callable[[str], object]]:
         return (partial(read_value, event) for event in self.events())
 
     def events(self) -> Iterator[Mapping[str, object]]:
         events = list(self.batch.events())
-        for row, element in zip(self._rows.tolist(), self.inner.events(), strict=True):
+        for row, element in zip(self.rows.tolist(), self.inner.events(), strict=True):
             yield ChainMap(element, events[row])  # type: ignore[arg-type]
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
@@ -586,7 +601,7 @@ class _ElementSource:
 def _type_within(kind: pa.DataType, path: str) -> pa.DataType | None:
     """Return the type at a path into a struct type, or None where there is no such field."""
     while path and not pa.types.is_null(kind):
-        if is_list(kind):  # a path through a list is the list of what is there
+        if is_list(kind):  # a path through a list is a list of the values there
             inner = _type_within(kind.value_type, path)
             return None if inner is None else pa.list_(inner)
         if not pa.types.is_struct(kind):
@@ -695,7 +710,7 @@ def lookup(event: Mapping[str, object], attribute: str) -> object:
 
 
 def _lookup_within(value: object, path: str) -> object:
-    """Return what is at a path within a value; through a list, the list of what is there."""
+    """Return the value at a path within a value; through a list, the list of the values there."""
     if isinstance(value, Mapping):
         return lookup(value, path)
     if not isinstance(value, list | tuple):

@@ -59,7 +59,7 @@ class Engine(ABC):
         return self
 
     def reader_for(self, n_events: int) -> Reader:
-        """Return a reader to match about so many events with; by default any does."""
+        """Return a reader to match about `n_events` with; by default any does."""
         return self.reader()
 
     def current(self, n_events: int) -> Reader | None:

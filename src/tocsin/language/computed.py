@@ -324,6 +324,12 @@ def _is_element(term: Term, variable: str) -> bool:
     )
 
 
+@lru_cache(maxsize=1 << 12)
+def mentions(term: Term, variable: str) -> bool:
+    """Whether a term is made of an element of a list, or of a part of it."""
+    return any(_is_element(part, variable) for part in _all_parts(term))
+
+
 @lru_cache(maxsize=1 << 17)
 def attributes_of(name: str) -> tuple[str, ...]:
     """Return the attributes of events that a name depends on."""

@@ -182,8 +182,24 @@ def _negate(a: Any) -> Any:
     return whole(-a) if isinstance(a, int) else -a
 
 
+MAX_MADE = 1 << 18
+"""How many characters a text may have that `||` or `replace` makes; a longer one is absent.
+
+Otherwise a few replacements, one within the other, would make gigabytes of a word.
+"""
+
+
 def _concatenate(*parts: Any) -> str | None:
-    return "".join(parts) if all(isinstance(part, str) for part in parts) else None
+    if not all(isinstance(part, str) for part in parts):
+        return None
+    return "".join(parts) if sum(map(len, parts)) <= MAX_MADE else None
+
+
+def _replace(text: str, old: str, new: str) -> str | None:
+    growth = text.count(old) * (len(new) - len(old)) if old else 0
+    if len(text) + growth > MAX_MADE:
+        return None
+    return text.replace(old, new) if old else text
 
 
 def _on_strings(apply: Callable[..., Any]) -> Callable[..., Any]:
@@ -385,6 +401,27 @@ def _in_network(address: Any, network: Any) -> bool | None:
         return None
 
 
+def to_int32(value: Any) -> int | None:
+    """Return the integer of 32 bits that a value is: an integer, a text of one, or a boolean."""
+    if isinstance(value, str):
+        if not 0 < len(value) <= _MAX_INTEGER_TEXT or not _INTEGER_TEXT.fullmatch(value):
+            return None
+        value = int(value)
+    if not isinstance(value, int):
+        return None
+    return int(value) if -(1 << 31) <= value < 1 << 31 else None
+
+
+_INTEGER_TEXT = re.compile("[+-]?[0-9]+", re.ASCII)
+_MAX_INTEGER_TEXT = 1_000
+"""Longer texts are no integers, whatever their zeros: reading one takes time."""
+
+
+def _typeof(value: Any) -> str | None:
+    kind = kind_of(value)
+    return None if kind is None else kind.value
+
+
 def _number_of(value: Any) -> int | float | None:
     """Return the number that a text is, or None."""
     text = value.strip(" \t\n\r\f\v")
@@ -512,17 +549,15 @@ FUNCTIONS: dict[str, Function] = {
     "lower": Function(1, 1, _on_strings(fold_case), _S),
     "upper": Function(1, 1, _on_strings(lambda s: fold_case(s, upper=True)), _S),
     "length": Function(1, 1, _on_strings(len), _I),
-    "trim": Function(1, 1, _on_strings(lambda s: s.strip(" ")), _S),
-    "ltrim": Function(1, 1, _on_strings(lambda s: s.lstrip(" ")), _S),
-    "rtrim": Function(1, 1, _on_strings(lambda s: s.rstrip(" ")), _S),
+    "trim": Function(1, 2, _on_strings(lambda s, chars=" ": s.strip(chars)), _S),
+    "ltrim": Function(1, 2, _on_strings(lambda s, chars=" ": s.lstrip(chars)), _S),
+    "rtrim": Function(1, 2, _on_strings(lambda s, chars=" ": s.rstrip(chars)), _S),
     "reverse": Function(1, 1, _on_strings(lambda s: s[::-1]), _S),
     "substring": Function(2, 3, _substring, _S),
     "starts_with": Function(2, 2, _on_strings(str.startswith), _B),
     "ends_with": Function(2, 2, _on_strings(str.endswith), _B),
     "contains": Function(2, 2, _on_strings(_contains), _B),
-    "replace": Function(
-        3, 3, _on_strings(lambda s, old, new: s.replace(old, new) if old else s), _S
-    ),
+    "replace": Function(3, 3, _on_strings(_replace), _S),
     "position": Function(2, 2, _on_strings(lambda s, part: s.find(part) + 1), _I),
     "regexp_matches": Function(2, 2, find_pattern, _B),
     "abs": Function(1, 1, _abs, _N),
@@ -538,6 +573,8 @@ FUNCTIONS: dict[str, Function] = {
     "extract": Function(2, 2, extract, _N),
     "date_trunc": Function(2, 2, truncate, Kind.TIMESTAMP),
     "in_network": Function(2, 2, _in_network, _B),
+    "typeof": Function(1, 1, _typeof, _S),
+    "int32": Function(1, 1, to_int32, _I),
 }
 """All functions by their names; `now`, lists, texts and places have modules of their own."""
 

@@ -65,6 +65,10 @@ from tocsin.model import INT64_MAX, INT64_MIN, Kind, Value
 
 MAX_DEPTH = 100
 """How deep parentheses and NOTs may nest: far beyond use, well within Python's stack."""
+MAX_REGEXPS = 32
+"""How many regular expressions a condition may have: one may take 40 ms on a text of 100 kB."""
+_EXISTS_HEIGHT = 5
+"""A condition on elements counts as this many operators: deciding it takes several calls."""
 
 _COMPARISONS = functions.COMPARISONS
 _FOREIGN_MARKS = {
@@ -131,7 +135,20 @@ def parse(text: str) -> Expression:
     >>> parse("price IS NOT NULL")
     IsNull(attribute='price', negated=True)
     """
+    if text[:1] == "\0":
+        return _parse_written(text)
     return _Parser(text, lift=False).condition()
+
+
+def _parse_written(written: str) -> Expression:
+    """Parse a text that says its dialect."""
+    from tocsin.language import dialects
+
+    text, dialect = dialects.read(written)
+    if dialect not in dialects.DIALECTS or dialect == dialects.SQL:
+        known = ", ".join(dialects.DIALECTS)
+        raise ConditionSyntaxError(f"there is no dialect {dialect!r}, only {known}", written, 0)
+    return dialects.parse(text, dialect)
 
 
 def parse_term(text: str) -> Term:
@@ -173,6 +190,9 @@ class _Parser:
         self.kinds, self.texts, self.positions = tokenize(text)
         self.at = 0
         self.depth = 0
+        self.height = 0
+        """The height of the highest tree below the node that is being read."""
+        self.n_regexps = 0
         self.lift = lift
         self.n_literals = 0
         self.numbered: dict[int, tuple[Literal, int]] = {}
@@ -199,6 +219,7 @@ class _Parser:
     def node(self, level: int = 0, expected: str = _CONDITION) -> _Node:
         """Read what binds at least as tightly as a level."""
         start, kind = self.at, self.kinds[self.at]
+        others, self.height = self.height, 0
         if kind == "NOT" and level <= _NOT:
             self.enter()
             self.at += 1
@@ -215,6 +236,7 @@ class _Parser:
             if kind == "name" and self.word() in _LIKES:
                 power = _TEST
             if power < level:
+                self.height = max(others, self.height)
                 return left
             left = self.joined(left, kind, power, start)
 
@@ -226,6 +248,7 @@ class _Parser:
                 self.at += 1
                 parts.append(self.to_condition(self.node(power + 1)))
             return disjoin(parts) if kind == "OR" else conjoin(parts)
+        self.grow(1)
         if power == _TEST:
             if not isinstance(left, _TERMS) and kind != "IS":
                 self.refuse("AND, OR or the end")
@@ -242,6 +265,12 @@ class _Parser:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"nested more than {MAX_DEPTH} deep")
+
+    def grow(self, by: int) -> None:
+        """Count what is put on top of the nodes of this level; it may need parentheses in print."""
+        self.height += by
+        if self.height > MAX_DEPTH:
+            self.fail(f"more than {MAX_DEPTH} operators, each on the result of another")
 
     def to_condition(self, node: _Node) -> Expression:
         """Return what stands where a condition is needed."""
@@ -304,7 +333,8 @@ class _Parser:
         """Read the right side of a comparison."""
         left_term = self.to_term(left)
         self.at += 1
-        self.check_quoted_text(start)
+        if not _is_operand(left_term):
+            self.check_quoted_text(start)
         right = self.to_term(self.node(_TEST + 1, _TERM))
         if _is_operand(left_term) and _is_operand(right):
             return self.compare_constants(left_term, op, right, start)
@@ -436,6 +466,9 @@ class _Parser:
         return to_condition(canonical(Call("regexp_matches", arguments)))
 
     def check_regexp(self, pattern: Term, start: int) -> None:
+        self.n_regexps += 1
+        if self.n_regexps > MAX_REGEXPS:
+            self.fail(f"more than {MAX_REGEXPS} regular expressions", self.positions[start])
         if isinstance(pattern, Literal) and isinstance(pattern.value, str):
             problem = functions.regexp_problem(pattern.value)
             if problem is not None:
@@ -657,6 +690,7 @@ class _Parser:
         self.at += 1
         self.expect("->", "-> and a condition")
         condition = self.grounded(self.to_condition(self.node()))
+        self.grow(_EXISTS_HEIGHT)
         self.expect(")", "AND, OR or )")
         return Exists(of, variable, condition, every)
 

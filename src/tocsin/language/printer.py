@@ -189,7 +189,7 @@ def _operand(term: Term, least: int) -> str:
 
 
 def _level(term: Term) -> int:
-    """Return how tightly a term binds: those that bind less tightly are put in parentheses."""
+    """Return how tightly a term binds; what binds less tightly is put in parentheses."""
     if not isinstance(term, Call):
         return 7
     if term.function in COMPARISONS or term.function in ("is distinct from", "like", "ilike"):

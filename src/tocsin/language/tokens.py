@@ -60,6 +60,8 @@ def tokenize(text: str) -> Tokens:
             kind = upper if upper in KEYWORDS and piece.isascii() else "name"
         elif kind == "op":
             kind = _SPELLINGS.get(piece, piece)
+        elif kind == "quoted" and piece[1] == "\0":  # such names are ours: see `names`
+            raise ConditionSyntaxError("the name of an attribute begins with NUL", text, position)
         elif kind == "number":
             _check_number_ends(text, match.end(), position)
         elif kind == "mark":

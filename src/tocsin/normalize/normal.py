@@ -64,6 +64,7 @@ from tocsin.normalize.condition import (
     predicate_steps,
     unite,
 )
+from tocsin.normalize.reach import reachable
 
 MAX_CONJUNCTIONS = 4096
 """How many conjunctions a condition may have before it is refused."""
@@ -266,7 +267,7 @@ class _Normalizer:
 
     def computed(self, name: str, condition: Condition, negated: bool) -> list[Conjunction]:
         """Return the form of a condition on a computed value or on the elements of a list."""
-        of = elements_of(name)
+        of, condition = elements_of(name), reachable(name, condition)
         if of is None:
             return self.single(name, condition)
         if negated:  # not any element satisfies it: all satisfy its negation
@@ -390,7 +391,7 @@ class _Normalizer:
             return
         of = of._replace(slot=0)
         while of.name in conjunction:
-            self.budget.spend(2)
+            self.budget.spend(4)
             if conjunction[of.name] == condition:
                 return
             of = of._replace(slot=of.slot + 1)

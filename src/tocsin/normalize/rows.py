@@ -83,7 +83,7 @@ class RuleTable:
         row = int(self.row[at])
         name = self.names[self.attribute[at]]
         if name is None:
-            raise SubscriptionError(f"row {row}: the attribute is missing")
+            raise SubscriptionError(f"row {row}: the attribute is missing, or begins with NUL")
         op = int(self.op[at])
         if op == _NO_OP:
             op_text = self.op_texts[row].as_py()
@@ -124,8 +124,8 @@ def read_rows(table: pa.Table) -> RuleTable:
     n_values = sum(v.is_valid().to_numpy(zero_copy_only=False).astype(np.int8) for v in values)
     needs_value = (ops != kernels.IS_NULL) & (ops != kernels.NOT_NULL)
     attributes = _codes(attribute)[row].astype(np.int32)
-    unnamed = names.index("") if "" in names else -1
-    attributes[(attributes < 0) | (attributes == unnamed)] = len(names)
+    unnamed = [at for at, name in enumerate(names) if not name or name.startswith("\0")]
+    attributes[(attributes < 0) | np.isin(attributes, unnamed)] = len(names)
     return RuleTable(
         ids=ids,
         first_row=row[_starts(subscription)[:-1]],

@@ -44,15 +44,29 @@ class Location(NamedTuple):
         """The kind of the values; None for a type without one."""
         return _KINDS.get(type(self.type))
 
+    @property
+    def is_list(self) -> bool:
+        """Whether the values are lists."""
+        return isinstance(self.type, st.ArrayType)
+
+    @property
+    def kind_of_elements(self) -> Kind | None:
+        """The kind of the elements of lists; None for a type without one."""
+        of = self.type
+        return _KINDS.get(type(of.elementType)) if isinstance(of, st.ArrayType) else None
+
 
 def find(schema: st.StructType, attribute: str) -> Location | None:
-    """Return the location of an attribute in a schema, or None."""
+    """Return the location of an attribute in a schema, or None; through a list, that of a list."""
     first = _descend(schema, attribute)
     if first is None:
         return None
     column, rest = first
     inner = schema[column].dataType
+    is_within = False
     while rest:
+        while isinstance(inner, st.ArrayType):
+            inner, is_within = inner.elementType, True
         if isinstance(inner, st.NullType):
             break
         if not isinstance(inner, st.StructType):
@@ -62,6 +76,8 @@ def find(schema: st.StructType, attribute: str) -> Location | None:
             return None
         name, rest = step
         inner = inner[name].dataType
+    if is_within and not isinstance(inner, st.ArrayType):
+        inner = st.ArrayType(inner)
     return Location(column, inner)
 
 

@@ -5,8 +5,9 @@ and the same subscriptions as texts, as predicate rows or, where they share temp
 columns. Row i depends on the seed and on i alone, so any partition of the rows gives the same rows.
 
 `M` (`market`), which the demonstrations use, is ours: quotes of 500 firms, and people who watch
-prices. More come from other distributions, as entry points of the group `tocsin.workloads`; the
-papers' workloads are in the laboratory, `tocsin-lab`.
+prices. In `A` they wait for a price, a few cents wide, of 5,000 firms: a quote reaches two or three
+of a million. More come from other distributions, as entry points of the group `tocsin.workloads`;
+the papers' workloads are in the laboratory, `tocsin-lab`.
 
 >>> workload("M").subscription_texts(1).column_names
 ['id', 'where']
@@ -28,7 +29,8 @@ GROUP = "tocsin.workloads"
 
 @cache
 def _workloads() -> dict[str, Workload]:
-    by_name: dict[str, Workload] = {"M": Market("M")}
+    alerts = Market("A", n_firms=5_000, exponent=0.7, max_width=0.0002)
+    by_name: dict[str, Workload] = {"A": alerts, "M": Market("M")}
     for entry in entry_points(group=GROUP):
         by_name.setdefault(entry.name, entry.load())
     return by_name

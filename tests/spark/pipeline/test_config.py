@@ -114,7 +114,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         {"source": {"format": "kafka", "servers": "s", "topic": "t", "path": "x"}},
         "not a key",
     ),
-    ("source.workload", {"source": {"format": "generated", "workload": "Z"}}, "choose G, H, M"),
+    (
+        "source.workload",
+        {"source": {"format": "generated", "workload": "Z"}},
+        "choose A, G, H, K, M",
+    ),
     (
         "source.options.x",
         {"source": {"format": "json", "path": "x", "options": {"x": [1]}}},

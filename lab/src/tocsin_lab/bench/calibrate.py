@@ -32,12 +32,14 @@ _EVENTS = 1024
 _NO_BITMAPS = Costs(word=1e9)
 _ALL_TABLES = Costs(word=1e9, look=0.0)
 _ONLY_BITMAPS = Costs(word=0.0, band=0.0)
+_PATTERN_KEYS = Costs(word=1e9, scan=0.0, literal=0.0)
+_NO_PATTERN_KEYS = Costs(word=1e9, scan=1e12)
 
 
 def run(setting: CalibrateSetting, progress: Progress | None = None) -> dict[str, Any]:
     """Measure the constants."""
     measured: dict[str, float] = {}
-    steps = (_measure_tables, _measure_looks, _measure_check, _measure_bitmaps)
+    steps = (_measure_tables, _measure_looks, _measure_check, _measure_bitmaps, _measure_patterns)
     with one_core():
         for done, step in enumerate(steps):
             if progress:
@@ -112,6 +114,45 @@ def _measure_bitmaps(repeats: int) -> dict[str, float]:
     with_two = (times[192, 2] - times[64, 2]) / 128
     band = (times[192, 6] - times[192, 2]) / 192 / 4
     return {"word": with_two - 2 * band, "band": band}
+
+
+def _measure_patterns(repeats: int) -> dict[str, float]:
+    """Time events with titles of 60 characters.
+
+    First titles that no pattern fits; then 1,000 and 9,000 conjunctions under one pattern that fits
+    them; then 20 and 180 patterns that are tried on each title and do not fit.
+    """
+    titles = [
+        f"{i:05d}{'the quick brown fox jumps over a lazy dog ' * 2}"[:60] for i in range(_EVENTS)
+    ]
+    events = {"title": np.array(titles), "k": np.ones(_EVENTS, np.int64)}
+    words = [f"title LIKE '%{i:04x}zq%' AND k > 5" for i in range(100)]
+    scan = _per_event(words, events, _PATTERN_KEYS, repeats)
+    few, many = 1000, 9000
+    literal = [
+        _per_event(
+            [f"title LIKE '%fox%' AND k > {5 + i}" for i in range(n)],
+            events,
+            _PATTERN_KEYS,
+            repeats,
+        )
+        for n in (few, many)
+    ]
+    few_patterns, many_patterns = 20, 180
+    like = [
+        _per_event(
+            [f"k = 1 AND title LIKE '%quick%jumps%{i}z%'" for i in range(n)],
+            events,
+            _NO_PATTERN_KEYS,
+            repeats,
+        )
+        for n in (few_patterns, many_patterns)
+    ]
+    return {
+        "scan": scan,
+        "literal": (literal[1] - literal[0]) / (many - few),
+        "like": (like[1] - like[0]) / (many_patterns - few_patterns),
+    }
 
 
 def _per_event(

@@ -457,7 +457,11 @@ class Hub:
             "spurious": self.spurious,
             "repeated": self.repeated,
             "grade": self.broker.config.link_grade,
-            "links": [self._describe(each) for each in self.peers.values()],
+            "links": [
+                self._describe(each)
+                for each in self.peers.values()
+                if each.name in self.router.links
+            ],
         }
 
     def _describe(self, peer: Peer) -> dict[str, Any]:

@@ -66,9 +66,11 @@ _MAX_EAGER = 5_000
 _MAX_SINGLE = 64
 """Up to this number, conjunctions of one call stay pending."""
 _MAX_PENDING = 16_384
-"""Small additions are indexed when so many conjunctions are pending, matched or not."""
+"""Small additions are indexed when more conjunctions are pending, matched or not."""
 _MAX_COMPARED = 1 << 20
-"""Pending subscriptions are indexed when so many comparisons were made with them one by one."""
+"""Pending subscriptions are indexed when more comparisons were made with them one by one."""
+_SMALL_BATCH, _MANY_NEW = 64, 16
+"""A batch of more events has more pending subscriptions, that came since the last, indexed."""
 _MAX_DELTA = 0.25
 """The delta holds up to this share of the largest segment."""
 
@@ -253,24 +255,28 @@ class AutoEngine(Engine):
             return self._current
 
     def reader_for(self, n_events: int) -> Snapshot:
-        """Return a snapshot; index pending subscriptions if that is worth it for so many events.
+        """Return a snapshot; index pending subscriptions if that is worth it for `n_events`.
 
-        A batch is compared with them one by one until that has cost as much as indexing them. For
-        a single event that is cheaper than a segment more, as long as the write buffer has room.
+        A batch is compared with them one by one until that has cost as much as indexing them; many
+        new ones are indexed at once for a batch that is not small. For a single event comparing is
+        cheaper than a segment more, as long as the write buffer has room.
         """
         with self._lock:
             current = self.current(n_events)
             if current is not None:
                 return current
             self._forget_current()
-            buffer = self._pending.buffered() if self._pending and self._merges else None
+            is_worth_it = bool(self._pending) and self._merges
+            if n_events > _SMALL_BATCH and self._pending.n_new > _MANY_NEW:
+                is_worth_it = False
+            buffer = self._pending.buffered() if is_worth_it else None
             if buffer is None or not self._is_cheap(buffer, self._n_compared, n_events):
                 return self.reader()
             self._current = self._snapshot(buffer)
             return self._current
 
     def current(self, n_events: int) -> Snapshot | None:
-        """Return the latest snapshot if there is one, and it is good for so many events."""
+        """Return the latest snapshot if there is one, and it is good for `n_events`."""
         snapshot = self._current
         if snapshot is None or snapshot.buffer is None:
             return snapshot
@@ -279,7 +285,7 @@ class AutoEngine(Engine):
 
     @staticmethod
     def _is_cheap(buffer: BufferSnapshot, n_compared: int, n_events: int) -> bool:
-        """Whether so many events should be compared with a buffer, after so many comparisons."""
+        """Whether `n_events` should be compared with a buffer, after `n_compared` comparisons."""
         return n_events <= 1 or n_compared + buffer.n_rows * n_events <= _MAX_COMPARED
 
     def _snapshot(self, buffer: BufferSnapshot | None) -> Snapshot:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tocsin.engines.auto.arrays import Integers, Octets, Programs, Scalar
-from tocsin.jit import inlined, inner, kernel
+from tocsin.engines.auto.arrays import Octets, Scalar
+from tocsin.jit import inlined, inner
 
 ONE = np.uint8(0xFE)
 """In a program: any one code point."""
@@ -118,7 +118,7 @@ def _find_piece(
         n_trailing += 1
     n, letter = last - first, program[first]
     steps = _TRIES * (end - begin) + 64
-    at, found = begin, np.int64(-1)
+    at, stop = begin, np.int64(-1)
     while at + n <= end:
         if octets[at] == letter:
             place, op = at + 1, first + 1
@@ -131,7 +131,7 @@ def _find_piece(
                     break
                 op += 1
             if op == last:
-                found = place
+                stop = place
                 break
             steps -= op - first
             if steps < 0:
@@ -139,18 +139,18 @@ def _find_piece(
                 for i in range(first, last):
                     has_one |= program[i] == ONE
                 if has_one:
-                    found = _find_masked(octets, at + 1, end, program, first, last)
+                    stop = _find_masked(octets, at + 1, end, program, first, last)
                 else:
-                    found = _find_bytes(octets, at + 1, end, program, first, last)
+                    stop = _find_bytes(octets, at + 1, end, program, first, last)
                 break
         at += 1
-    if found < 0:
-        return found
+    if stop < 0:
+        return stop
     for _ in range(n_trailing):
-        if found >= end:
+        if stop >= end:
             return np.int64(-1)
-        found = _after(octets, found, end)
-    return found
+        stop = _after(octets, stop, end)
+    return stop
 
 
 @inner
@@ -190,19 +190,3 @@ def fits(
             return False
         first = stop + 1
     return True
-
-
-@kernel
-def fit_all(start: Integers, octets: Octets, programs: Programs, is_fit: Octets) -> None:
-    """Write for each text, and each program, whether they fit: a row for each text."""
-    n = len(programs.start) - 1
-    for text in range(len(start) - 1):
-        for p in range(n):
-            is_fit[text * n + p] = fits(
-                octets,
-                start[text],
-                start[text + 1],
-                programs.octets,
-                programs.start[p],
-                programs.start[p + 1],
-            )

@@ -50,7 +50,7 @@ def _hash(key: Scalar, n: Scalar) -> Scalar:
 
 @inlined
 def _find(table: Words, key: Scalar, shift: Scalar) -> Scalar:
-    """Return what a hash table has for a key, which stands above so many bits, or -1."""
+    """Return what a hash table has for a key, which stands above its lowest bits, or -1."""
     n = len(table)
     place = _hash(key, n)
     while True:
@@ -218,7 +218,7 @@ def _report(
     out: Numbers,
     n: Scalar,
 ) -> Scalar:
-    """Write the patterns of literals, and of those that they end with, which the text fits."""
+    """Write the patterns, which the text fits, of literals and of the ends of literals."""
     for i in range(n_literals):
         literal = np.int64(literals[i])
         while literal >= 0 and stamps[literal] != stamp:
@@ -256,7 +256,7 @@ def scan_text(
     all patterns in `out`; `room` is three rows of `ROOM`. What reads far apart is done for many
     places of the text together, so that the processor waits for all of it at once.
     """
-    places, found, literals = room[0], room[1], room[2]
+    places, reached_nodes, literals = room[0], room[1], room[2]
     n_literals = np.int64(0)
     if len(automaton.short) > 1:
         for at in range(begin, end):
@@ -298,17 +298,17 @@ def scan_text(
             n_places += np.int64((bits[bit >> 6] >> np.uint64(bit & 63)) & np.uint64(1))
         for i in range(n_places):
             prefetch_row(roots, _hash(_root_key(octets, begin + places[i]), len(roots)))
-        n_found = np.int64(0)
+        n_nodes = np.int64(0)
         for i in range(n_places):
             node = _find(roots, _root_key(octets, begin + places[i]), 32)
             if node >= 0:
                 prefetch_row(nodes, node)
-                places[n_found], found[n_found] = places[i], node
-                n_found += 1
-        for i in range(n_found):
+                places[n_nodes], reached_nodes[n_nodes] = places[i], node
+                n_nodes += 1
+        for i in range(n_nodes):
             if begin + places[i] < at:
                 continue
-            node, reached = np.int64(found[i]), begin + places[i] + ROOT_BYTES
+            node, reached = np.int64(reached_nodes[i]), begin + places[i] + ROOT_BYTES
             while True:
                 literal = np.int64(nodes[node, 2])
                 if literal >= 0:

@@ -255,13 +255,13 @@ class Literals(Part):
 
     def match_one(self, event: Mapping[str, object], rows: Rows, numbers: Numbers) -> Numbers:
         """Add what is under patterns to the candidates of a single event, and check patterns."""
-        found = [numbers]
+        parts = [numbers]
         for group in self._groups:
             if len(group.rows):
                 strings = group.string_of(event)
                 if strings is not None:
-                    found.append(self._match_text(group, strings, rows))
-        candidates = numbers if len(found) == 1 else np.concatenate(found)
+                    parts.append(self._match_text(group, strings, rows))
+        candidates = numbers if len(parts) == 1 else np.concatenate(parts)
         if not self._has_checks or not len(candidates):
             return candidates
         offsets = np.array([0, len(candidates)], np.int64)

@@ -136,9 +136,9 @@ class PatternSet:
 
     def shares(self, strings: Strings, n_events: int) -> NDArray[np.float64]:
         """Return the expected share of events that fit each pattern, measured on a sample."""
-        found = self.scan(strings, Scratch(), BufferPool())
+        fits = self.scan(strings, Scratch(), BufferPool())
         weights = np.bincount(strings.of_event[strings.of_event >= 0], minlength=strings.n)
-        counts = np.bincount(found.values, np.repeat(weights, np.diff(found.offsets)), len(self))
+        counts = np.bincount(fits.values, np.repeat(weights, np.diff(fits.offsets)), len(self))
         shares: NDArray[np.float64] = (counts + self.guessed_shares) / (n_events + 1)
         return shares
 

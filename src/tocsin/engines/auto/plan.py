@@ -217,8 +217,8 @@ def _choose_patterns(
 ) -> NDArray[np.bool_]:
     """Return which patterns serve as keys: where that saves more than it costs to scan texts.
 
-    A conjunction in a table is checked by so many events, and its pattern is tried on those that
-    satisfy its other conditions.
+    A conjunction in a table is checked by `checks` events, and its pattern is tried on the events
+    that satisfy its other conditions.
     """
     c = patterns.conjunction
     if not len(c):

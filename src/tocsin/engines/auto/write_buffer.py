@@ -317,7 +317,7 @@ class BufferSnapshot:
     def _candidates(self, event: Mapping[str, object]) -> list[int] | None:
         """Return the rows under the values of an event, if they are few and all values are usual.
 
-        Other values, and those that are refused, are left to the comparison with all rows.
+        Other values, and refused ones, are left to the comparison with all rows.
         """
         candidates: list[int] = []
         for name, is_path, rows_of in self._slots:
