@@ -329,6 +329,50 @@ def pattern_on_text(draw: random.Random) -> Case:
     return Case(f"{len(shape)} on {len(text)} characters, {shape[:30]!r}…", steps)
 
 
+@kind
+def text_query(draw: random.Random) -> Case:
+    """A search, and a long text of words, of one word, or of other scripts."""
+    unit = draw.choice(["a", "a ", "ab, ", "é", "日本 ", "- ", "x" * 50 + " ", "😀 a"])
+    text = (unit * (1 << 20))[: draw.choice([0, 100, 100_000, 1 << 18])]
+    shape = draw.choice(
+        ["a ", "a* ", "-a ", '"a a" ', "(", "a OR ", '"', "é ", "(a ", f"{'b' * 60} "]
+    )
+    query = (shape * 20_000)[: draw.choice([5, 100, 1_000, 20_000])]
+    matcher = Matcher()
+    steps = [
+        ("subscribe", lambda: matcher.subscribe("it", "matches(t, :q)", {"q": query}), SECONDS),
+        (
+            "load",
+            lambda: matcher.subscribe_many({"id": [1], "where": [f"matches(t, '{query}')"]}),
+            SECONDS,
+        ),
+        ("warm", lambda: matcher.match({"t": "a é 日"}), 60.0),
+        ("event", lambda: matcher.match({"t": text}), SECONDS),
+        ("batch", lambda: matcher.match_batch([{"t": text}]), SECONDS),
+    ]
+    return Case(f"{len(query)} of {query[:20]!r} on {len(text)} of {text[:10]!r}", steps)
+
+
+@kind
+def elements(draw: random.Random) -> Case:
+    """Conditions on the elements of a long list."""
+    n = draw.choice([0, 10, 10_000])
+    values = [draw.choice([i, f"t{i}", None, 0.5]) for i in range(n)]
+    parts = ["ANY(x) > 5", "ANY(x) LIKE 't1%'", "ANY(x) = 7", "ALL(x) <> 't'", "ANY(x) IN (1, 't')"]
+    parts += ["exists(x, i -> i > 3 AND i < 9)", "forall(x, i -> i IS NOT NULL)"]
+    text = joined(
+        iter(draw.choices(parts, k=draw.choice([1, 5, 40]))), draw.choice([" AND ", " OR "])
+    )
+    matcher = Matcher()
+    steps = [
+        ("subscribe", lambda: matcher.subscribe("it", text), SECONDS),
+        ("warm", lambda: matcher.match_batch([{"x": [1, "t1"]}]), 60.0),
+        ("event", lambda: matcher.match({"x": values}), SECONDS),
+        ("batch", lambda: matcher.match_batch([{"x": values}]), SECONDS),
+    ]
+    return Case(f"{n} elements, {text[:60]!r}…", steps)
+
+
 def wrapped(draw: random.Random, forms: Sequence[str], inner: str) -> str:
     """Put a term into others, as deep as may be."""
     for _ in range(draw.choice([1, 5, 30, 99])):

@@ -19,6 +19,7 @@ from tocsin.normalize.condition import Condition, domain_of
 from tocsin.normalize.demands import ANY, demands_of
 from tocsin.normalize.describe import describe, describe_condition
 from tocsin.normalize.domains import Domain
+from tocsin.normalize.unindexed import MESSAGE, is_unindexed
 
 
 def explain_subscription(
@@ -29,6 +30,8 @@ def explain_subscription(
     lines = [f"subscription {id!r}: {print_expression(expression)}"]
     if form.is_never:
         return "\n".join([*lines, "normal form: never true"])
+    if is_unindexed(form):
+        lines.append(f"  {MESSAGE}")
     places = place.split("\n")
     for at, text in enumerate(describe(form, event_type)):
         lines.append(f"  {text}")

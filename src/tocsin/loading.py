@@ -53,6 +53,7 @@ from tocsin.language.computed import attributes_of
 from tocsin.language.dialects import SQL, write
 from tocsin.language.dialects import check as check_dialect
 from tocsin.language.expression import Expression, attribute_names, parameter_names
+from tocsin.language.names import is_path
 from tocsin.model import (
     INT64_MAX,
     INT64_MIN,
@@ -75,6 +76,8 @@ from tocsin.normalize.bulk import (
 from tocsin.normalize.literals import canonical_values
 from tocsin.normalize.rows import held_rules, normalize_rows, read_rows
 from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
+from tocsin.normalize.unindexed import MESSAGE as UNINDEXED
+from tocsin.normalize.unindexed import unindexed_conjunctions
 
 _CHUNK = 10_000
 _MIN_GROUP = 8
@@ -91,10 +94,10 @@ _RESERVED = frozenset(("id", "where", "params", "valid_until"))
 class LoadWarning(NamedTuple):
     """Something suspect about conditions that were taken in; `str` is a sentence.
 
-    `code` is `never` (they can never match), `ended` (their `valid_until` is past: perhaps it is in
-    seconds, not microseconds), `undeclared` (an attribute that the event type does
-    not declare) or `rare-attribute` (hardly any condition mentions it, and nearly all mention one
-    of nearly that name).
+    `code` is `never` (they can never match), `unindexed` (no index helps them), `ended` (their
+    `valid_until` is past: perhaps it is in seconds, not microseconds), `undeclared` (an attribute
+    that the event type does not declare) or `rare-attribute` (hardly any condition mentions it, and
+    nearly all mention one of nearly that name).
     """
 
     code: str
@@ -152,6 +155,20 @@ def prepare(
     form = normalize(expression, event_type, limit=limit, budget=budget)
     source = OneSource(where, values)  # type: ignore[arg-type]
     return PreparedCondition(source, form, from_forms([form]))
+
+
+def unindexed_texts(texts: Sequence[str]) -> set[int]:
+    """Return the places of the conditions that no index helps."""
+    if not any(map(may_be_unindexed, texts)):
+        return set()
+    table = normalize_texts(pa.array(texts, STRING)).table
+    return set(table.subscription[unindexed_conjunctions(table)].tolist())
+
+
+may_be_unindexed = re.compile(
+    r"[()|*/%+-]|::|[<>=]\s*[^\W\d]|[<>=]\s*[\"`]|\b(IS|LIKE|ILIKE|RLIKE|REGEXP)\b", re.IGNORECASE
+).search
+"""Finds texts that are more than simple predicates on attributes."""
 
 
 def _undeclared(name: str, event_type: EventType) -> UndeclaredAttributeError:
@@ -232,15 +249,23 @@ class Load:
         if self._event_type is None:
             return
         declared = self._event_type.attributes
-        for number, of in enumerate(self.conjunctions.attributes):
-            for name in attributes_of(of):
-                if name not in declared and len(places := self._using(number)):
-                    yield name, places
+        numbers: dict[str, list[int]] = {}
+        for number, name in enumerate(self.conjunctions.attributes):
+            if name not in declared:
+                for path in attributes_of(name):
+                    if path not in declared:
+                        numbers.setdefault(path, []).append(number)
+        for path, of_path in numbers.items():
+            places = self._using(of_path)
+            if len(places):
+                yield path, places
 
-    def _using(self, attribute: int) -> NDArray[np.int64]:
-        """Return the places of the subscriptions that mention an attribute, by its number."""
+    def _using(self, attributes: list[int]) -> NDArray[np.int64]:
+        """Return the places of the subscriptions that mention attributes, by their numbers."""
         table = self.conjunctions
-        conditions = np.flatnonzero(table.attribute == attribute)
+        is_of = np.zeros(len(table.attributes), np.bool_)
+        is_of[attributes] = True
+        conditions = np.flatnonzero(is_of[table.attribute])
         conjunctions = np.searchsorted(table.condition_start, conditions, side="right") - 1
         return np.unique(table.subscription[conjunctions])
 
@@ -249,6 +274,8 @@ class Load:
         is_used = np.zeros(len(self), np.bool_)
         is_used[self.conjunctions.subscription] = True
         warnings = [self._warning("never", "the condition can never match", ~is_used)]
+        unindexed = self.conjunctions.subscription[unindexed_conjunctions(self.conjunctions)]
+        warnings.append(self._warning("unindexed", UNINDEXED, np.unique(unindexed)))
         if self.until is not None:
             over = (self.until <= now * 1_000_000) & (self.until != NEVER)
             warnings.append(self._warning("ended", "valid_until is past", over))
@@ -264,6 +291,7 @@ class Load:
         """Yield the attributes that are probably misspelt: another of this name is everywhere."""
         names = self.conjunctions.attributes
         counts = np.bincount(self.conjunctions.attribute, minlength=len(names))
+        counts[[not is_path(name) for name in names]] = 0
         usual = counts.max(initial=0)
         rare = np.flatnonzero((counts > 0) & (counts * _RARE <= usual))
         for number in rare[:_MAX_RARE].tolist():
@@ -271,7 +299,7 @@ class Load:
             near = similar_name(names[number], common)
             if near is not None:
                 message = f"attribute {names[number]!r} is hardly used; did you mean {near!r}?"
-                places = self._using(number)
+                places = self._using([number])
                 yield self._warning("rare-attribute", message, places, names[number])
 
     def _warning(

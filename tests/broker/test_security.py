@@ -415,3 +415,28 @@ def test_two_brokers_do_not_share_a_folder(broker: Running) -> None:
 
     with pytest.raises(StoreError), running(broker.config.data):
         pass
+
+
+def test_a_token_has_few_conditions_that_no_index_helps(tmp_path: Path) -> None:
+    unindexed = [{"id": f"u{n}", "where": f"a < b + {n}"} for n in range(3)]
+    with running(tmp_path, limits=Limits(max_unindexed=2)) as broker, broker.client() as http:
+
+        def answer(id: str, where: str, **more: Any) -> tuple[int, str | None]:
+            body = {"id": id, "where": where, "durable": True, **more}
+            sent = http.post("/subscriptions", json=body)
+            return sent.status_code, sent.json().get("limit")
+
+        refused = (429, "max_unindexed")
+        assert http.post("/subscriptions", json=unindexed).status_code == 429
+        assert answer("one", "a < b") == (201, None)
+        assert answer("two", "a < b - :n", params={"n": 1}) == (201, None)
+        assert answer("three", "regexp_matches(s, 'x')") == refused
+        assert answer("three", "a < b AND c = 1") == (201, None)
+        changed = http.patch("/subscriptions/three", json={"where": "a < b"})
+        assert changed.json()["limit"] == "max_unindexed"
+    with running(tmp_path, limits=Limits(max_unindexed=2)) as broker, broker.client() as http:
+        changed = http.patch("/subscriptions/three", json={"where": "a < b"})
+        assert changed.json()["limit"] == "max_unindexed"
+        assert http.patch("/subscriptions/one", json={"where": "a < c"}).status_code == 200
+        assert http.delete("/subscriptions/one").status_code in (200, 204)
+        assert http.patch("/subscriptions/three", json={"where": "a < b"}).status_code == 200

@@ -33,11 +33,23 @@ def draw_condition(random: Random) -> str:
             f"ALL(tags) <> '{tag}'",
             f"matches(body, '{word} {random.choice(WORDS)}')",
             f"matches(body, '{word} -{random.choice(WORDS)}')",
+            f"matches(body, '{word} -{random.choice(WORDS)} -{random.choice(WORDS)}')",
             f"matches(body, '\"{word} {random.choice(WORDS)}\"')",
             f"matches(body, '{word} infl*')",
             f"matches(body, '{word} OR {random.choice(WORDS)}') AND price > 4",
             f"exists(items, i -> i.tag = '{tag}' AND i.price > {random.randrange(10)})",
             f"price = {random.randrange(10)}",
+            f"ANY(numbers) BETWEEN {random.randrange(3)} AND 2 AND price < {random.randrange(10)}",
+            f"ANY(numbers) > {random.randrange(3)}",
+            f"ANY(tags) LIKE 't{random.randrange(3)}%'",
+            f"ANY(tags) LIKE '%{random.randrange(3)}' AND price < 5",
+            f"ANY(tags) = '{tag}' AND ANY(numbers) < {random.randrange(4)}",
+            "matches(body, 'infl* -infla*')",
+            f"exists(items, i -> i.tag = '{tag}' AND i.price > price) AND price > 2",
+            f"exists(items, i -> i.tag IN ('{tag}', '{other}') OR i.price = {random.randrange(9)})",
+            f"exists(items, i -> i.price < {random.randrange(9)}) OR price = 1",
+            f"ANY(tags) IS NULL AND exists(items, i -> i.tag <> '{tag}' AND price < 4)",
+            f"forall(items, i -> i.price > {random.randrange(9)}) AND price = 3",
         ]
     )
 

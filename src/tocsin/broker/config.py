@@ -45,6 +45,7 @@ class Limits:
     max_conjunctions: int = 256
     max_attributes: int = 256
     max_match_share: float = 1.0
+    max_unindexed: int = 1_000
     max_subscriptions: int = 100_000
     max_publications: int = 100_000
     max_publication_bytes: int = 256 << 20

@@ -52,9 +52,10 @@ from tocsin.errors import (
 from tocsin.language import parse
 from tocsin.language.dialects import MARK
 from tocsin.language.expression import parameter_names
-from tocsin.loading import PreparedCondition, prepare
+from tocsin.loading import PreparedCondition, may_be_unindexed, prepare, unindexed_texts
 from tocsin.matcher import Matcher
 from tocsin.normalize.budget import MAX_STEPS, Budget
+from tocsin.normalize.unindexed import is_unindexed
 
 T = TypeVar("T")
 MAX_ID = 200
@@ -119,6 +120,20 @@ class _Change(NamedTuple):
 _KINDS = get_type_hints(schema.SubscriptionRow)
 
 
+def _unindexed(
+    several: Sequence[Subscription], prepared: Mapping[int, PreparedCondition]
+) -> set[int]:
+    """Return the numbers of the subscriptions that no index helps."""
+    rest = [each for each in several if each.no not in prepared]
+    plain = [each for each in rest if not each.spec.params]
+    unindexed = {plain[at].no for at in unindexed_texts([each.spec.where for each in plain])}
+    forms = {no: ready.form for no, ready in prepared.items()}
+    for each in rest:
+        if each.spec.params and may_be_unindexed(each.spec.where):
+            forms[each.no] = prepare(each.spec.where, each.spec.params, None).form
+    return unindexed | {no for no, form in forms.items() if is_unindexed(form)}
+
+
 def _check_kinds(row: schema.SubscriptionRow) -> None:
     """Raise TypeError for a column that has a value of a kind that is never written there."""
     for name, kind in _KINDS.items():
@@ -181,6 +196,10 @@ class Registry:
             self._add_live(each)
             if each.quarantine is not None:
                 log.error("subscription %r is in quarantine: %s", each.id, each.quarantine)
+        loaded = [each for each in stored if each.quarantine is None]
+        unindexed = _unindexed(loaded, {})
+        for each in loaded:
+            each.is_unindexed = each.no in unindexed
         for no, n, last in self._storage.first(schema.backlogs):
             if no in self._subscriptions.by_no:
                 subscription = self._subscriptions.by_no[no]
@@ -304,6 +323,10 @@ class Registry:
         }
         loop = asyncio.get_running_loop()
         try:
+            unindexed = await loop.run_in_executor(self._changes, _unindexed, made, conditions)
+            for owner in {each.spec.owner for each in made}:
+                n = sum(each.no in unindexed for each in made if each.spec.owner == owner)
+                self._check_unindexed(owner, n)
             await loop.run_in_executor(self._changes, self._index, made, conditions)
             rows = [each.row() for each in made if each.spec.stored]
             try:
@@ -322,6 +345,7 @@ class Registry:
         for each in made:
             ready = conditions.get(each.no)
             each.form = None if ready is None else ready.form
+            each.is_unindexed = each.no in unindexed
             self._add_live(each)
             if each.pending:
                 self._backlog.bound(each)
@@ -375,6 +399,16 @@ class Registry:
             if self._subscriptions.n_owned_by(owner) + n > self.limits.max_subscriptions:
                 raise LimitError("too many subscriptions", "max_subscriptions")
         return ids
+
+    def _check_unindexed(self, owner: str, n: int) -> None:
+        """Refuse more conditions that no index helps than an owner may have."""
+        most = self.limits.max_unindexed
+        if n and self._subscriptions.n_unindexed(owner) + n > most:
+            raise LimitError(
+                f"more than {most} conditions of this token are checked on every event: no index "
+                "helps them; add a condition on an attribute",
+                "max_unindexed",
+            )
 
     def _check_size(self, spec: SubscriptionSpec) -> None:
         """Refuse parameters and options that are too large together."""
@@ -466,6 +500,7 @@ class Registry:
         lock = self._locks.setdefault(subscription.no, asyncio.Lock())
         async with lock:  # each change begins with the result of the last one
             change = await self._prepare_change(subscription.spec, edit)
+            self._check_changed(subscription, change)
             if subscription.transition_mask and change.is_indexed:
                 await self._ingest.in_order(lambda: self._change(subscription, change))
             else:
@@ -474,7 +509,13 @@ class Registry:
     async def check_change(self, subscription: Subscription, edit: SpecEdit) -> None:
         """Refuse a change that cannot be made; change nothing."""
         change = await self._prepare_change(subscription.spec, edit, is_checked=True)
+        self._check_changed(subscription, change)
         self._check_size(change.new)
+
+    def _check_changed(self, subscription: Subscription, change: _Change) -> None:
+        """Refuse a change to a condition that no index helps where its owner has the most."""
+        if change.prepared is not None and not subscription.is_unindexed:
+            self._check_unindexed(change.new.owner, int(is_unindexed(change.prepared.form)))
 
     async def _prepare_change(
         self, old: SubscriptionSpec, edit: SpecEdit, *, is_checked: bool = False
@@ -525,6 +566,8 @@ class Registry:
             raise
         if new.valid_until is not None and new.valid_until != old.valid_until:
             heapq.heappush(self._ends, (new.valid_until, subscription.no))
+        if change.prepared is not None:
+            subscription.is_unindexed = is_unindexed(change.prepared.form)
         if is_indexed:
             subscription.quarantine = None
         if is_indexed and self._network is not None and not subscription.is_suspended:

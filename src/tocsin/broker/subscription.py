@@ -131,9 +131,9 @@ class Subscription:
 
     __slots__ = (
         "consumer", "created", "dead", "dead_bytes", "durable", "form", "high_sent", "id",
-        "is_suspended", "is_trimming", "json_id", "last_seq", "listeners", "mean_bytes", "missed",
-        "n_deferred", "n_matched", "no", "pending", "quarantine", "spec", "stomp_head",
-        "transition_mask", "webhook_failures",
+        "is_suspended", "is_trimming", "is_unindexed", "json_id", "last_seq", "listeners",
+        "mean_bytes", "missed", "n_deferred", "n_matched", "no", "pending", "quarantine", "spec",
+        "stomp_head", "transition_mask", "webhook_failures",
     )  # fmt: skip
 
     def __init__(self, no: int, spec: SubscriptionSpec, created: int) -> None:
@@ -154,6 +154,8 @@ class Subscription:
         self.missed = 0
         self.dead = self.dead_bytes = 0
         self.is_trimming = False
+        self.is_unindexed = False
+        """Whether no index helps its condition."""
         self.n_matched = 0
         self.n_deferred = 0
         self.quarantine: str | None = None
@@ -297,6 +299,10 @@ class SubscriptionTable:
     def n_owned_by(self, owner: str) -> int:
         """Return how many subscriptions an owner has."""
         return self._n_owned.get(owner, 0)
+
+    def n_unindexed(self, owner: str) -> int:
+        """Return how many subscriptions of an owner no index helps."""
+        return sum(each.is_unindexed for each in self.owned_by(owner))
 
     def owned_by(self, owner: str) -> list[Subscription]:
         """Return the subscriptions of an owner."""

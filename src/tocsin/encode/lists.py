@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.arrow import STRING, to_array
+from tocsin.arrow import to_array
 from tocsin.encode import vectors
 from tocsin.encode.columns import Column
 from tocsin.encode.vectors import Mask, Vector
 from tocsin.language.evaluate import MAX_PAIRS
-from tocsin.language.text_query import SEPARATORS
+from tocsin.language.words import split_words
 from tocsin.model import Kind
 
 Integers = NDArray[np.int64]
@@ -129,16 +129,5 @@ def python_elements(values: Sequence[object]) -> Elements | None:
 
 def word_elements(texts: Vector) -> Elements:
     """Return the words of texts; see `language.text_query`."""
-    strings = pc.utf8_lower(vectors.plain_strings(texts.values))
-    pieces = pc.split_pattern_regex(strings, SEPARATORS)
-    words = to_array(pc.list_flatten(pieces)).cast(STRING)
-    counts = pc.fill_null(pc.list_value_length(pieces), 0).to_numpy(zero_copy_only=False)
-    if texts.here is not None:
-        counts = counts.astype(np.int64)
-    start = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=start[1:])
-    is_word = pc.not_equal(words, "").to_numpy(zero_copy_only=False)
-    before = np.zeros(len(words) + 1, np.int64)
-    np.cumsum(is_word, out=before[1:])
-    kept = words.filter(pa.array(is_word))
-    return Elements(before[start], Vector(Kind.STRING, kept), texts.here)
+    start, words = split_words(vectors.plain_strings(texts.values))
+    return Elements(start, Vector(Kind.STRING, words), texts.here)

@@ -213,6 +213,9 @@ def to_condition(term: Term) -> Expression:
         if term.function in _TEXTUAL:
             from tocsin.language.text_query import expand
 
+            query = term.arguments[1]
+            if isinstance(query, Literal) and not isinstance(query.value, str):
+                return Constant(None)
             return expand(term) or Truth(name_of(term))
         if term.function == "starts_with":
             return _as_prefix(term)

@@ -161,8 +161,9 @@ def parse_term(text: str) -> Term:
 class Shape(NamedTuple):
     """The expression of a text with its number, string and timestamp literals lifted out.
 
-    They are parameters, numbered from 0 in the order of the text. Some cannot be lifted, those
-    within terms among them: another text has this shape only if it has the same literals there.
+    They are parameters, numbered from 0 in the order of the text; that of a text query is named by
+    its number. Some cannot be lifted, most of those within terms among them: another text has this
+    shape only if it has the same literals there.
     """
 
     expression: Expression
@@ -305,10 +306,10 @@ class _Parser:
         literals = {number: literal for literal, number in self.numbered.values()}
 
         def put_back(operand: Operand) -> Operand:
-            if not isinstance(operand, Parameter) or isinstance(operand.name, str):
+            if not isinstance(operand, Parameter) or not str(operand.name).isdecimal():
                 return operand
-            self.lifted_numbers.discard(operand.name)
-            return literals[operand.name]
+            self.lifted_numbers.discard(int(operand.name))
+            return literals[int(operand.name)]
 
         return bind_names(condition, put_back)
 
@@ -640,7 +641,7 @@ class _Parser:
         """Return a call; one that is a condition on words as that condition."""
         if isinstance(term, Call) and term.function == "matches":
             try:
-                return Test(to_condition(term))
+                return Test(to_condition(self.with_lifted_query(term)))
             except TextQueryError as error:
                 self.fail(f"in a text query: {error}", self.positions[start])
         if isinstance(term, Call):
@@ -648,6 +649,14 @@ class _Parser:
             if problem is not None:
                 self.fail(problem, self.positions[start])
         return term
+
+    def with_lifted_query(self, term: Call) -> Call:
+        """Lift the query of `matches` out, if this is to make a shape."""
+        subject, query = term.arguments
+        lifted = self.lifted(query)
+        if lifted is query or not isinstance(lifted, Parameter):
+            return term
+        return Call(term.function, (subject, Parameter(str(lifted.name))))
 
     def counts(self, name: str, position: int) -> tuple[int, int]:
         function = FUNCTIONS.get(name)

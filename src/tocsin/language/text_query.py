@@ -18,8 +18,9 @@ from tocsin.language.names import ElementName
 from tocsin.language.terms import Call, Literal
 from tocsin.model import Kind
 
-SEPARATORS = r"[^\pL\pM\pN]+"
-"""What is between words, as a regular expression of RE2."""
+LETTERS = r"[\pL\pM\pN]"
+"""What words are made of, as a regular expression of RE2."""
+_SEPARATORS = r"[^\pL\pM\pN]+"
 _ASCII_WORD = re.compile("[a-z0-9]+")
 _PART = re.compile(r'\s*(?:(?P<mark>[-()])|"(?P<phrase>[^"]*)"|(?P<word>[^\s()"]+))')
 MAX_WORDS = 256
@@ -41,7 +42,7 @@ def words(text: str) -> list[str]:
         return _ASCII_WORD.findall(folded)
     import pyarrow.compute as pc
 
-    return [word for word in pc.split_pattern_regex(folded, SEPARATORS).as_py() if word]
+    return [word for word in pc.split_pattern_regex(folded, _SEPARATORS).as_py() if word]
 
 
 def has_phrase(text: list[str], phrase: list[str]) -> bool:

@@ -6,8 +6,8 @@ their errors.
 
 Texts that are conjunctions, or conjunctions joined by OR, are read by a kernel. Other texts that
 differ only in literals share a *shape*, which is parsed once; its template is then filled with
-columns of literals. All other texts, including the invalid ones, are parsed one by one, so that
-errors come from one parser.
+columns of literals. A text query becomes its words, which are literals too (see `queries`). All
+other texts, including the invalid ones, are parsed one by one, so that errors come from one parser.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tocsin.language import text_kernels as kernels
 from tocsin.language.dialects import MARK
 from tocsin.language.expression import Expression, Literal, Parameter, parameter_names
 from tocsin.language.parser import Shape
+from tocsin.language.words import read_word_queries
 from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.fold import (
@@ -46,6 +47,7 @@ from tocsin.normalize.literals import (
     column_literals,
     read_literals,
 )
+from tocsin.normalize.queries import Query, query_of, with_words
 from tocsin.normalize.template import (
     FALSE_SLOT,
     NULL_SLOT,
@@ -201,14 +203,30 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
         if not len(members):
             continue
         shape_read = _shape_of(shaped, int(members[0]), counts)
-        template = shape_read and make_template(shape_read.expression, shape_read.n_literals)
-        if shape_read is None or template is None:
+        if shape_read is None:
+            taken[members] = False
+            continue
+        query = query_of(shape_read.expression)
+        template = None
+        if query is None:
+            template = make_template(shape_read.expression, shape_read.n_literals)
+        if query is None and template is None:
             taken[members] = False
             continue
         if shape_read.fixed:
             places = literal_start[members][:, None] + np.array(shape_read.fixed)
             members, *others = _same_literals(data, spans, members, places)
             pending += others
+        if template is None:
+            assert query is not None
+            places = literal_start[members][:, None] + np.arange(shape_read.n_literals)
+            columns = [_take(literals, own) for own in places.T]
+            texts_of = batch.literals.strings_at(first_literal + places[:, int(query.parameter)])
+            rest = _fill_queries(
+                batch, shape_read.expression, query, texts_of, columns, rows[members]
+            )
+            taken[members[rest]] = False
+            continue
         bases = literal_start[members] + first_literal
         _fill(batch, template, rows[members], bases)
     return rows[~taken].tolist()  # type: ignore[no-any-return]
@@ -220,9 +238,42 @@ def _shape_of(texts: pa.Array, member: int, counts: NDArray[np.int64]) -> Shape 
         shape = parse_shape(texts[member].as_py())
     except SubscriptionError:
         return None
-    if shape.n_literals != counts[member] or parameter_names(shape.expression):
+    names = parameter_names(shape.expression)
+    if shape.n_literals != counts[member] or not all(name.isdecimal() for name in names):
         return None
     return shape
+
+
+def _fill_queries(
+    batch: PredicateBatch,
+    expression: Expression,
+    query: Query,
+    queries: pa.Array,
+    columns: list[Literals],
+    rows: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Add the predicates of subscriptions that share an expression with a text query.
+
+    `columns` are the literals of all other slots. Returns the places of those whose query is more
+    than words.
+    """
+    forms, rest = read_word_queries(queries)
+    others = [rest]
+    for form in forms:
+        n_slots = len(columns) + len(form.words)
+        expanded = with_words(expression, query, form.is_prefix, len(columns))
+        template = make_template(expanded, n_slots)
+        if template is None:
+            others.append(form.rows)
+            continue
+        filled = [_take(column, form.rows) for column in columns]
+        for words, is_prefix in zip(form.words, form.is_prefix, strict=True):
+            pattern = pc.replace_substring(words, "*", "%") if is_prefix else words
+            filled.append(column_literals(pattern, batch.literals))
+        n = len(form.rows)
+        base = batch.literals.add(_interleave(filled, n, 0))
+        _fill(batch, template, rows[form.rows], base + np.arange(n) * n_slots)
+    return np.concatenate(others)
 
 
 def _same_literals(
@@ -290,16 +341,27 @@ def normalize_template(
 
     batch = PredicateBatch(is_bounded)
     shape, operands = number_operands(expression)
-    template = make_template(shape, len(operands))
-    if template is None or not use_kernels(n, MOST_WITHOUT_KERNELS):
+    query = query_of(shape)
+    template = None if query else make_template(shape, len(operands))
+    if query is None:
+        is_in_bulk = template is not None
+    else:
+        is_in_bulk = columns[query.parameter].type in (STRING, pa.string())
+    if not is_in_bulk or not use_kernels(n, MOST_WITHOUT_KERNELS):
         return batch.fold(n, event_type, expression_of, range(n))
-    by_name = {name: column_literals(columns[name], batch.literals) for name in names}
+    used = {str(operand.name) for operand in operands if isinstance(operand, Parameter)}
+    by_name = {name: column_literals(columns[name], batch.literals) for name in used}
     filled = [
         by_name[str(operand.name)]
         if isinstance(operand, Parameter)
         else _constant(operand, n, batch)
         for operand in operands
     ]
+    if template is None:
+        assert query is not None
+        queries = columns[query.parameter].cast(STRING)
+        rest = _fill_queries(batch, shape, query, queries, filled, np.arange(n))
+        return batch.fold(n, event_type, expression_of, rest)
     base = batch.literals.take_over(_interleave(filled, n, batch.literals.n))
     _fill(batch, template, np.arange(n), base + np.arange(n) * len(operands))
     return batch.fold(n, event_type, expression_of)
@@ -309,6 +371,10 @@ def _constant(literal: Literal, n: int, batch: PredicateBatch) -> Literals:
     one = column_literals(pa.array([literal.value]), batch.literals)
     parts: list[Any] = [np.broadcast_to(part, (n,)) for part in one]
     return Literals(*parts)
+
+
+def _take(literals: Literals, rows: NDArray[np.int64]) -> Literals:
+    return Literals(literals.domain[rows], literals.key[rows], literals.offset[rows])
 
 
 def _interleave(columns: list[Literals], n: int, n_before: int) -> Literals:

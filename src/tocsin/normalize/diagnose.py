@@ -3,9 +3,9 @@
 Enters: an expression with bound operands and, optionally, the event type. Leaves: findings: the
 condition can never match or always does; parts of an AND that contradict each other (as few of
 them as it takes); parts that always or never hold; parts that a sibling makes superfluous;
-attributes that the event type does not declare. Every finding is certain, but where LIKE patterns
-or several disjuncts work together some may be missed, and so may some of a condition that takes
-many steps to look at: they are bounded.
+attributes that the event type does not declare; conditions that no index can help. Every finding
+is certain, but where LIKE patterns or several disjuncts work together some may be missed, and so
+may some of a condition that takes many steps to look at: they are bounded.
 
 NOT is pushed down first, so under a NOT, an OR is read as an AND and vice versa.
 """
@@ -31,6 +31,7 @@ from tocsin.language.printer import print_expression
 from tocsin.model import EventType
 from tocsin.normalize.budget import MAX_STEPS, Budget
 from tocsin.normalize.normal import NormalForm, covers, normalize
+from tocsin.normalize.unindexed import MESSAGE, is_unindexed
 
 MAX_SIBLINGS = 128
 """Up to this number of siblings, every pair is compared; else only contradictions are found."""
@@ -44,8 +45,8 @@ _MAX_HINTS = 20
 class Finding:
     """A likely mistake in a condition.
 
-    `code` is one of never, always, contradiction, never-part, always-part, covered, undeclared;
-    `parts` are the texts of the parts concerned.
+    `code` is one of never, always, unindexed, contradiction, never-part, always-part, covered,
+    undeclared; `parts` are the texts of the parts concerned.
     """
 
     code: str
@@ -61,6 +62,8 @@ def diagnose(expression: Expression, event_type: EventType | None = None) -> lis
         findings.append(Finding("never", "the condition can never match"))
     elif form.is_always:
         findings.append(Finding("always", "the condition matches every event"))
+    elif is_unindexed(form):
+        findings.append(Finding("unindexed", MESSAGE))
     diagnosis = _Diagnosis(event_type, Budget(MAX_STEPS))
     try:
         for finding in diagnosis.walk(_push_down(expression, False), top=True):

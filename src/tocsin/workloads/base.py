@@ -45,7 +45,7 @@ class Workload(ABC):
 
     def events(self, n: int, seed: int = 0, first: int = 0) -> pa.Table:
         """Return events first … first + n − 1, a column for each attribute; null is absent."""
-        rows = max(1, min(_CHUNK_ROWS, _CHUNK_CELLS // len(self.event_type.attributes)))
+        rows = max(1, min(_CHUNK_ROWS, _CHUNK_CELLS // max(1, len(self.event_type.attributes))))
         drawn = self._drawn("events", self._event_draws, n, seed, first, rows)
         return pa.concat_tables(self._events(units) for _, units in drawn).combine_chunks()
 

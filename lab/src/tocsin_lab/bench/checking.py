@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType, SubscriptionId
 from tocsin.workloads import Workload
 from tocsin_lab.bench.probes import Event, probes
+from tocsin_lab.workloads import Written
 
 Answers = Sequence[list[SubscriptionId]]
 
@@ -39,6 +40,8 @@ def check(
     plain = events.take(random.choice(len(events), n_events, replace=False))
     satisfied = [None] * n_events + random.choice(n, min(_CHECKED, n), replace=False).tolist()
     samples = plain.to_pylist()
+    if isinstance(chosen, Written):
+        return _check_written(answer, chosen, (n, seed), samples, satisfied[n_events:])
     for number in satisfied[n_events:]:
         rows = chosen.subscription_rows(1, seed, first=number)
         samples.append(made_for(rows, chosen.event_type, samples[number % n_events]))
@@ -49,6 +52,29 @@ def check(
         for event, ids, number in zip(samples, answer(table), satisfied, strict=True)
     ]
     return table, np.array(counts, np.int64)
+
+
+def _check_written(
+    answer: Callable[[pa.Table], Answers],
+    chosen: Written,
+    of: tuple[int, int],
+    plain: list[Event],
+    satisfied: list[int],
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Do the same where the workload says itself what matches; `of` is how many, and the seed."""
+    n, seed = of
+    made = [
+        chosen.made_for(number, seed, plain[at % len(plain)]) for at, number in enumerate(satisfied)
+    ]
+    table = pa.Table.from_pylist(plain + made, schema=chosen.events(1).schema)
+    expected = chosen.expected(table, n, seed)
+    for ids, own, event in zip(answer(table), expected, table.to_pylist(), strict=True):
+        if sorted(map(int, ids)) != own:
+            raise AssertionError(f"{len(ids)} matches instead of {len(own)}: {event}")
+    for number, own in zip(satisfied, expected[len(plain) :], strict=True):
+        if number not in own:
+            raise AssertionError(f"an event made for subscription {number} does not satisfy it")
+    return table, np.array([len(own) for own in expected], np.int64)
 
 
 def made_for(rows: pa.Table, event_type: EventType, event: Event) -> Event:

@@ -8,10 +8,12 @@ and subscriptions that match. They are of two kinds:
 plain what someone who knows SQL writes: subscriptions as typed columns, a hash join on the columns
       that all of them equate (T: on their first attribute, over events with one line for each
       value; G: on the two attributes tested most, the few that do not test them apart), all else
-      as conditions of the join; all pairs where subscriptions have nothing in common (TW, K)
+      as conditions of the join; all pairs where subscriptions have nothing in common (TW,
+      K, L, X)
 keyed an index built by hand: a key made of as many equalities as can be had, or of buckets of
       ranges, or of words; a subscription stands under all its keys, an event probes all it could
-      have (K: each part of its title that is as long as some word).
+      have (K: each part of its title that is as long as some word; L and X: the rarest tag or
+      word of a subscription, all tags or words of an event).
       In "keyed, late" the predicates left to check are fetched by a second join with the events
 ===== ===========================================================================================
 
@@ -33,7 +35,16 @@ from numpy.typing import NDArray
 
 from tocsin.errors import ArgumentError
 from tocsin.workloads import Market, Workload
-from tocsin_lab.workloads import Equalities, Highway, Popularity, Ranges, Titles
+from tocsin_lab.workloads import (
+    Equalities,
+    Highway,
+    Popularity,
+    Ranges,
+    Searches,
+    Tags,
+    Titles,
+    Turnover,
+)
 
 Ints = NDArray[np.int64]
 Kind = Literal["plain", "keyed"]
@@ -81,6 +92,12 @@ def _all_formulations(chosen: Workload) -> list[Formulation]:
         return _popularity(chosen)
     if isinstance(chosen, Titles):
         return _titles()
+    if isinstance(chosen, Turnover):
+        return _turnover(chosen)
+    if isinstance(chosen, Tags):
+        return _sets("tags")
+    if isinstance(chosen, Searches):
+        return _sets("string_split(body, ' ')")
     raise ArgumentError(f"there is no baseline for workload {chosen.name}")
 
 
@@ -98,6 +115,12 @@ def subscriptions(chosen: Workload, n: int, seed: int) -> pa.Table:
         return _popularity_table(chosen, n, seed)
     if isinstance(chosen, Titles):
         return _titles_table(chosen, n, seed)
+    if isinstance(chosen, Turnover):
+        return chosen.subscription_params(n, seed)[0]
+    if isinstance(chosen, Tags):
+        return _sets_table(chosen.ranks(n, seed), chosen.tags)
+    if isinstance(chosen, Searches):
+        return _sets_table(chosen.ranks(n, seed), chosen.words)
     raise ArgumentError(f"there is no baseline for workload {chosen.name}")
 
 
@@ -444,6 +467,59 @@ def _titles() -> list[Formulation]:
         Formulation("plain, LIKE", "plain", "on title LIKE pattern", f"{join} title LIKE pattern"),
         Formulation("plain, contains", "plain", "on contains", f"{join} contains(title, word)"),
         Formulation("keyed", "keyed", "on the parts of titles", keyed, (lengths,)),
+    ]
+
+
+# C, CA: a key is the firm and a bucket of the turnover, by its logarithm.
+
+_BUCKETS = 20
+"""Buckets for each factor of e: a range lies in two or three."""
+
+
+def _turnover(chosen: Turnover) -> list[Formulation]:
+    symbol, turnover = chosen.terms
+    quotes = f"(SELECT {symbol} AS symbol, {turnover} AS turnover FROM events) e"
+    plain = f"""
+        SELECT count(*) FROM {quotes} JOIN subscriptions s
+        ON e.symbol = s.symbol AND e.turnover BETWEEN s.low AND s.high"""
+    keyed = f"""
+        SELECT count(*) FROM {quotes} JOIN keyed s
+        ON e.symbol = s.symbol AND floor(ln(e.turnover) * {_BUCKETS}) = s.bucket
+        AND e.turnover BETWEEN s.low AND s.high"""
+    low, high = (f"floor(ln({end}) * {_BUCKETS})::BIGINT" for end in ("low", "high"))
+    prepare = f"""
+        CREATE TABLE keyed AS
+        SELECT *, unnest(range({low}, {high} + 1))::DOUBLE AS bucket FROM subscriptions"""
+    return [
+        Formulation("plain", "plain", "on the firm, the range as a condition", plain),
+        Formulation("keyed", "keyed", "on the firm and a bucket", keyed, (prepare,), 3),
+    ]
+
+
+# L, X: a plain join compares lists; a key is the rarest element that a subscription requires.
+
+
+def _sets_table(rank: Ints, names: list[str]) -> pa.Table:
+    kept = rank >= 0
+    values = pa.array(names, pa.string())
+    starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int32)
+    required = pa.ListArray.from_arrays(pa.array(starts), values.take(pa.array(rank[kept])))
+    return pa.table({"rarest": values.take(pa.array(rank.max(axis=1))), "required": required})
+
+
+def _sets(elements: str) -> list[Formulation]:
+    of_events = f"SELECT row_number() OVER () AS event, {elements} AS elements FROM events"
+    plain = f"""
+        SELECT count(*) FROM ({of_events}) e JOIN subscriptions s
+        ON list_has_all(e.elements, s.required)"""
+    keyed = f"""
+        WITH e AS MATERIALIZED ({of_events}),
+             k AS (SELECT event, elements, unnest(list_distinct(elements)) AS rarest FROM e)
+        SELECT count(*) FROM k JOIN subscriptions s USING (rarest)
+        WHERE list_has_all(k.elements, s.required)"""
+    return [
+        Formulation("plain", "plain", "all pairs, the lists as a condition", plain),
+        Formulation("keyed", "keyed", "on the rarest element", keyed),
     ]
 
 

@@ -12,9 +12,10 @@ from time import perf_counter
 
 from tocsin.errors import ArgumentError
 from tocsin.matcher import Matcher
-from tocsin.workloads import Workload
+from tocsin.workloads import Workload, workload
 from tocsin_lab.bench.settings import MatchSetting
 from tocsin_lab.bench.steps import Steps
+from tocsin_lab.workloads import Searches, Written
 
 _FEW_SUBSCRIPTIONS, _FEW_EVENTS = 1000, 200
 
@@ -32,8 +33,12 @@ def check_setting(setting: MatchSetting) -> None:
     """Refuse what makes no sense."""
     if min(setting.subscriptions, setting.n_events, setting.threads, setting.repeats) < 1:
         raise ArgumentError("this takes at least one subscription, event, thread and repeat")
-    if setting.baseline not in ("duckdb", "none"):
-        raise ArgumentError(f"there is no baseline {setting.baseline!r}; choose duckdb or none")
+    if setting.baseline not in ("duckdb", "lucene", "none"):
+        raise ArgumentError(
+            f"there is no baseline {setting.baseline!r}; choose duckdb, lucene or none"
+        )
+    if setting.baseline == "lucene" and not isinstance(workload(setting.workload), Searches):
+        raise ArgumentError("the baseline lucene is for workload X")
     if setting.load not in ("rows", "texts"):
         raise ArgumentError(f"cannot load {setting.load!r}; choose rows or texts")
 
@@ -52,7 +57,7 @@ def load_matcher(chosen: Workload, setting: MatchSetting, steps: Steps) -> Loade
 
 def _load_and_build(chosen: Workload, n: int, setting: MatchSetting, n_events: int) -> Loaded:
     matcher = Matcher(chosen.event_type, engine=setting.engine)
-    if setting.load == "texts":
+    if setting.load == "texts" or isinstance(chosen, Written):
         table = chosen.subscription_texts(n, setting.seed)
         started = perf_counter()
         matcher.subscribe_many(table)

@@ -9,7 +9,7 @@ seed and how many repeats. Leaves: a dictionary ready for JSON. The steps:
 4. check the answers to some events, see `checking`;
 5. match all events once, unmeasured, then `repeats` times: from an Arrow table to offsets and ids;
 6. time the baselines, see `baselines`, on as many of these events, from the first on,
-   as they take in some seconds.
+   as they take in some seconds; or Lucene's Monitor on the searches of X, see `lucene`.
 
 `baseline` and `ratio` are about the best plain join, `baseline_keyed` and `ratio_keyed` about the
 best one over an index built by hand.
@@ -43,6 +43,7 @@ from tocsin_lab.bench.machine import machine, one_core, peak_rss_mb, versions
 from tocsin_lab.bench.settings import MatchSetting
 from tocsin_lab.bench.steps import Progress, Steps
 from tocsin_lab.bench.timing import Timing, measure, measure_in_turn
+from tocsin_lab.workloads import Searches
 
 _THREADS_FOR = 1.0
 """Seconds that several threads match for."""
@@ -79,13 +80,16 @@ def run(setting: MatchSetting, progress: Progress | None = None) -> dict[str, An
         best = Baselines()
         if setting.baseline == "duckdb":
             best = _measure_duckdb(chosen, setting, checked, (events, counts), steps)
+        if setting.baseline == "lucene":
+            best = _measure_lucene(chosen, setting, checked, (events, counts), steps)
     timings = {
         "load": setting.load,
         "match": timing.to_dict(len(events)),
         "baseline": _timing_of(best.plain),
         "baseline_keyed": _timing_of(best.keyed),
     }
-    return result | _against(best, len(counts) / timing.median) | _facts(setting, timings)
+    rate = len(counts) / timing.median
+    return result | _against(best, rate, setting.baseline) | _facts(setting, timings)
 
 
 def _n_steps(chosen: Workload, setting: MatchSetting) -> int:
@@ -93,7 +97,7 @@ def _n_steps(chosen: Workload, setting: MatchSetting) -> int:
     if setting.baseline == "duckdb":
         ways = formulations(chosen, setting.subscriptions)
         n += 1 + len(ways) + setting.repeats * len({way.kind for way in ways})
-    return n
+    return n + (setting.baseline == "lucene")
 
 
 def _match(matcher: Matcher, events: pa.Table, threads: int) -> list[Matches]:
@@ -170,6 +174,24 @@ def _measure_duckdb(
         database.close()
 
 
+def _measure_lucene(
+    chosen: Workload,
+    setting: MatchSetting,
+    checked: tuple[pa.Table, NDArray[np.int64]],
+    timed: tuple[pa.Table, NDArray[np.int64]],
+    steps: Steps,
+) -> Baselines:
+    """Time Lucene's Monitor, after it has counted all documents as we did."""
+    from tocsin_lab.bench import lucene
+
+    steps.start("Lucene")
+    assert isinstance(chosen, Searches)
+    of = setting.subscriptions, setting.seed
+    best = lucene.measure(chosen, of, checked, timed, setting.repeats)
+    steps.finish()
+    return Baselines(best)
+
+
 def _figures(
     setting: MatchSetting, loaded: Loaded, counts: NDArray[np.int64], timing: Timing
 ) -> dict[str, Any]:
@@ -195,9 +217,9 @@ def _timing_of(best: Measured | None) -> dict[str, object] | None:
     return best.timing.to_dict(best.events) | {"tried": best.tried}
 
 
-def _against(best: Baselines, rate: float) -> dict[str, Any]:
-    plain, ratio = _compared("duckdb", best.plain, rate)
-    keyed, ratio_keyed = _compared("duckdb-keyed", best.keyed, rate)
+def _against(best: Baselines, rate: float, name: str) -> dict[str, Any]:
+    plain, ratio = _compared(name, best.plain, rate)
+    keyed, ratio_keyed = _compared(f"{name}-keyed", best.keyed, rate)
     if plain is None:
         plain = {"name": "none", "events_per_s": None, "events": 0, "join": None}
     return {

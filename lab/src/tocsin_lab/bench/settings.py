@@ -13,7 +13,14 @@ from typing import Any
 from tocsin.engines import names
 from tocsin.errors import ArgumentError
 
-_DEFAULT_EVENTS = {"W0": 200_000, "W1": 200_000, "W2": 200_000, "T": 40_000, "TW": 10_000}
+_DEFAULT_EVENTS = {
+    "W0": 200_000,
+    "W1": 200_000,
+    "W2": 200_000,
+    "T": 40_000,
+    "TW": 10_000,
+    "L": 200_000,
+}
 _OTHER_EVENTS = 20_000
 
 
@@ -25,7 +32,7 @@ def _option(
 
 
 def _workload() -> Any:
-    return _option("W0", "W0, W1, W2, T, TW, M, G or H.")
+    return _option("W0", "W0, W1, W2, T, TW, M, G, H, K, C, CA, L or X.")
 
 
 def _engine() -> Any:
@@ -79,7 +86,11 @@ class MatchSetting:
         None, "Number of events; by default as suits the workload.", least=1
     )
     engine: str = _engine()
-    baseline: str = _option("duckdb", "What to compare with.", choices=("duckdb", "none"))
+    baseline: str = _option(
+        "duckdb",
+        "What to compare with; lucene (its Monitor, fetched by Maven) with workload X.",
+        choices=("duckdb", "lucene", "none"),
+    )
     threads: int = _option(1, "Threads; each matches a part of a batch.", least=1)
     seed: int = _seed()
     repeats: int = _repeats()

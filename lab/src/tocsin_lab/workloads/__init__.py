@@ -11,6 +11,10 @@ TW   `ranges`            ours: few attributes, wide ranges, many matches
 G    `popularity`        Aguilera et al., section "Discussion": attributes of decaying popularity
 H    `highway`           ours, after Jayaram et al. (Beretta), section 6: drivers watch the road
 K    `titles`            ours: titles of 60 characters, ``title LIKE '%word%'``
+C    `turnover`          ours: quotes, ``lower(firm) = 'f012' AND price * volume BETWEEN …``
+CA   `turnover`          the same on attributes: ``symbol = 'f012' AND turnover BETWEEN …``
+L    `tags`              ours: events with 12 tags, conjunctions of ``ANY(tags) = 'tag00123'``
+X    `searches`          ours: documents of 40 words, ``matches(body, 'two to four words')``
 ==== =================== ====================================================================
 
 They are found through `tocsin.workloads`, where `M`, the market of the demonstrations, is.
@@ -25,9 +29,23 @@ from tocsin_lab.workloads.equalities import Equalities
 from tocsin_lab.workloads.highway import Highway
 from tocsin_lab.workloads.popularity import Popularity
 from tocsin_lab.workloads.ranges import Ranges
+from tocsin_lab.workloads.searches import Searches
+from tocsin_lab.workloads.tags import Tags
 from tocsin_lab.workloads.titles import Titles
+from tocsin_lab.workloads.turnover import Turnover
+from tocsin_lab.workloads.written import Written
 
-__all__ = ["Equalities", "Highway", "Popularity", "Ranges", "Titles"]
+__all__ = [
+    "Equalities",
+    "Highway",
+    "Popularity",
+    "Ranges",
+    "Searches",
+    "Tags",
+    "Titles",
+    "Turnover",
+    "Written",
+]
 
 W0 = Equalities("W0", equal=(0, 1), n_free=3)
 W1 = Equalities("W1", equal=(0, 1), greater=(2,), n_free=1)
@@ -37,3 +55,7 @@ TW = Ranges("TW", n_attributes=20, n_present=20, n_ranges=5, width=0.3, ascendin
 G = Popularity("G")
 H = Highway("H")
 K = Titles("K")
+C = Turnover("C")
+CA = Turnover("CA", is_computed=False)
+L = Tags("L")
+X = Searches("X")

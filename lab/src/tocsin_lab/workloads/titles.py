@@ -25,7 +25,7 @@ _MIXED = 7_919
 _OPERATORS = ("LIKE",)
 
 
-def _word(rank: int) -> str:
+def word(rank: int) -> str:
     """Return the word of a rank; all words are different."""
     if rank % 100 == 0:
         n_syllables, number = 2, rank // 100
@@ -56,7 +56,7 @@ class Titles(Workload):
     @cached_property
     def words(self) -> list[str]:
         """The words, the most popular first."""
-        return [_word(rank) for rank in range(self.n_words)]
+        return [word(rank) for rank in range(self.n_words)]
 
     @cached_property
     def _pieces(self) -> StringTable:

@@ -61,6 +61,7 @@ from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.demands import shown_name
 from tocsin.normalize.table import ConjunctionTable, take
+from tocsin.normalize.unindexed import is_indexable
 
 _SAMPLE = 10_000
 """The number of events that `profile` keeps."""
@@ -750,7 +751,23 @@ class AutoEngine(Engine):
         for index in self._elements:
             lines.append(f"elements: {index.n_subscriptions} subscriptions")
             lines += [f"  {line}" for line in index.describe()]
+        unindexed = self._n_unindexed()
+        if unindexed:
+            lines.append(f"checked on every event, since no index helps: {unindexed} conjunctions")
         return "\n".join(lines) if lines else "nothing is indexed"
+
+    def _n_unindexed(self) -> int:
+        """Count the conjunctions that have nothing but computed booleans."""
+        n = 0
+        for segment in self.segments():
+            helps = np.array([is_indexable(name) for name in segment.space.attributes], np.bool_)
+            if not helps.all():
+                conditions = _conditions_of(segment)
+                counts = np.diff(conditions.start)
+                owner = np.repeat(np.arange(len(counts)), counts)
+                n_helping = np.bincount(owner[helps[conditions.attribute]], minlength=len(counts))
+                n += int(np.count_nonzero((n_helping == 0) & (counts > 0)))
+        return n
 
     def expected_checks(self) -> float:
         """Return how many rows an event is expected to check in all segments."""

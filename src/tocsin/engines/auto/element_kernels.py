@@ -40,6 +40,25 @@ def _fits_cells(
     return True
 
 
+@inner
+def _fits_codes(
+    place: Scalar,
+    required_start: Starts,
+    required: Codes,
+    forbidden_start: Starts,
+    forbidden: Codes,
+    state: NDArray[np.uint8],
+) -> bool:
+    """Whether all required codes are there, and no forbidden one."""
+    for at in range(required_start[place], required_start[place + 1]):
+        if state[required[at]] == 0:
+            return False
+    for at in range(forbidden_start[place], forbidden_start[place + 1]):
+        if state[forbidden[at]] != 0:
+            return False
+    return True
+
+
 @kernel
 def match_elements(
     element_start: Starts,
@@ -51,6 +70,7 @@ def match_elements(
     required: Codes,
     forbidden_start: Starts,
     forbidden: Codes,
+    has_cells: NDArray[np.bool_],
     start: Starts,
     attribute: Codes,
     range_start: Starts,
@@ -64,9 +84,11 @@ def match_elements(
 ) -> Scalar:
     """Write the conjunctions of each event from the first on; return the event reached.
 
-    Codes are -1 for elements that no subscription asks for. A conjunction is reached under one
-    code; `second` is another that it requires (or its own), which rules out most, and `required`
-    are the rest; it has no element with a `forbidden` code. `state` is zero for each code.
+    Codes are -1 for elements without one. A conjunction is reached under one code, at a place
+    among its postings; `second` is another code that it requires (or its own), which rules
+    out most, and `required` are the rest; it has no element with a `forbidden` code. All that is
+    by place, so that it is read in order. `has_cells` says whether there are other conditions;
+    these are by conjunction. `state` is zero for each code.
     """
     n_events = len(element_start) - 1
     n = offsets[first]
@@ -84,17 +106,11 @@ def match_elements(
             for place in range(posting_start[code], posting_start[code + 1]):
                 if state[second[place]] == 0:
                     continue
+                fits = _fits_codes(
+                    place, required_start, required, forbidden_start, forbidden, state
+                )
                 conjunction = postings[place]
-                fits = True
-                for other in range(required_start[conjunction], required_start[conjunction + 1]):
-                    if state[required[other]] == 0:
-                        fits = False
-                        break
-                for other in range(forbidden_start[conjunction], forbidden_start[conjunction + 1]):
-                    if state[forbidden[other]] != 0:
-                        fits = False
-                        break
-                if fits and start[conjunction] < start[conjunction + 1]:
+                if fits and has_cells[place]:
                     fits = _fits_cells(
                         conjunction, event, start, attribute, range_start, low, high, cells
                     )
@@ -111,3 +127,60 @@ def match_elements(
             return event
         offsets[event + 1] = n
     return n_events
+
+
+@inner
+def _some_element_fits(
+    conjunction: Scalar,
+    first: Scalar,
+    last: Scalar,
+    start: Starts,
+    attribute: Codes,
+    range_start: Starts,
+    low: Codes,
+    high: Codes,
+    cells: NDArray[np.int32],
+) -> bool:
+    for element in range(first, last):
+        if _fits_cells(conjunction, element, start, attribute, range_start, low, high, cells):
+            return True
+    return False
+
+
+@kernel
+def test_elements(
+    offsets: Starts,
+    numbers: NDArray[np.uint32],
+    test_start: Starts,
+    tests: Starts,
+    form_start: Starts,
+    start: Starts,
+    attribute: Codes,
+    range_start: Starts,
+    low: Codes,
+    high: Codes,
+    element_start: Starts,
+    cells: NDArray[np.int32],
+    holds: NDArray[np.bool_],
+) -> None:
+    """Say which pairs of an event and a conjunction satisfy all tests of the conjunction.
+
+    A test is satisfied where an element of the event satisfies one of the test's conjunctions,
+    which are numbered from `form_start[test]` on; `cells` are those of the elements.
+    """
+    for event in range(len(offsets) - 1):
+        first, last = element_start[event], element_start[event + 1]
+        for pair in range(offsets[event], offsets[event + 1]):
+            number = numbers[pair]
+            fits = True
+            for at in range(test_start[number], test_start[number + 1]):
+                fits = False
+                for conjunction in range(form_start[tests[at]], form_start[tests[at] + 1]):
+                    if _some_element_fits(
+                        conjunction, first, last, start, attribute, range_start, low, high, cells
+                    ):
+                        fits = True
+                        break
+                if not fits:
+                    break
+            holds[pair] = fits

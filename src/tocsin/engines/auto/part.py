@@ -18,6 +18,7 @@ from tocsin.engines.auto.batch import PreparedBatch, Rows
 from tocsin.engines.auto.buffer_pool import BufferPool
 from tocsin.engines.auto.output import MatchRate
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.printer import print_attribute
 
 
 class Shared(NamedTuple):
@@ -46,7 +47,8 @@ class TableReport:
 
     def text(self, names: tuple[str, ...]) -> str:
         """Return a line about the table; `names` are those of the attributes."""
-        key = f"({', '.join(names[a] for a in self.key)})" if self.key else "no key"
+        attributes = ", ".join(print_attribute(names[a]) for a in self.key)
+        key = f"({attributes})" if self.key else "no key"
         return f"{key}: {self.n_rows} {self.form}, {self.checks:.3g} an event"
 
 
