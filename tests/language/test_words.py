@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +64,7 @@ def test_a_long_text_has_all_its_codes():
 
 
 def test_queries_of_words_and_prefixes_are_read_by_their_form():
-    queries = [
+    queries: list[Any] = [
         "a b",
         "x\n Y",
         "a* b b",

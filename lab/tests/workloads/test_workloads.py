@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -172,7 +173,7 @@ def test_workloads_without_a_template_have_no_parameters(name):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_workloads_without_rows_say_what_matches(name):
-    chosen = workload(name)
+    chosen: Any = workload(name)
     with pytest.raises(ArgumentError, match="load texts"):
         chosen.subscription_rows(1)
     matcher = Matcher(chosen.event_type)

@@ -28,7 +28,7 @@ MOST_IN_QUERY = 16
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
-class StringTable(NamedTuple):
+class HashTable(NamedTuple):
     """Strings by their hashes: open addressing; a slot has the number of a string plus one."""
 
     seed: Scalar
@@ -113,7 +113,7 @@ def cut_words(
 
 
 @kernel
-def fill_table(table: StringTable) -> None:
+def fill_table(table: HashTable) -> None:
     """Enter all strings of a table, each once."""
     mask = np.uint64(len(table.slots) - 1)
     for number in range(len(table.hashes)):
@@ -128,7 +128,7 @@ def fill_table(table: StringTable) -> None:
 
 
 @inner
-def _code(table: StringTable, octets: Octets, begin: Scalar, end: Scalar, value: Scalar) -> Scalar:
+def _code(table: HashTable, octets: Octets, begin: Scalar, end: Scalar, value: Scalar) -> Scalar:
     """Return the code of a string with a hash, or -1."""
     mask = np.uint64(len(table.slots) - 1)
     slot = value & mask
@@ -150,7 +150,7 @@ def _code(table: StringTable, octets: Octets, begin: Scalar, end: Scalar, value:
 
 
 @kernel
-def look_up_strings(table: StringTable, octets: Octets, start: Starts, codes: Codes) -> None:
+def look_up_strings(table: HashTable, octets: Octets, start: Starts, codes: Codes) -> None:
     """Write the code of each string; -1 for one that is not in the table."""
     for text in range(len(start) - 1):
         value = np.uint64(table.seed)
@@ -161,7 +161,7 @@ def look_up_strings(table: StringTable, octets: Octets, start: Starts, codes: Co
 
 @kernel
 def look_up_words(
-    table: StringTable,
+    table: HashTable,
     octets: Octets,
     start: Starts,
     letters: Octets,

@@ -91,7 +91,7 @@ class StringCodes:
         n = len(strings)
         slots = np.zeros(1 << max(3, (2 * n).bit_length()), np.int32)
         seed = secrets.randbits(62)
-        self._table = kernels.StringTable(
+        self._table = kernels.HashTable(
             seed, slots, np.empty(n, np.uint64), start, octets, codes.astype(np.int32)
         )
         kernels.fill_table(self._table)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType
 from tocsin.workloads.base import Ids, text_table
 from tocsin.workloads.draws import Units, by_steps, zipf_steps
-from tocsin.workloads.text import Choice, Pieces, glue
+from tocsin.workloads.text import Choice, StringTable, glue
 from tocsin_lab.workloads.tags import MOST, chosen, requires
 from tocsin_lab.workloads.titles import word
 from tocsin_lab.workloads.written import Written
@@ -62,16 +62,19 @@ class Searches(Written):
 
     def _events(self, units: Units) -> pa.Table:
         rank = by_steps(units, self._steps)
-        pieces, spaced = Pieces.of(self.words), Pieces.of([f" {word}" for word in self.words])
+        pieces, spaced = (
+            StringTable.of(self.words),
+            StringTable.of([f" {word}" for word in self.words]),
+        )
         choices: list[Choice] = [
             (spaced if at else pieces, rank[:, at]) for at in range(self.n_in_document)
         ]
         return pa.table({"body": glue(len(units), choices)})
 
     @cached_property
-    def _pieces(self) -> list[Pieces]:
+    def _pieces(self) -> list[StringTable]:
         searched = self.words[: self.n_searched]
-        return [Pieces.of(searched), Pieces.of([*(f" {word}" for word in searched), ""])]
+        return [StringTable.of(searched), StringTable.of([*(f" {word}" for word in searched), ""])]
 
     def _queries(self, units: Units, before: str = "", after: str = "") -> pa.Array:
         rank = chosen(units, self.n_searched)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tocsin.model import EventType
 from tocsin.workloads.base import Ids, text_table
 from tocsin.workloads.draws import Units, below
-from tocsin.workloads.text import Choice, Pieces, glue
+from tocsin.workloads.text import Choice, StringTable, glue
 from tocsin_lab.workloads.written import Written
 
 MOST = 4
@@ -73,9 +73,9 @@ class Tags(Written):
         return pa.table({"tags": pa.ListArray.from_arrays(pa.array(starts), values)})
 
     @cached_property
-    def _pieces(self) -> list[Pieces]:
+    def _pieces(self) -> list[StringTable]:
         texts = [f"ANY(tags) = '{tag}'" for tag in self.tags]
-        return [Pieces.of(texts), Pieces.of([*(f" AND {text}" for text in texts), ""])]
+        return [StringTable.of(texts), StringTable.of([*(f" AND {text}" for text in texts), ""])]
 
     def _texts(self, units: Units, ids: Ids) -> pa.Table:
         rank = chosen(units, self.n_tags)

@@ -21,7 +21,7 @@ from tocsin.model import EventType
 from tocsin.workloads import Market
 from tocsin.workloads.base import Ids, text_table
 from tocsin.workloads.draws import Units
-from tocsin.workloads.text import Choice, Pieces, glue
+from tocsin.workloads.text import Choice, StringTable, glue
 from tocsin_lab.workloads.written import Written
 
 _WIDTH = 20
@@ -88,23 +88,23 @@ class Turnover(Written):
         return Watched(firm.astype(np.int64), low, low + low // _WIDTH)
 
     @cached_property
-    def _openings(self) -> Pieces:
+    def _openings(self) -> StringTable:
         symbol, turnover = self.terms
-        return Pieces.of(
+        return StringTable.of(
             [f"{symbol} = '{firm.lower()}' AND {turnover} BETWEEN " for firm in self.market.firms]
         )
 
     @cached_property
-    def _leading(self) -> Pieces:
-        return Pieces.of([str(i) if i else "" for i in range(100_000)])
+    def _leading(self) -> StringTable:
+        return StringTable.of([str(i) if i else "" for i in range(100_000)])
 
     @cached_property
-    def _trailing(self) -> Pieces:
-        return Pieces.of(
+    def _trailing(self) -> StringTable:
+        return StringTable.of(
             [str(i) for i in range(_THOUSAND)] + [f"{i:03d}" for i in range(_THOUSAND)]
         )
 
-    def _number(self, number: NDArray[np.int64]) -> list[tuple[Pieces, NDArray[np.int64]]]:
+    def _number(self, number: NDArray[np.int64]) -> list[tuple[StringTable, NDArray[np.int64]]]:
         first, last = number // _THOUSAND, number % _THOUSAND
         return [(self._leading, first), (self._trailing, last + _THOUSAND * (first > 0))]
 
