@@ -1,4 +1,4 @@
-"""Event patterns and the same rules in SQL, and Event Ruler beside them: the same events.
+"""Event patterns, the same rules in SQL, and Event Ruler: on the same events.
 
 Enters: a setting, and Event Ruler where it is installed. Leaves: patterns and conditions loaded a
 second, events matched a second with each: of a table, of texts in JSON that Arrow reads, and of
@@ -167,9 +167,9 @@ def run(setting: PatternsSetting, progress: Progress | None = None) -> dict[str,
             matchers[name], seconds = _load(texts, table)
             result[name] = {"loaded_per_second": round(len(texts) / seconds)}
         steps.start("check")
-        found = {name: m.match_batch(table) for name, m in matchers.items()}
-        ours = [sorted(ids) for ids in found["patterns"]]
-        result["same"] = ours == [sorted(ids) for ids in found["sql"]]
+        matches = {name: m.match_batch(table) for name, m in matchers.items()}
+        ours = [sorted(ids) for ids in matches["patterns"]]
+        result["same"] = ours == [sorted(ids) for ids in matches["sql"]]
         lines = [orjson.dumps(event) for event in made]
         best: dict[str, float] = {}
         for _ in range(setting.repeats):
