@@ -34,6 +34,7 @@ from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
 from tocsin.normalize.normal import NormalForm
+from tocsin.normalize.shapes import spelling
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 ANY = 16
@@ -126,9 +127,12 @@ class SchemaWatch:
                 self._add(name, sum(1 << domain for domain in domains))
 
     def _add(self, name: str, mask: int) -> None:
-        before = self._used.get(name, 0)
-        self._used[name] = before | mask
+        key = name if is_path(name) else spelling(name)
+        before = self._used.get(key, 0)
+        self._used[key] = before | mask
         if not is_path(name):
+            if before:
+                return
             moments = moments_of(name)
             for attribute in needs_of(name):
                 self._add(attribute, _MOMENT if attribute in moments else ANY)

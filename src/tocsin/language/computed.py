@@ -282,8 +282,6 @@ SPECIAL_KINDS = {
     "now": Kind.TIMESTAMP,
     "matches": Kind.BOOLEAN,
     "has_phrase": Kind.BOOLEAN,
-    "inside": Kind.BOOLEAN,
-    "distance": Kind.FLOAT,
     "cardinality": Kind.INTEGER,
 }
 """Kinds of the functions that are no simple functions of values."""

@@ -20,6 +20,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from tocsin.language import places
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, kind_of, to_microseconds
 
 COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
@@ -538,8 +539,10 @@ FUNCTIONS: dict[str, Function] = {
     "extract": Function(2, 2, extract, _N),
     "date_trunc": Function(2, 2, truncate, Kind.TIMESTAMP),
     "in_network": Function(2, 2, _in_network, _B),
+    "distance": Function(4, 4, places.distance, Kind.FLOAT),
+    "inside": Function(3, 3, places.inside, _B),
 }
-"""All functions by their names; `now`, lists, texts and places have modules of their own."""
+"""All functions by their names; `now`, lists and texts have modules of their own."""
 
 ALIASES = {
     "len": "length",
@@ -648,6 +651,8 @@ def problem_of(name: str, arguments: Sequence[object]) -> str | None:
         return f"{constants[1]!r} is not a network such as '10.0.0.0/8'"
     if name == "date_trunc" and isinstance(constants[0], str) and constants[0] not in UNITS:
         return f"date_trunc takes one of {', '.join(UNITS)}"
+    if name == "inside" and isinstance(constants[2], str):
+        return places.polygon_problem(constants[2])
     return None
 
 

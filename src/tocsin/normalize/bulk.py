@@ -24,7 +24,14 @@ from tocsin.arrow import STRING, ArrowColumn, to_array
 from tocsin.errors import ParameterError, SubscriptionError
 from tocsin.language import parse, parse_shape
 from tocsin.language import text_kernels as kernels
-from tocsin.language.expression import Expression, Literal, Parameter, parameter_names
+from tocsin.language.computed import parameters_of
+from tocsin.language.expression import (
+    Expression,
+    Literal,
+    Parameter,
+    parameter_names,
+    predicates,
+)
 from tocsin.language.parser import Shape
 from tocsin.language.words import read_word_queries
 from tocsin.model import EventType
@@ -39,6 +46,7 @@ from tocsin.normalize.literals import (
     read_literals,
 )
 from tocsin.normalize.queries import Query, query_of, with_words
+from tocsin.normalize.shapes import fill_names
 from tocsin.normalize.template import (
     FALSE_SLOT,
     NULL_SLOT,
@@ -270,11 +278,16 @@ def _same_literals(
 
 
 def _fill(
-    batch: PredicateBatch, template: Template, rows: NDArray[np.int64], bases: NDArray[np.int64]
+    batch: PredicateBatch,
+    template: Template,
+    rows: NDArray[np.int64],
+    bases: NDArray[np.int64],
+    names: Mapping[str, list[str]] | None = None,
 ) -> None:
     """Add the predicates of all subscriptions that share a template.
 
-    `bases` is the index of each subscription's first literal.
+    `bases` is the index of each subscription's first literal; `names` has those of computed values
+    by subscription, for the names in which there are parameters.
     """
     n, parts = len(rows), template.rows
     slots = np.array([row.slot for row in parts], np.int64)
@@ -283,11 +296,15 @@ def _fill(
         literal_start[:, place] = _CONSTANTS[int(slots[place])]
     escapes = [-1 if row.escape is None else ord(row.escape) for row in parts]
     has_escape = any(code >= 0 for code in escapes)
+    attributes = np.empty((n, len(parts)), np.int32)
+    for place, row in enumerate(parts):
+        filled = names.get(row.attribute) if names else None
+        attributes[:, place] = batch.attribute_ids([row.attribute] if filled is None else filled)
     batch.add(
         Block(
             np.repeat(rows, len(template.conjunctions)),
             np.tile(template.row_counts, n),
-            np.tile(batch.attribute_ids(row.attribute for row in parts), n),
+            attributes.reshape(-1),
             np.tile(np.array([row.op for row in parts], np.uint8), n),
             literal_start.reshape(-1),
             np.tile(np.array([row.n_literals for row in parts], np.int32), n),
@@ -339,8 +356,39 @@ def normalize_template(
         rest = _fill_queries(batch, shape, query, queries, filled, np.arange(n))
         return batch.fold(n, event_type, expression_of, rest)
     base = batch.literals.take_over(_interleave(filled, n, batch.literals.n))
-    _fill(batch, template, np.arange(n), base + np.arange(n) * len(operands))
-    return batch.fold(n, event_type, expression_of)
+    bases = base + np.arange(n) * len(operands)
+    filled_names, known = _filled_names(template, columns, n)
+    rows = np.flatnonzero(known)
+    if filled_names and len(rows):
+        own = {
+            predicate.attribute for predicate in predicates(expression_of(int(rows[0])))
+        }  # the name of a value bound as one by one
+        if not {names[rows[0]] for names in filled_names.values()} <= own:
+            return batch.fold(n, event_type, expression_of, range(n))
+    if not known.all():
+        filled_names = {
+            name: [listed[row] for row in rows.tolist()] for name, listed in filled_names.items()
+        }
+    _fill(batch, template, rows, bases[rows], filled_names)
+    return batch.fold(n, event_type, expression_of, np.flatnonzero(~known).tolist())
+
+
+def _filled_names(
+    template: Template, columns: Mapping[str, pa.Array], n: int
+) -> tuple[dict[str, list[str]], NDArray[np.bool_]]:
+    """Return the names of computed values with their parameters filled in, by subscription.
+
+    Also which subscriptions have no values but such as can be filled in.
+    """
+    known = np.ones(n, np.bool_)
+    filled: dict[str, list[str]] = {}
+    for name in dict.fromkeys(row.attribute for row in template.rows):
+        parameters = parameters_of(name) if n else ()
+        if parameters:
+            values = {each: columns[each].to_pylist() for each in parameters}
+            filled[name], fits = fill_names(name, values)
+            known &= fits
+    return filled, known
 
 
 def _constant(literal: Literal, n: int, batch: PredicateBatch) -> Literals:

@@ -55,6 +55,7 @@ from tocsin.normalize.fold_kernels import (
     NOT_LIKE,
     NOT_NULL,
 )
+from tocsin.normalize.shapes import is_fillable
 
 MAX_TEMPLATE_CONJUNCTIONS = 64
 NULL_SLOT, FALSE_SLOT, TRUE_SLOT = -1, -2, -3
@@ -199,7 +200,7 @@ def _row(predicate: Predicate, negated: bool) -> Row:
     name = predicate.attribute
     if isinstance(predicate, Distinct):
         raise _NotColumnar
-    if parameters_of(name):
+    if parameters_of(name) and not is_fillable(name):
         raise _NotColumnar
     if is_elements(name) and (negated or element_name(name).quantifier == "all"):
         raise _NotColumnar

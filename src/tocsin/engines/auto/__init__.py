@@ -23,7 +23,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,12 +46,15 @@ from tocsin.engines.auto.layout import read_stream
 from tocsin.engines.auto.pending import Pending, join_tables
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.serialization import put_table, put_together, take_apart, take_table
+from tocsin.engines.auto import residual
 from tocsin.engines.auto.snapshot import Snapshot
+from tocsin.engines.auto.tested import TestedIndex
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.auto.write_buffer import BufferSnapshot
 from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.computed import attributes_of
 from tocsin.normalize.table import ConjunctionTable, take
 from tocsin.normalize.unindexed import is_indexable
 
@@ -69,6 +72,7 @@ _MAX_PENDING = 16_384
 """Small additions are indexed when so many conjunctions are pending, matched or not."""
 _MAX_COMPARED = 1 << 20
 """Pending subscriptions are indexed when so many comparisons were made with them one by one."""
+_Index = TypeVar("_Index", ElementIndex, TestedIndex)
 _MAX_DELTA = 0.25
 """The delta holds up to this share of the largest segment."""
 
@@ -150,6 +154,8 @@ class AutoEngine(Engine):
         self._slots: list[_Slot] = []
         self._pending_elements: list[ConjunctionTable] = []
         self._elements: list[ElementIndex] = []
+        self._pending_tested: list[ConjunctionTable] = []
+        self._tested: list[TestedIndex] = []
         self._sample: EventBatch | None = None
         self._tombstones = Tombstones.empty()
         self._time = 0
@@ -183,7 +189,9 @@ class AutoEngine(Engine):
             if is_eager or (is_single and self._pending.n_conjunctions >= _MAX_PENDING):
                 self._index_pending()
             if len(ids):
-                if not (self._slots or self._pending or self._elements or self._pending_elements):
+                others = self._elements or self._pending_elements
+                others = others or self._tested or self._pending_tested
+                if not (self._slots or self._pending or others):
                     self._tombstones = Tombstones.empty(int(ids[0]))
                 stop = int(ids[-1]) + 1
                 if stop > self._tombstones.stop:
@@ -241,8 +249,8 @@ class AutoEngine(Engine):
         """Return the attributes that conditions mention."""
         spaces = (slot.segment.space.attributes for slot in self._slots)
         tables = (table.attributes for table in self._pending.tables)
-        elements = (index.space.attributes for index in self._elements)
-        return {name for names in (*spaces, *tables, *elements) for name in names}
+        others = (index.space.attributes for index in (*self._elements, *self._tested))
+        return {name for names in (*spaces, *tables, *others) for name in names}
 
     def reader(self) -> Snapshot:
         """Index pending subscriptions, and return a snapshot of all."""
@@ -283,7 +291,7 @@ class AutoEngine(Engine):
         return n_events <= 1 or n_compared + buffer.n_rows * n_events <= _MAX_COMPARED
 
     def _snapshot(self, buffer: BufferSnapshot | None) -> Snapshot:
-        self._index_elements()
+        self._index_others()
         segments = tuple((slot.snapshot(), slot.n_dead > 0) for slot in self._slots)
         return Snapshot(
             segments,
@@ -292,7 +300,7 @@ class AutoEngine(Engine):
             self._scratch,
             self._pool,
             buffer,
-            tuple(self._elements),
+            (*self._elements, *self._tested),
         )
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
@@ -306,24 +314,35 @@ class AutoEngine(Engine):
     def _flush(self) -> None:
         """Index pending subscriptions, and merge what is due."""
         self._index_pending()
-        self._index_elements()
+        self._index_others()
         self._merge_due()
 
-    def _index_elements(self) -> None:
-        """Index pending conjunctions by elements, together with smaller indexes that are there."""
-        if not self._pending_elements:
-            return
-        tables = list(self._pending_elements)
+    def _index_others(self) -> None:
+        """Index pending conjunctions by elements, and those with tests."""
+        elements, tested = self._pending_elements, self._pending_tested
+        if elements:
+            kept, table = self._with_smaller(self._elements, elements)
+            self._elements = kept if table is None else [*kept, ElementIndex(table)]
+            self._pending_elements = []
+        if tested:
+            others, table = self._with_smaller(self._tested, tested)
+            self._tested = others if table is None else [*others, self._tested_index(table)]
+            self._pending_tested = []
+
+    def _tested_index(self, table: ConjunctionTable) -> TestedIndex:
+        return TestedIndex(table, self._sample, self._pool)
+
+    def _with_smaller(
+        self, indexes: list[_Index], pending: list[ConjunctionTable]
+    ) -> tuple[list[_Index], ConjunctionTable | None]:
+        """Join pending tables with those of smaller indexes; return the other indexes too."""
+        tables, kept = list(pending), list(indexes)
         size = sum(table.n_conjunctions for table in tables)
-        kept = list(self._elements)
         while kept and len(kept[-1].ids) <= 2 * size:
             index = kept.pop()
             tables.insert(0, index.table)
             size += len(index.ids)
-        table = self._live(tables)
-        if table is not None:
-            kept.append(ElementIndex(table))
-        self._elements, self._pending_elements = kept, []
+        return kept, self._live(tables)
 
     def _index_pending(self) -> None:
         """Index pending subscriptions. If that fails, the ones not indexed are still pending."""
@@ -331,7 +350,10 @@ class AutoEngine(Engine):
             return
         self._forget_current()
         table = self._live_pending()
-        portions = [] if table is None else list(CAPACITY.cut(table))
+        if table is not None:
+            table, tested = residual.divide(table)
+            self._pending_tested += [] if tested is None else [tested]
+        portions = list(CAPACITY.cut(table)) if table is not None and len(table.subscription) else []
         self._pending, self._n_compared = Pending(portions), 0
         while portions:
             self._add(portions[0])
@@ -533,6 +555,10 @@ class AutoEngine(Engine):
         """
         with self._lock:
             self._flush()
+            tested = self._live_tested()
+            if tested is not None:
+                self._tested = [self._tested_index(tested)]
+                self._forget_current()
             n_left = len(self._slots)
         at = 0
         while n_left > 0:
@@ -588,16 +614,20 @@ class AutoEngine(Engine):
             ]
             if self._merger is not None:
                 self._renumberings.append(kept)
-            elements = self._renumbered_elements(kept)
+            elements = self._renumbered(self._live_elements(), kept)
+            tested = self._renumbered(self._live_tested(), kept)
             for slot, segment in zip(self._slots, renumbered, strict=True):
                 slot.segment = segment
             self._elements, self._pending_elements = [], elements
+            self._tested, self._pending_tested = [], tested
             self._pending, self._tombstones, self._time = pending, tombstones, 0
             self._forget_current()
 
-    def _renumbered_elements(self, kept: NDArray[np.int64]) -> list[ConjunctionTable]:
-        """Return the live conjunctions that are indexed by elements, with other ids."""
-        table = self._live_elements()
+    @staticmethod
+    def _renumbered(
+        table: ConjunctionTable | None, kept: NDArray[np.int64]
+    ) -> list[ConjunctionTable]:
+        """Return conjunctions with other ids, if there are any."""
         if table is None:
             return []
         return [replace(table, subscription=np.searchsorted(kept, table.subscription))]
@@ -605,6 +635,11 @@ class AutoEngine(Engine):
     def _live_elements(self) -> ConjunctionTable | None:
         """Return the live conjunctions that are indexed by elements."""
         tables = [*(index.table for index in self._elements), *self._pending_elements]
+        return self._live(tables) if tables else None
+
+    def _live_tested(self) -> ConjunctionTable | None:
+        """Return the live conjunctions that have tests."""
+        tables = [*(index.table for index in self._tested), *self._pending_tested]
         return self._live(tables) if tables else None
 
     def parts(self) -> IndexParts:
@@ -615,10 +650,13 @@ class AutoEngine(Engine):
             arrays = {"dead": np.concatenate([np.empty(0, np.int32), *dead])}
             state = Parts({"n_ids": self._tombstones.stop}, arrays)
             names = {name for segment in segments for name in segment.space.attributes}
-            elements = self._live_elements()
+            elements, tested = self._live_elements(), self._live_tested()
             if elements is not None:
                 put_table(elements, state)
                 names.update(elements.attributes)
+            if tested is not None:
+                put_table(tested, state, "tested")
+                names.update(base for name in tested.attributes for base in attributes_of(name))
             return IndexParts(
                 state,
                 {segment.name: partial(take_apart, segment) for segment in segments},
@@ -646,7 +684,8 @@ class AutoEngine(Engine):
         of_segments = [
             IndexedConditions(s.space, s.ids, partial(_conditions_of, s)) for s in self.segments()
         ]
-        return of_segments + [conditions_of(index.table) for index in self._elements]
+        of_segments += [conditions_of(index.table) for index in self._elements]
+        return of_segments + [group for index in self._tested for group in index.conditions()]
 
     def restore(self, states: Sequence[Parts], segments: Sequence[Parts]) -> None:
         """Take over segments, whose deleted subscriptions were deleted before all that follows."""
@@ -657,10 +696,13 @@ class AutoEngine(Engine):
                 check_bounds(segment, n_ids)
             self._slots = [_Slot(segment) for segment in opened]
             tables = [table for state in states if (table := take_table(state)) is not None]
+            tested = [t for state in states if (t := take_table(state, "tested")) is not None]
             firsts = [int(segment.ids[0]) for segment in opened]
-            first = min(firsts + [int(table.subscription[0]) for table in tables], default=0)
+            firsts += [int(table.subscription[0]) for table in (*tables, *tested)]
+            first = min(firsts, default=0)
             self._tombstones = Tombstones.empty(first).extended_to(n_ids)
             self._elements, self._pending_elements = [], tables
+            self._tested, self._pending_tested = [], tested
             for state in states:
                 self._tombstones.bury(state.arrays["dead"], self._time)
                 self._count_deleted(state.arrays["dead"])
@@ -669,7 +711,8 @@ class AutoEngine(Engine):
     def explain(self, dense: int) -> str:
         """Say under which keys a subscription is."""
         lines = [line for segment in self.segments() for line in segment.explain(dense)]
-        lines += [line for index in self._elements for line in index.explain(dense)]
+        for index in (*self._elements, *self._tested):
+            lines += index.explain(dense)
         return "\n".join(lines) if lines else "not kept: it can never match"
 
     def describe(self) -> str:
@@ -682,6 +725,9 @@ class AutoEngine(Engine):
         for index in self._elements:
             lines.append(f"elements: {index.n_subscriptions} subscriptions")
             lines += [f"  {line}" for line in index.describe()]
+        for tested in self._tested:
+            lines.append(f"tested: {tested.n_subscriptions} subscriptions")
+            lines += [f"  {line}" for line in tested.describe(self._sample)]
         unindexed = self._n_unindexed()
         if unindexed:
             lines.append(f"checked on every event, since no index helps: {unindexed} conjunctions")
@@ -702,7 +748,8 @@ class AutoEngine(Engine):
 
     def expected_checks(self) -> float:
         """Return how many rows an event is expected to check in all segments."""
-        reports = (segment.describe(self._sample) for segment in self.segments())
+        segments = [*self.segments(), *(index.segment for index in self._tested)]
+        reports = (segment.describe(self._sample) for segment in segments)
         return sum(table.checks for tables in reports for table in tables)
 
     def check(self) -> None:
@@ -710,6 +757,8 @@ class AutoEngine(Engine):
         for segment, _ in self.reader_for(1).segments:
             segment.check()
         with self._lock:
+            for index in self._tested:
+                index.segment.check()
             for slot in self._slots:
                 assert slot.n_dead >= self._count_dead(slot.segment), (
                     "deleted subscriptions are miscounted"
@@ -725,9 +774,10 @@ class AutoEngine(Engine):
         """The bytes of the segments, of pending subscriptions and of the tombstones."""
         with self._lock:
             segments = sum(slot.segment.nbytes for slot in self._slots)
-            elements = sum(index.nbytes for index in self._elements)
-            elements += sum(table.nbytes for table in self._pending_elements)
-            return segments + elements + self._pending.nbytes + self._tombstones.times.nbytes
+            others = sum(index.nbytes for index in (*self._elements, *self._tested))
+            tables = (*self._pending_elements, *self._pending_tested)
+            others += sum(table.nbytes for table in tables)
+            return segments + others + self._pending.nbytes + self._tombstones.times.nbytes
 
 
 def _conditions_of(segment: Segment) -> Conditions:

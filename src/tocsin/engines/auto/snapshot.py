@@ -22,6 +22,7 @@ from tocsin.engines.auto.delta import DeltaSnapshot
 from tocsin.engines.auto.elements import ElementIndex
 from tocsin.engines.auto.output import join, no_rows
 from tocsin.engines.auto.segment import Segment
+from tocsin.engines.auto.tested import TestedIndex
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.auto.write_buffer import BufferSnapshot
 from tocsin.engines.ragged import RaggedIds
@@ -38,10 +39,10 @@ class Snapshot:
         scratch: threading.local,
         pool: BufferPool,
         buffer: BufferSnapshot | None = None,
-        elements: tuple[ElementIndex, ...] = (),
+        others: tuple[ElementIndex | TestedIndex, ...] = (),
     ) -> None:
         self.segments = segments
-        self.elements = elements
+        self.others = others
         self.buffer = buffer
         self.names: Any = None
         """The ids that belong to it, which the matcher keeps here."""
@@ -64,7 +65,7 @@ class Snapshot:
             ids = join(ids, self._match_segment(segment, has_dead, batch), self._pool)
         if self.buffer is not None:
             ids = join(ids, self._match_buffer(self.buffer, events), self._pool)
-        for index in self.elements:
+        for index in self.others:
             rows = index.match_batch(events)
             if len(rows.values):
                 ids = join(ids, self._to_ids(rows, index, len(events)), self._pool)
@@ -88,7 +89,7 @@ class Snapshot:
         return self._to_ids(segment.match(batch), segment, len(batch.events))
 
     def _to_ids(
-        self, rows: RaggedIds, index: Segment | DeltaSnapshot | ElementIndex, n_events: int
+        self, rows: RaggedIds, index: Segment | DeltaSnapshot | ElementIndex | TestedIndex, n_events: int
     ) -> RaggedIds:
         """Replace conjunctions by the dense ids of live subscriptions, each once per event."""
         ends = np.zeros(n_events + 1, np.int64)
@@ -108,7 +109,7 @@ class Snapshot:
         return RaggedIds(ends, rows.values[: ends[-1]])
 
     def _last_events(
-        self, index: Segment | DeltaSnapshot | ElementIndex, n_events: int
+        self, index: Segment | DeltaSnapshot | ElementIndex | TestedIndex, n_events: int
     ) -> tuple[NDArray[np.int64], int]:
         """Return this thread's array of the event that each id was last seen in, and a stamp.
 
@@ -129,7 +130,7 @@ class Snapshot:
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event with every segment."""
         of_parts = [segment.match_one(event) for segment, _ in self.segments]
-        of_parts += [index.match_one(event) for index in self.elements]
+        of_parts += [index.match_one(event) for index in self.others]
         if self.buffer is not None:
             of_parts.append(self.buffer.match_one(event))
         matches: list[int] = []
