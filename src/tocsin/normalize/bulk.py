@@ -13,6 +13,7 @@ other texts, including the invalid ones, are parsed one by one, so that errors c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,8 @@ __all__ = ["BadSubscription", "BulkForm", "normalize_template", "normalize_texts
 
 _CHUNK = 1 << 14
 _SHAPE_CHUNK = 1 << 18
+_MANY = 16
+"""From so many texts on, those that differ in literals within terms are read together."""
 _CONSTANTS = {NULL_SLOT: NULL_LITERAL, FALSE_SLOT: FALSE_LITERAL, TRUE_SLOT: TRUE_LITERAL}
 
 
@@ -199,6 +202,13 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
         if query is None and template is None:
             taken[members] = False
             continue
+        if shape_read.fixed and template is not None and len(members) >= _MANY:
+            places = literal_start[members][:, None] + np.arange(shape_read.n_literals)
+            first = shaped[int(members[0])].as_py()
+            left = _fill_terms(batch, first, data, spans, literals, places, rows[members])
+            if left is not None:
+                taken[members[left]] = False
+                continue
         if shape_read.fixed:
             places = literal_start[members][:, None] + np.array(shape_read.fixed)
             members, *others = _same_literals(data, spans, members, places)
@@ -228,6 +238,76 @@ def _shape_of(texts: pa.Array, member: int, counts: NDArray[np.int64]) -> Shape 
     if shape.n_literals != counts[member] or not all(name.isdecimal() for name in names):
         return None
     return shape
+
+
+def _fill_terms(
+    batch: PredicateBatch,
+    text: str,
+    data: NDArray[np.uint8],
+    spans: NDArray[np.int64],
+    literals: Literals,
+    places: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> NDArray[np.int64] | None:
+    """Add the predicates of texts that differ in literals, also in those within terms.
+
+    `places` are those of the literals of each text. Returns the places of texts that must be
+    parsed one by one; None where all must be.
+    """
+    ranges = spans[:, [kernels.LITERAL_START, kernels.LITERAL_END]]
+    names = [f"{_LITERAL}{at}" for at in range(places.shape[1])]
+    whole = text.encode()
+    begin = int(ranges[places[0, 0], 0]) - whole.find(bytes(data[slice(*ranges[places[0, 0]])]))
+    end, pieces = 0, []
+    for name, place in zip(names, places[0], strict=True):
+        start, stop = (int(at) - begin for at in ranges[place])
+        pieces += [whole[end:start], b":" + name.encode()]
+        end = stop
+    try:
+        expression = parse((b"".join(pieces) + whole[end:]).decode())
+        own = {predicate.attribute for predicate in predicates(parse(text))}
+    except SubscriptionError:
+        return None
+    shape, operands = number_operands(expression)
+    template = make_template(shape, len(operands))
+    if template is None or not all(isinstance(operand, Parameter) for operand in operands):
+        return None
+    asked = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
+    values = {
+        name: [_value(bytes(data[start:stop])) for start, stop in ranges[own_places].tolist()]
+        for name, own_places in zip(names, places.T, strict=True)
+        if name in asked
+    }
+    filled_names, known = _filled_names(template, values, len(rows))
+    if not known[0] or not {names[0] for names in filled_names.values()} <= own:
+        return None
+    columns = [places[:, int(str(operand.name)[len(_LITERAL) :])] for operand in operands]
+    filled = [Literals(*(part[column] for part in literals)) for column in columns]
+    base = batch.literals.add(_interleave(filled, len(rows), 0)) if filled else 0
+    chosen = np.flatnonzero(known)
+    _fill(batch, template, rows[chosen], base + chosen * len(operands), _some(filled_names, known))
+    return np.flatnonzero(~known)
+
+
+_LITERAL = "literal_"
+
+
+def _value(text: bytes) -> object:
+    """Return the value of a number or of a string; None for other literals."""
+    if text[:1] == b"'":
+        return text[1:-1].decode().replace("''", "'")
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _some(names: Mapping[str, list[str]], chosen: NDArray[np.bool_]) -> dict[str, list[str]]:
+    return {name: list(compress(listed, chosen)) for name, listed in names.items()}
 
 
 def _fill_queries(
@@ -357,24 +437,20 @@ def normalize_template(
         return batch.fold(n, event_type, expression_of, rest)
     base = batch.literals.take_over(_interleave(filled, n, batch.literals.n))
     bases = base + np.arange(n) * len(operands)
-    filled_names, known = _filled_names(template, columns, n)
+    asked = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
+    values = {name: columns[name].to_pylist() for name in asked}
+    filled_names, known = _filled_names(template, values, n)
     rows = np.flatnonzero(known)
     if filled_names and len(rows):
-        own = {
-            predicate.attribute for predicate in predicates(expression_of(int(rows[0])))
-        }  # the name of a value bound as one by one
+        own = {predicate.attribute for predicate in predicates(expression_of(int(rows[0])))}
         if not {names[rows[0]] for names in filled_names.values()} <= own:
             return batch.fold(n, event_type, expression_of, range(n))
-    if not known.all():
-        filled_names = {
-            name: [listed[row] for row in rows.tolist()] for name, listed in filled_names.items()
-        }
-    _fill(batch, template, rows, bases[rows], filled_names)
+    _fill(batch, template, rows, bases[rows], _some(filled_names, known))
     return batch.fold(n, event_type, expression_of, np.flatnonzero(~known).tolist())
 
 
 def _filled_names(
-    template: Template, columns: Mapping[str, pa.Array], n: int
+    template: Template, values: Mapping[str, list[object]], n: int
 ) -> tuple[dict[str, list[str]], NDArray[np.bool_]]:
     """Return the names of computed values with their parameters filled in, by subscription.
 
@@ -383,9 +459,7 @@ def _filled_names(
     known = np.ones(n, np.bool_)
     filled: dict[str, list[str]] = {}
     for name in dict.fromkeys(row.attribute for row in template.rows):
-        parameters = parameters_of(name) if n else ()
-        if parameters:
-            values = {each: columns[each].to_pylist() for each in parameters}
+        if n and parameters_of(name):
             filled[name], fits = fill_names(name, values)
             known &= fits
     return filled, known

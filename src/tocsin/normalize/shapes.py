@@ -23,6 +23,7 @@ from tocsin.arrow import STRING
 from tocsin.language.computed import parts_of, term_of
 from tocsin.language.functions import COMPARISONS
 from tocsin.language.names import COMPUTED, is_computed
+from tocsin.language.places import known_polygon
 from tocsin.language.printer import print_attribute, print_string, print_term
 from tocsin.language.terms import (
     Attribute,
@@ -198,12 +199,21 @@ def fill_names(name: str, columns: Mapping[str, Sequence[object]]) -> FilledName
     Numbers and texts are; a row with another value is not known. See `is_fillable`.
     """
     pieces = _PARAMETER.split(name)
-    n = len(next(iter(columns.values())))
+    n = len(columns[pieces[1]])
     known = np.ones(n, np.bool_)
+    polygons = {
+        part.arguments[2].name
+        for part in walk(term_of(name))
+        if isinstance(part, Call)
+        and part.function == "inside"
+        and isinstance(part.arguments[2], Parameter)
+    }
     parts: list[Iterable[str]] = [repeat(pieces[0])]
     for parameter, after in zip(pieces[1::2], pieces[2::2], strict=True):
         texts = [_printed(value) for value in columns[parameter]]
         known &= np.array([text != "" for text in texts], np.bool_)
+        if parameter in polygons:
+            known &= np.array([known_polygon(str(v)) is not None for v in columns[parameter]])
         parts += [texts, repeat(after)]
     return FilledNames(list(map("".join, zip(*parts, strict=False))), known)
 
@@ -245,5 +255,5 @@ _PARAMETER = re.compile(r":([^\W\d]\w*)")
 _QUOTED = re.compile(r"[\"'`]")
 _CONDITIONS = COMPARISONS | {"starts_with", "matches", "like", "ilike", "is distinct from"}
 """Functions that may become other conditions when their arguments are known."""
-_CHECKED = _FIXED | {"in_network", "regexp_matches", "matches", "inside"}
+_CHECKED = _FIXED | {"in_network", "regexp_matches", "matches"}
 """Functions that do not take every value."""

@@ -50,6 +50,10 @@ _SHARED = 64
 """A test that as many conjunctions share is a column, unless that is a small part of all."""
 
 
+_ABOUT_ELEMENTS = f"{COMPUTED}(ANY(", f"{COMPUTED}(ALL("
+"""How the names of comparisons with elements begin."""
+
+
 class Key(NamedTuple):
     """A value that some element of a list must have."""
 
@@ -61,7 +65,7 @@ class Key(NamedTuple):
 @lru_cache(maxsize=1 << 17)
 def _value_of(name: str) -> tuple[Key | None, bool]:
     """Return the value that a computed value requires of elements, or that it forbids."""
-    if not is_computed(name):
+    if not name.startswith(_ABOUT_ELEMENTS):  # most names need not be parsed
         return None, False
     term = term_of(name)
     if not isinstance(term, Test) or not isinstance(term.condition, Comparison):
