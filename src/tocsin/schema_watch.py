@@ -28,13 +28,12 @@ from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
 from tocsin.language.computed import moments_of, needs_of
-from tocsin.language.names import is_path
+from tocsin.language.names import is_path, spelling
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
 from tocsin.normalize.normal import NormalForm
-from tocsin.normalize.shapes import spelling
 from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
 ANY = 16

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import wraps
 from typing import Any
 
 from tocsin.language import functions
@@ -33,7 +33,14 @@ from tocsin.language.expression import (
     with_operands,
 )
 from tocsin.language.functions import COMPARISONS, FLIPPED, FUNCTIONS
-from tocsin.language.names import COMPUTED, ElementName, element_name, is_computed, is_elements
+from tocsin.language.names import (
+    COMPUTED,
+    ElementName,
+    element_name,
+    is_computed,
+    is_elements,
+    spelling,
+)
 from tocsin.language.printer import print_term
 from tocsin.language.terms import (
     Attribute,
@@ -322,7 +329,24 @@ def _is_element(term: Term, variable: str) -> bool:
     )
 
 
-@lru_cache(maxsize=1 << 17)
+def _by_spelling(function: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple[str, ...]]:
+    """Keep what is the same for names that differ in literals only."""
+    known: dict[str, tuple[str, ...]] = {}
+
+    @wraps(function)
+    def kept(name: str) -> tuple[str, ...]:
+        key = spelling(name) if is_computed(name) else name
+        result = known.get(key)
+        if result is None:
+            if len(known) >= _MAX_TERMS:
+                known.clear()
+            result = known[key] = function(name)
+        return result
+
+    return kept
+
+
+@_by_spelling
 def attributes_of(name: str) -> tuple[str, ...]:
     """Return the attributes of events that a name depends on."""
     if not name.startswith("\0"):
@@ -333,7 +357,7 @@ def attributes_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-@lru_cache(maxsize=1 << 17)
+@_by_spelling
 def needs_of(name: str) -> tuple[str, ...]:
     """Return the attributes without which a computed value or a list is absent."""
     if is_elements(name):
@@ -358,7 +382,7 @@ def _needs(term: Term) -> Iterator[str]:
         yield from needs_of(element_name(name).list if is_elements(name) else name)
 
 
-@lru_cache(maxsize=1 << 12)
+@_by_spelling
 def moments_of(name: str) -> tuple[str, ...]:
     """Return the attributes that a computed value uses as timestamps."""
     if not is_computed(name):

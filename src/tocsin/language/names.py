@@ -9,6 +9,7 @@ numbered by slots.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ ELEMENTS = "\0a"
 """How the names of elements begin."""
 ALL_ELEMENTS = "\0all "
 """How the names of elements begin that must all satisfy a condition."""
+LITERAL = re.compile(r"('(?:[^']|'')*'|(?<![\w$.\"])[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)")
+"""A number or a text in the name of a computed value, apart from names that are quoted."""
+_QUOTES = re.compile("[\"`]")
 _QUANTIFIERS = {"\0any ": "any", "\0all ": "all"}
 
 
@@ -49,6 +53,11 @@ def is_elements(name: str) -> bool:
 def is_path(name: str) -> bool:
     """Whether a name is that of an attribute of events."""
     return not name.startswith((COMPUTED, ELEMENTS))
+
+
+def spelling(name: str) -> str:
+    """Return what the names of computed values have in common that differ in literals only."""
+    return name if _QUOTES.search(name) else LITERAL.sub("?", name)
 
 
 @lru_cache(maxsize=4096)

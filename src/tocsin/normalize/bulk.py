@@ -12,7 +12,9 @@ other texts, including the invalid ones, are parsed one by one, so that errors c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import compress
 from typing import Any
 
@@ -254,14 +256,23 @@ def _fill_terms(
     `places` are those of the literals of each text. Returns the places of texts that must be
     parsed one by one; None where all must be.
     """
-    ranges = spans[:, [kernels.LITERAL_START, kernels.LITERAL_END]]
+    starts, ends = (spans[places, at] for at in (kernels.LITERAL_START, kernels.LITERAL_END))
     names = [f"{_LITERAL}{at}" for at in range(places.shape[1])]
     whole = text.encode()
-    begin = int(ranges[places[0, 0], 0]) - whole.find(bytes(data[slice(*ranges[places[0, 0]])]))
-    end, pieces = 0, []
-    for name, place in zip(names, places[0], strict=True):
-        start, stop = (int(at) - begin for at in ranges[place])
-        pieces += [whole[end:start], b":" + name.encode()]
+    begin = int(starts[0, 0]) - whole.find(bytes(data[starts[0, 0] : ends[0, 0]]))
+    end, pieces, signs = 0, [], list[bytes]()
+    is_like = np.ones(len(rows), np.bool_)
+    for at, name in enumerate(names):
+        start, stop = int(starts[0, at]) - begin, int(ends[0, at]) - begin
+        sign = whole[start : start + 1]
+        if sign in (b"-", b"+") and _OPERAND_BEFORE.search(whole[max(start - _NEAR, 0) : start]):
+            is_like &= data[starts[:, at]] == ord(sign)  # an operator, not the sign of a number
+            pieces.append(whole[end : start + 1])
+        else:
+            pieces.append(whole[end:start])
+            sign = b""
+        signs.append(sign)
+        pieces.append(b" :" + name.encode())
         end = stop
     try:
         expression = parse((b"".join(pieces) + whole[end:]).decode())
@@ -274,11 +285,15 @@ def _fill_terms(
         return None
     asked = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
     values = {
-        name: [_value(bytes(data[start:stop])) for start, stop in ranges[own_places].tolist()]
-        for name, own_places in zip(names, places.T, strict=True)
+        name: [
+            _value(bytes(data[start:stop]).removeprefix(signs[at]))
+            for start, stop in zip(starts[:, at].tolist(), ends[:, at].tolist(), strict=True)
+        ]
+        for at, name in enumerate(names)
         if name in asked
     }
     filled_names, known = _filled_names(template, values, len(rows))
+    known &= is_like
     if not known[0] or not {names[0] for names in filled_names.values()} <= own:
         return None
     columns = [places[:, int(str(operand.name)[len(_LITERAL) :])] for operand in operands]
@@ -290,20 +305,21 @@ def _fill_terms(
 
 
 _LITERAL = "literal_"
+_OPERAND_BEFORE = re.compile(rb"[\w$)\"'`\x80-\xff](?<!\bAND)(?<!\bBETWEEN)(?<!\bOR)\s*$", re.I)
+"""What stands before a sign that is an operator. (A mistake is noticed: the text is parsed too.)"""
+_NEAR = 32
+"""How many bytes before a sign are looked at."""
 
 
 def _value(text: bytes) -> object:
     """Return the value of a number or of a string; None for other literals."""
     if text[:1] == b"'":
         return text[1:-1].decode().replace("''", "'")
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    text = text.replace(b" ", b"")
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(text)
+    return None
 
 
 def _some(names: Mapping[str, list[str]], chosen: NDArray[np.bool_]) -> dict[str, list[str]]:
@@ -350,9 +366,9 @@ def _same_literals(
 ) -> list[NDArray[np.int64]]:
     """Divide texts by the spelling of some of their literals; those like the first come first."""
     groups: dict[tuple[bytes, ...], list[int]] = {}
-    ranges = spans[:, [kernels.LITERAL_START, kernels.LITERAL_END]]
-    for member, own in zip(members.tolist(), places.tolist(), strict=True):
-        spelling = tuple(bytes(data[slice(*ranges[place])]) for place in own)
+    for member, own in zip(members.tolist(), places, strict=True):
+        ranges = spans[own, kernels.LITERAL_START], spans[own, kernels.LITERAL_END]
+        spelling = tuple(bytes(data[start:end]) for start, end in zip(*ranges, strict=True))
         groups.setdefault(spelling, []).append(member)
     return [np.array(group, np.int64) for group in groups.values()]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tocsin.arrow import STRING
 from tocsin.language.computed import parts_of, term_of
 from tocsin.language.functions import COMPARISONS
-from tocsin.language.names import COMPUTED, is_computed
+from tocsin.language.names import COMPUTED, LITERAL, is_computed
 from tocsin.language.places import known_polygon
 from tocsin.language.printer import print_attribute, print_string, print_term
 from tocsin.language.terms import (
@@ -38,7 +38,6 @@ from tocsin.language.terms import (
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, Value, is_unicode, to_microseconds
 
 _CONSTANT = "\0c"
-_LITERAL = re.compile(r"('(?:[^']|'')*'|(?<![\w$.\"])\d+(?:\.\d+)?(?:e[+-]?\d+)?)", re.ASCII)
 _FIXED = frozenset(("extract", "date_trunc"))
 """Functions of which the first constant says what they are."""
 
@@ -81,12 +80,7 @@ def has_constants(name: str) -> bool:
     """Whether a name is that of a function with constants of its own, perhaps."""
     if not is_computed(name) or name.startswith(_NO_CALLS):
         return False
-    return _LITERAL.search(name) is not None
-
-
-def spelling(name: str) -> str:
-    """Return what the names of computed values have in common that differ in literals only."""
-    return _LITERAL.sub("?", name)
+    return LITERAL.search(name) is not None
 
 
 def read_shapes(names: Sequence[str]) -> list[Shape]:
@@ -94,7 +88,7 @@ def read_shapes(names: Sequence[str]) -> list[Shape]:
     spellings: dict[tuple[str, ...], list[int]] = {}
     literals: list[list[str]] = []
     for at, name in enumerate(names):
-        pieces = _LITERAL.split(name)
+        pieces = LITERAL.split(name)
         literals.append(pieces[1::2])
         kinds = "".join("s" if p[0] == "'" else "i" if p.isdigit() else "f" for p in pieces[1::2])
         spellings.setdefault((*pieces[::2], kinds), []).append(at)

@@ -15,7 +15,7 @@ C    `turnover`          ours: quotes, ``lower(firm) = 'f012' AND price * volume
 CA   `turnover`          the same on attributes: ``symbol = 'f012' AND turnover BETWEEN …``
 L    `tags`              ours: events with 12 tags, conjunctions of ``ANY(tags) = 'tag00123'``
 X    `searches`          ours: documents of 40 words, ``matches(body, 'two to four words')``
-R    `targets`           ours: quotes, ``firm = 'F012' AND abs(price - 101.25) < 1.01``
+R    `targets`           ours: quotes, ``firm = 'F012' AND abs(price - 101.25) < 0.02``
 P    `circles`           ours: positions, ``distance(lat, lon, 50.12345, 8.54321) < 2500``
 ==== =================== ====================================================================
 

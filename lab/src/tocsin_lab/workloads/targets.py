@@ -1,8 +1,8 @@
 """Workload R: quotes, and people who want to know when a price is near a target of theirs.
 
 Ours, after M: the firms, their popularity and price levels are those of the market. A target is the
-price of a quote, and near is within 1 % of it, to the cent. Every subscription has its target
-within the term: `firm = 'F012' AND abs(price - 101.25) < 1.01`.
+price of a quote, and near is within 0.02 % of it, to the cent. Every subscription has its target
+within the term: `firm = 'F012' AND abs(price - 101.25) < 0.02`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tocsin.workloads.base import Ids, text_table
 from tocsin.workloads.draws import Units
 from tocsin_lab.workloads.written import Written
 
-_SHARE = 0.01
+_SHARE = 0.0002
 _CENT = 0.01
 
 
