@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tocsin.language.places import RADIUS, box_of, known_polygon
 from tocsin.language.terms import Attribute, Call, Term
 from tocsin.model import Kind
-from tocsin.normalize.shapes import Shape, constant_name
+from tocsin.normalize.shapes import Shape, constant_name, constant_number, is_constant_name
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -240,13 +240,13 @@ def _add_circle(
 def _of_inside(term: Call, shape: Shape, is_true: NDArray[np.bool_], bounds: Bounds) -> None:
     """Note the boxes of polygons."""
     lat, lon, polygon = term.arguments
-    if not isinstance(polygon, Attribute) or not polygon.name.startswith("\0"):
+    if not isinstance(polygon, Attribute) or not is_constant_name(polygon.name):
         return
     n = len(is_true)
     south, north = everything(n)
     wests, easts = np.full((2, n), np.inf), np.full((2, n), -np.inf)
     wests[0], easts[0] = -np.inf, np.inf
-    texts = shape.columns[int(polygon.name[-2:])]
+    texts = shape.columns[constant_number(polygon.name)]
     for at in np.flatnonzero(is_true).tolist():
         known = known_polygon(texts[at].as_py())
         if known is None:

@@ -76,6 +76,21 @@ def constant_name(at: int) -> str:
     return f"{_CONSTANT}{at:02d}"
 
 
+def is_constant_name(name: str) -> bool:
+    """Whether an attribute stands for a constant."""
+    return name.startswith(_CONSTANT)
+
+
+def constant_number(name: str) -> int:
+    """Return which constant an attribute stands for."""
+    return int(name[len(_CONSTANT) :])
+
+
+def has_constant(term: Term) -> bool:
+    """Whether a term of a shape has a constant that was left out."""
+    return any(isinstance(part, Attribute) and is_constant_name(part.name) for part in walk(term))
+
+
 def has_constants(name: str) -> bool:
     """Whether a name is that of a function with constants of its own, perhaps."""
     if not is_computed(name) or name.startswith(_NO_CALLS):

@@ -35,7 +35,15 @@ from tocsin.normalize.domains import Domain
 from tocsin.normalize.elements import is_truth
 from tocsin.normalize.implied import Range, everything, implied_by
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, floats_of
-from tocsin.normalize.shapes import Shape, constant_name, has_constants, read_shapes
+from tocsin.normalize.shapes import (
+    Shape,
+    constant_name,
+    constant_number,
+    has_constant,
+    has_constants,
+    is_constant_name,
+    read_shapes,
+)
 from tocsin.normalize.table import (
     ConjunctionTable,
     NewRanges,
@@ -211,7 +219,11 @@ class Residuals:
         self._n_events += len(events)
         for at, group in enumerate(self._groups):
             self._n_checked[group.attribute] += len(rows.values)
-            rows = self._near(at, events, rows) or self._kept(at, events, rows)
+            rows = (
+                self._near(at, events, rows)
+                or self._within(at, events, rows)
+                or self._kept(at, events, rows)
+            )
         return rows
 
     def keep_one(self, event: Mapping[str, object], numbers: NDArray[Any]) -> NDArray[Any]:
@@ -357,6 +369,55 @@ class Residuals:
             exact[places[some]] = self._fit(group, at, events, event[some], tests[some])
         return _filtered(kept, kept.rows(), exact)
 
+    # Arithmetic.
+
+    @cached_property
+    def _programs(self) -> list[_Program | None]:
+        return [self._program_of(group) for group in self._groups]
+
+    def _program_of(self, group: _Group) -> _Program | None:
+        """Return the program of a group, where its tests are that arithmetic is in a range."""
+        shape, table = group.shape, self._table
+        steps, columns = list[tuple[int, int]](), list[Term]()
+        is_arithmetic = _compile(shape.term, steps, columns)
+        counts = np.diff(table.piece_start)[group.condition]
+        if not is_arithmetic or not (counts == 1).all() or table.flags[group.condition].any():
+            return None
+        pieces = table.piece_start[group.condition]
+        if not (table.domain[pieces] == Domain.NUMBER).all():
+            return None
+        constants = [np.asarray(column, np.float64) for column in shape.columns]
+        whole = [c for c, kind in zip(constants, shape.kinds, strict=True) if kind is Kind.INTEGER]
+        n_products = sum(step == kernels.MULTIPLY for step, _ in steps)
+        takes_integers = n_products <= 1 and len(steps) <= _FEW_STEPS
+        takes_integers &= all((np.abs(each) <= _SMALL).all() for each in whole)
+        rows = np.stack([*constants, *_closed_ends(table, pieces)], axis=1)
+        return _Program(np.array(steps), tuple(columns), rows.reshape(-1), takes_integers)
+
+    def _within(self, at: int, events: EventBatch, rows: RaggedIds) -> RaggedIds | None:
+        """Keep the candidates whose arithmetic is in a range; None where tests are no such."""
+        group, program = self._groups[at], self._programs[at]
+        if program is None:
+            return None
+        columns = np.empty((len(program.columns), len(events)))
+        for place, term in enumerate(program.columns):
+            vector = events.computed.vector(term)
+            is_exact = vector.kind is Kind.FLOAT
+            if vector.kind is Kind.INTEGER and program.takes_integers:
+                is_exact = bool((np.abs(vector.values) <= _SMALL).all())
+            if not is_exact:
+                return None
+            columns[place] = vector.values
+            if vector.here is not None:
+                columns[place, ~vector.here] = np.nan
+        offsets = np.zeros(len(events) + 1, np.int64)
+        stack = np.empty((len(program.steps), kernels.BLOCK))
+        width = len(group.shape.columns) + 2
+        kernels.keep_within(
+            *rows, group.of, program.steps, columns, program.rows, width, stack, offsets
+        )
+        return RaggedIds(offsets, rows.values[: offsets[-1]])
+
     # Reports.
 
     def conditions(self, ids: NDArray[np.int32]) -> IndexedConditions:
@@ -405,6 +466,63 @@ class _Circles(NamedTuple):
     lat: Term
     lon: Term
     rows: NDArray[np.float64]
+
+
+class _Program(NamedTuple):
+    """Steps, the terms of events that they take, and for each test its constants and its range.
+
+    Integers are taken if they are small, so that floats are as exact.
+    """
+
+    steps: NDArray[np.int64]
+    columns: tuple[Term, ...]
+    rows: NDArray[np.float64]
+    takes_integers: bool
+
+
+_STEPS = {
+    ("+", 2): kernels.ADD,
+    ("-", 2): kernels.SUBTRACT,
+    ("*", 2): kernels.MULTIPLY,
+    ("/", 2): kernels.DIVIDE,
+    ("neg", 1): kernels.NEGATE,
+    ("abs", 1): kernels.ABSOLUTE,
+    ("sqrt", 1): kernels.ROOT,
+}
+_FEW_STEPS = 16
+_SMALL = 1 << 24
+
+
+def _compile(term: Term, steps: list[tuple[int, int]], columns: list[Term]) -> bool:
+    """Write a term as steps, and what is without constants as columns; False where it cannot be."""
+    if isinstance(term, Attribute) and is_constant_name(term.name):
+        steps.append((kernels.CONSTANT, constant_number(term.name)))
+        return True
+    if not has_constant(term):
+        if term not in columns:
+            columns.append(term)
+        steps.append((kernels.COLUMN, columns.index(term)))
+        return True
+    if not isinstance(term, Call):
+        return False
+    step = _STEPS.get((term.function, len(term.arguments)))
+    if step is None or not all(_compile(part, steps, columns) for part in term.arguments):
+        return False
+    steps.append((step, 0))
+    return True
+
+
+def _closed_ends(
+    table: ConjunctionTable, pieces: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the least and the greatest float in intervals of numbers."""
+    low, high = floats_of(table.low_key[pieces]), floats_of(table.high_key[pieces])
+    low = np.where(table.low_offset[pieces] > 0, np.nextafter(low, np.inf), low)
+    high = np.where(table.high_offset[pieces] > 0, high, np.nextafter(high, -np.inf))
+    return (
+        np.where(table.low_key[pieces] == LOW_CUT[0], -np.inf, low),
+        np.where(table.high_key[pieces] == HIGH_CUT[0], np.inf, high),
+    )
 
 
 def _points(lats: NDArray[np.float64], lons: NDArray[np.float64]) -> NDArray[np.float64]:
