@@ -143,9 +143,7 @@ class EventBatch:
         """
         return EventBatch(_ElementSource(self, elements, variable), None)
 
-    def of_pairs(
-        self, rows: NDArray[np.int64], constants: Mapping[str, Vector]
-    ) -> EventBatch:
+    def of_pairs(self, rows: NDArray[np.int64], constants: Mapping[str, Vector]) -> EventBatch:
         """Return a batch of some events, perhaps repeated, each with constants of its own."""
         batch = EventBatch(_PairSource(self, rows, constants), None)
         batch.computed = ComputedColumns(batch, self.computed.moment)
@@ -616,10 +614,8 @@ class _PairSource:
         return (partial(read_value, event) for event in self.events())
 
     def events(self) -> Iterator[Mapping[str, object]]:
-        wanted, events = set(self._rows.tolist()), {}
-        for row, event in enumerate(self.batch.events()):
-            if row in wanted:
-                events[row] = event
+        rows = set(self._rows.tolist())
+        events = {row: event for row, event in enumerate(self.batch.events()) if row in rows}
         names = list(self.constants)
         values = zip(*(vectors.to_objects(self.constants[name]) for name in names), strict=True)
         for row in self._rows.tolist():

@@ -53,7 +53,5 @@ def contain(
                 x += 360.0
             while x - 360.0 >= west[ring]:
                 x -= 360.0
-            odd ^= _is_crossed(
-                lon_line, lat_line, start[ring], start[ring + 1] - 1, x, lats[i]
-            )
+            odd ^= _is_crossed(lon_line, lat_line, start[ring], start[ring + 1] - 1, x, lats[i])
         inside[i] = odd

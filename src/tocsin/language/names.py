@@ -21,7 +21,7 @@ ALL_ELEMENTS = "\0all "
 """How the names of elements begin that must all satisfy a condition."""
 LITERAL = re.compile(r"('(?:[^']|'')*'|(?<![\w$.\"])[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)")
 """A number or a text in the name of a computed value, apart from names that are quoted."""
-_QUOTES = re.compile("[\"`]")
+_QUOTES = re.compile('["`]')
 _QUANTIFIERS = {"\0any ": "any", "\0all ": "all"}
 
 

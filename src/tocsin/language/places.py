@@ -26,9 +26,7 @@ RADIUS = 6_371_008.8
 MAX_VERTICES = 10_000
 """How many vertices a polygon may have, those of all its rings together."""
 _MAX_LENGTH = 1 << 20
-_SINE = tuple(
-    float(Fraction((-1) ** k, math.factorial(2 * k + 1))) for k in range(11, -1, -1)
-)
+_SINE = tuple(float(Fraction((-1) ** k, math.factorial(2 * k + 1))) for k in range(11, -1, -1))
 """Coefficients of the series of the sine of up to a right angle, the last first."""
 _ARCSINE = tuple(
     float(Fraction(math.factorial(2 * k), 4**k * math.factorial(k) ** 2 * (2 * k + 1)))

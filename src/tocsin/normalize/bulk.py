@@ -296,8 +296,11 @@ def _fill_terms(
     known &= is_like
     if not known[0] or not {names[0] for names in filled_names.values()} <= own:
         return None
-    columns = [places[:, int(str(operand.name)[len(_LITERAL) :])] for operand in operands]
-    filled = [Literals(*(part[column] for part in literals)) for column in columns]
+    filled = []
+    for operand in operands:
+        assert isinstance(operand, Parameter)
+        own_places = places[:, names.index(str(operand.name))]
+        filled.append(_at(literals, own_places))
     base = batch.literals.add(_interleave(filled, len(rows), 0)) if filled else 0
     chosen = np.flatnonzero(known)
     _fill(batch, template, rows[chosen], base + chosen * len(operands), _some(filled_names, known))
@@ -320,6 +323,10 @@ def _value(text: bytes) -> object:
         with suppress(ValueError):
             return read(text)
     return None
+
+
+def _at(literals: Literals, places: NDArray[np.int64]) -> Literals:
+    return Literals(literals.domain[places], literals.key[places], literals.offset[places])
 
 
 def _some(names: Mapping[str, list[str]], chosen: NDArray[np.bool_]) -> dict[str, list[str]]:
@@ -393,9 +400,9 @@ def _fill(
     escapes = [-1 if row.escape is None else ord(row.escape) for row in parts]
     has_escape = any(code >= 0 for code in escapes)
     attributes = np.empty((n, len(parts)), np.int32)
-    for place, row in enumerate(parts):
+    for at, row in enumerate(parts):
         filled = names.get(row.attribute) if names else None
-        attributes[:, place] = batch.attribute_ids([row.attribute] if filled is None else filled)
+        attributes[:, at] = batch.attribute_ids([row.attribute] if filled is None else filled)
     batch.add(
         Block(
             np.repeat(rows, len(template.conjunctions)),

@@ -258,9 +258,5 @@ def _of_inside(term: Call, shape: Shape, is_true: NDArray[np.bool_], bounds: Bou
     if isinstance(lat, Attribute) and not lat.name.startswith("\0"):
         bounds.add(lat.name, Range(south, north))
     if isinstance(lon, Attribute) and not lon.name.startswith("\0"):
-        first, second = (
-            Range(wests[place] - _SLACK, easts[place] + _SLACK) for place in range(2)
-        )
+        first, second = (Range(wests[place] - _SLACK, easts[place] + _SLACK) for place in range(2))
         bounds.add_divided(lon.name, first, second)
-
-

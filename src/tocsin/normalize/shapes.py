@@ -41,9 +41,7 @@ _CONSTANT = "\0c"
 _FIXED = frozenset(("extract", "date_trunc"))
 """Functions of which the first constant says what they are."""
 
-_NO_CALLS = tuple(
-    COMPUTED + begin for begin in ("(ANY(", "(ALL(", "exists(", "forall(", "CASE ")
-)
+_NO_CALLS = tuple(COMPUTED + begin for begin in ("(ANY(", "(ALL(", "exists(", "forall(", "CASE "))
 """How the names of terms begin whose constants stay where they are."""
 
 Constants: TypeAlias = tuple[Value, ...]
@@ -140,7 +138,7 @@ def _of_spelling(
         by_place = zip(*(literals[at] for at in members), strict=True)
         rows = list(
             zip(
-                *(map(read, texts) for read, texts in zip(readers, by_place, strict=True)),  # type: ignore[arg-type]
+                *(map(read, texts) for read, texts in zip(readers, by_place, strict=True)),
                 strict=True,
             )
         )
@@ -190,7 +188,7 @@ def _columns(kinds: tuple[Kind, ...], rows: list[Constants]) -> Iterable[Any]:
         if kind is Kind.STRING:
             yield pa.array(values, STRING)
         elif kind is Kind.TIMESTAMP:
-            yield np.array([to_microseconds(value) for value in values], np.int64)  # type: ignore[arg-type]
+            yield np.array([to_microseconds(value) for value in values], np.int64)
         else:
             yield np.array(values, np.float64 if kind is Kind.FLOAT else np.int64)
 

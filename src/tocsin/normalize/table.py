@@ -393,7 +393,7 @@ def with_ranges(table: ConjunctionTable, added: Sequence[NewRanges]) -> Conjunct
     starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
     lows = [new.low.T[each.T] for new, each in zip(added, is_range, strict=True)]
     highs = [new.high.T[each.T] for new, each in zip(added, is_range, strict=True)]
-    columns = {
+    columns: dict[str, list[Any]] = {
         "domain": [np.full(len(low), Domain.NUMBER, np.uint8) for low in lows],
         "low_key": [_cut_keys(low, -np.inf, LOW_CUT[0]) for low in lows],
         "low_offset": [np.zeros(len(low), np.int16) for low in lows],

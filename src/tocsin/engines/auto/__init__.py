@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from tocsin.bundle import Parts
 from tocsin.encode.events import EventBatch
+from tocsin.engines.auto import residual
 from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.auto.bounds import check_bounds
 from tocsin.engines.auto.buffer_pool import BufferPool
@@ -46,7 +47,6 @@ from tocsin.engines.auto.layout import read_stream
 from tocsin.engines.auto.pending import Pending, join_tables
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.serialization import put_table, put_together, take_apart, take_table
-from tocsin.engines.auto import residual
 from tocsin.engines.auto.snapshot import Snapshot
 from tocsin.engines.auto.tested import TestedIndex
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
@@ -189,8 +189,8 @@ class AutoEngine(Engine):
             if is_eager or (is_single and self._pending.n_conjunctions >= _MAX_PENDING):
                 self._index_pending()
             if len(ids):
-                others = self._elements or self._pending_elements
-                others = others or self._tested or self._pending_tested
+                others = bool(self._elements or self._pending_elements)
+                others = others or bool(self._tested or self._pending_tested)
                 if not (self._slots or self._pending or others):
                     self._tombstones = Tombstones.empty(int(ids[0]))
                 stop = int(ids[-1]) + 1
@@ -249,7 +249,7 @@ class AutoEngine(Engine):
         """Return the attributes that conditions mention."""
         spaces = (slot.segment.space.attributes for slot in self._slots)
         tables = (table.attributes for table in self._pending.tables)
-        others = (index.space.attributes for index in (*self._elements, *self._tested))
+        others = (index.space.attributes for index in self._others)
         return {name for names in (*spaces, *tables, *others) for name in names}
 
     def reader(self) -> Snapshot:
@@ -300,7 +300,7 @@ class AutoEngine(Engine):
             self._scratch,
             self._pool,
             buffer,
-            (*self._elements, *self._tested),
+            tuple(self._others),
         )
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
@@ -329,6 +329,11 @@ class AutoEngine(Engine):
             self._tested = others if table is None else [*others, self._tested_index(table)]
             self._pending_tested = []
 
+    @property
+    def _others(self) -> list[ElementIndex | TestedIndex]:
+        """The indexes besides the segments."""
+        return [*self._elements, *self._tested]
+
     def _tested_index(self, table: ConjunctionTable) -> TestedIndex:
         return TestedIndex(table, self._sample, self._pool)
 
@@ -353,7 +358,9 @@ class AutoEngine(Engine):
         if table is not None:
             table, tested = residual.divide(table)
             self._pending_tested += [] if tested is None else [tested]
-        portions = list(CAPACITY.cut(table)) if table is not None and len(table.subscription) else []
+        portions = (
+            list(CAPACITY.cut(table)) if table is not None and len(table.subscription) else []
+        )
         self._pending, self._n_compared = Pending(portions), 0
         while portions:
             self._add(portions[0])
@@ -711,7 +718,7 @@ class AutoEngine(Engine):
     def explain(self, dense: int) -> str:
         """Say under which keys a subscription is."""
         lines = [line for segment in self.segments() for line in segment.explain(dense)]
-        for index in (*self._elements, *self._tested):
+        for index in self._others:
             lines += index.explain(dense)
         return "\n".join(lines) if lines else "not kept: it can never match"
 
@@ -774,7 +781,7 @@ class AutoEngine(Engine):
         """The bytes of the segments, of pending subscriptions and of the tombstones."""
         with self._lock:
             segments = sum(slot.segment.nbytes for slot in self._slots)
-            others = sum(index.nbytes for index in (*self._elements, *self._tested))
+            others = sum(index.nbytes for index in self._others)
             tables = (*self._pending_elements, *self._pending_tested)
             others += sum(table.nbytes for table in tables)
             return segments + others + self._pending.nbytes + self._tombstones.times.nbytes

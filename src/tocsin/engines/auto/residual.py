@@ -10,7 +10,7 @@ sphere, which decides all but those within a billionth of the bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -274,8 +274,9 @@ class Residuals:
             here = coordinates(events.computed.vector(lat), events.computed.vector(lon))
             if here is None:
                 return Vector(None, [None] * len(event))
-            lats, lons, fits = (values[event] for values in here)
-            return Vector(Kind.BOOLEAN, contained(polygons, lats, lons, tests), fits)
+            lats, lons, fits = here
+            values = contained(polygons, lats[event], lons[event], tests)
+            return Vector(Kind.BOOLEAN, values, fits[event])
         constants = {
             constant_name(number): Vector(kind, _taken(column, tests))
             for number, (kind, column) in enumerate(
@@ -353,8 +354,9 @@ class Residuals:
         points[0, ~fits] = np.nan  # nothing is near
         numbers, offsets = rows.values, np.zeros(len(events) + 1, np.int64)
         unsure = np.empty(len(numbers), np.bool_)
+        x, y, z = points
         n_unsure = kernels.keep_near(
-            rows.offsets, numbers, group.of, circles.rows, *points, offsets, unsure
+            rows.offsets, numbers, group.of, circles.rows, x, y, z, offsets, unsure
         )
         kept = RaggedIds(offsets, numbers[: offsets[-1]])
         if not n_unsure:
@@ -570,7 +572,9 @@ def _in_two(whole: Range, parts: tuple[Range, Range]) -> tuple[Range, Range]:
     one, other = (
         Range(np.maximum(whole.low, part.low), np.minimum(whole.high, part.high)) for part in parts
     )
-    one = Range(*(np.where(is_one, of_whole, end) for of_whole, end in zip(whole, one, strict=True)))
+    one = Range(
+        *(np.where(is_one, of_whole, end) for of_whole, end in zip(whole, one, strict=True))
+    )
     one, other = _not_empty(one), _not_empty(other)
     swapped = np.isnan(one.low) | (other.low < one.low)
     first = Range(*(np.where(swapped, b, a) for a, b in zip(one, other, strict=True)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from tocsin.engines.auto.tested import TestedIndex
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.auto.write_buffer import BufferSnapshot
 from tocsin.engines.ragged import RaggedIds
+
+_Index: TypeAlias = Segment | DeltaSnapshot | ElementIndex | TestedIndex
 
 
 class Snapshot:
@@ -89,7 +91,10 @@ class Snapshot:
         return self._to_ids(segment.match(batch), segment, len(batch.events))
 
     def _to_ids(
-        self, rows: RaggedIds, index: Segment | DeltaSnapshot | ElementIndex | TestedIndex, n_events: int
+        self,
+        rows: RaggedIds,
+        index: Segment | DeltaSnapshot | ElementIndex | TestedIndex,
+        n_events: int,
     ) -> RaggedIds:
         """Replace conjunctions by the dense ids of live subscriptions, each once per event."""
         ends = np.zeros(n_events + 1, np.int64)
@@ -108,9 +113,7 @@ class Snapshot:
         )
         return RaggedIds(ends, rows.values[: ends[-1]])
 
-    def _last_events(
-        self, index: Segment | DeltaSnapshot | ElementIndex | TestedIndex, n_events: int
-    ) -> tuple[NDArray[np.int64], int]:
+    def _last_events(self, index: _Index, n_events: int) -> tuple[NDArray[np.int64], int]:
         """Return this thread's array of the event that each id was last seen in, and a stamp.
 
         The events of this call are numbered from the stamp on, in 64 bits; 0 is no event. The array
