@@ -121,13 +121,13 @@ def test_circles_answer_as_duckdb() -> None:
     )
     matcher = Matcher()
     matcher.subscribe_many(subscriptions, where="distance(lat, lon, :lat, :lon) < :radius")
-    found = [(at, id) for at, ids in enumerate(matcher.match_batch(events)) for id in ids]
+    pairs = [(at, id) for at, ids in enumerate(matcher.match_batch(events)) for id in ids]
     expected = duckdb.execute(
         """SELECT event, id FROM events e, subscriptions s WHERE 2 * 6371008.8 * asin(sqrt(
         pow(sin(radians(e.lat - s.lat) / 2), 2) + cos(radians(e.lat)) * cos(radians(s.lat))
         * pow(sin(radians(e.lon - s.lon) / 2), 2))) < radius"""
     ).fetchall()
-    assert sorted(found) == sorted(expected)
+    assert sorted(pairs) == sorted(expected)
     assert "tests distance(lat, lon, ?, ?): 400 conditions, checked on" in matcher.index.describe()
     assert "then tested: distance(lat, lon, " in str(matcher.explain(7))
 

@@ -487,7 +487,8 @@ def _distance(lat: Vector, lon: Vector, other_lat: Vector, other_lon: Vector) ->
     *place, fits = here
     *other, other_fits = there
     fits &= other_fits
-    return Vector(Kind.FLOAT, places.haversine(*place, *other), None if fits.all() else fits)
+    metres = places.haversine(*place, *other, np.sqrt)
+    return Vector(Kind.FLOAT, metres, None if fits.all() else fits)
 
 
 def _inside(lat: Vector, lon: Vector, polygon: Vector) -> Vector | None:

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
-
-import numpy as np
 
 RADIUS = 6_371_008.8
 """The mean radius of the Earth, in metres."""
@@ -36,19 +34,21 @@ _ARCSINE = tuple(
 _RADIANS = math.pi / 180
 
 
-def haversine(lat: Any, lon: Any, other_lat: Any, other_lon: Any) -> Any:
-    """Return the metres between places, which are numbers or arrays of numbers.
+def haversine(
+    lat: Any, lon: Any, other_lat: Any, other_lon: Any, root: Callable[[Any], Any] = math.sqrt
+) -> Any:
+    """Return the metres between places, which are numbers, or arrays with a root of arrays.
 
     A quarter of the squared chord is an angle's squared sine; the angle is halved three times, so
     that a short series has its arc.
     """
-    north = _sine(np.abs(lat - other_lat) * 0.5)
-    east = _sine((180.0 - np.abs(180.0 - np.abs(lon - other_lon))) * 0.5)
-    both = _sine(90.0 - np.abs(lat)) * _sine(90.0 - np.abs(other_lat))
+    north = _sine(abs(lat - other_lat) * 0.5)
+    east = _sine((180.0 - abs(180.0 - abs(lon - other_lon))) * 0.5)
+    both = _sine(90.0 - abs(lat)) * _sine(90.0 - abs(other_lat))
     square = north * north + both * (east * east)
-    sine, cosine = np.sqrt(square), np.sqrt(np.abs(1.0 - square))
+    sine, cosine = root(square), root(abs(1.0 - square))
     for _ in range(3):
-        half = np.sqrt((1.0 + cosine) * 0.5)
+        half = root((1.0 + cosine) * 0.5)
         sine, cosine = sine / (2.0 * half), half
     return (16.0 * RADIUS) * _series(sine, _ARCSINE)
 
@@ -181,12 +181,14 @@ class _Reader:
 
     def _take(self, expected: str) -> None:
         if self._next != expected:
-            found = f"not {self._next[:20]!r}" if self._next else "but the text ends"
-            raise PlaceError(f"a polygon needs {expected!r} here, {found}")
+            raise PlaceError(f"a polygon needs {expected!r} here, {self._shown()}")
         self._next = next(self._pieces)
 
+    def _shown(self) -> str:
+        return f"not {self._next[:20]!r}" if self._next else "but the text ends"
+
     def listed(self, depth: int) -> list[Any]:
-        """Read what is in parentheses, so many deep; innermost are points."""
+        """Read what is in parentheses of some depth; innermost are points."""
         self._take("(")
         items = []
         while True:
@@ -206,8 +208,7 @@ class _Reader:
 
     def _number(self, name: str, most: float) -> float:
         if self._next[-1:] not in _DIGITS:
-            found = f"not {self._next[:20]!r}" if self._next else "but the text ends"
-            raise PlaceError(f"a polygon needs a {name} here, {found}")
+            raise PlaceError(f"a polygon needs a {name} here, {self._shown()}")
         value = float(self._next)
         if not -most <= value <= most:
             raise PlaceError(f"a {name} is from -{most} to {most}, not {self._next[:20]}")

@@ -70,8 +70,10 @@ def _check_calls(expression: Expression) -> None:
     for predicate in predicates(expression):
         if predicate.attribute.startswith("\0"):
             for part in parts_of(predicate.attribute):
-                if isinstance(part, Call) and (found := problem_of(part.function, part.arguments)):
-                    raise ParameterError(found)
+                if isinstance(part, Call):
+                    problem = problem_of(part.function, part.arguments)
+                    if problem is not None:
+                        raise ParameterError(problem)
 
 
 def _with_list(predicate: Predicate, values: Mapping[str, object], lists: set[str]) -> Expression:

@@ -64,7 +64,7 @@ __all__ = ["BadSubscription", "BulkForm", "normalize_template", "normalize_texts
 _CHUNK = 1 << 14
 _SHAPE_CHUNK = 1 << 18
 _MANY = 16
-"""From so many texts on, those that differ in literals within terms are read together."""
+"""From this number on, texts that differ in literals within terms are read together."""
 _CONSTANTS = {NULL_SLOT: NULL_LITERAL, FALSE_SLOT: FALSE_LITERAL, TRUE_SLOT: TRUE_LITERAL}
 
 
@@ -283,14 +283,14 @@ def _fill_terms(
     template = make_template(shape, len(operands))
     if template is None or not all(isinstance(operand, Parameter) for operand in operands):
         return None
-    asked = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
+    needed = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
     values = {
         name: [
             _value(bytes(data[start:stop]).removeprefix(signs[at]))
             for start, stop in zip(starts[:, at].tolist(), ends[:, at].tolist(), strict=True)
         ]
         for at, name in enumerate(names)
-        if name in asked
+        if name in needed
     }
     filled_names, known = _filled_names(template, values, len(rows))
     known &= is_like
@@ -460,8 +460,8 @@ def normalize_template(
         return batch.fold(n, event_type, expression_of, rest)
     base = batch.literals.take_over(_interleave(filled, n, batch.literals.n))
     bases = base + np.arange(n) * len(operands)
-    asked = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
-    values = {name: columns[name].to_pylist() for name in asked}
+    needed = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
+    values = {name: columns[name].to_pylist() for name in needed}
     filled_names, known = _filled_names(template, values, n)
     rows = np.flatnonzero(known)
     if filled_names and len(rows):

@@ -105,15 +105,15 @@ def read_shapes(names: Sequence[str]) -> list[Shape]:
         literals.append(pieces[1::2])
         kinds = "".join("s" if p[0] == "'" else "i" if p.isdigit() else "f" for p in pieces[1::2])
         spellings.setdefault((*pieces[::2], kinds), []).append(at)
-    found: dict[tuple[Term, tuple[Kind, ...]], tuple[list[int], list[Constants]]] = {}
+    grouped: dict[tuple[Term, tuple[Kind, ...]], tuple[list[int], list[Constants]]] = {}
     for members in spellings.values():
         for key, places, rows in _of_spelling(names, members, literals):
-            known = found.setdefault(key, ([], []))
+            known = grouped.setdefault(key, ([], []))
             known[0].extend(places)
             known[1].extend(rows)
     return [
         Shape(term, kinds, np.array(places, np.int64), tuple(_columns(kinds, rows)))
-        for (term, kinds), (places, rows) in found.items()
+        for (term, kinds), (places, rows) in grouped.items()
     ]
 
 
@@ -242,16 +242,16 @@ def is_fillable(name: str) -> bool:
     term = term_of(name)
     if _QUOTED.search(name) or not isinstance(term, Call) or term.function in _CONDITIONS:
         return False
-    n_found = 0
+    n_parameters = 0
     for part in walk(term):
         if isinstance(part, Call):
             is_parameter = [isinstance(each, Parameter) for each in part.arguments]
-            n_found += sum(is_parameter)
+            n_parameters += sum(is_parameter)
             if any(is_parameter) and part.function in _CHECKED:
                 return False
             if any(is_parameter) and all(map(_is_constant, part.arguments)):
                 return False
-    return n_found == sum(isinstance(part, Parameter) for part in parts_of(name))
+    return n_parameters == sum(isinstance(part, Parameter) for part in parts_of(name))
 
 
 def _is_constant(term: Term) -> bool:

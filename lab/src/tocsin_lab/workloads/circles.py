@@ -79,14 +79,14 @@ class Circles(Written):
         """Return which circles each position is in."""
         [of] = self.subscription_params(n, seed)
         lat, lon = (np.radians(of[name].to_numpy()) for name in ("lat", "lon"))
-        found = []
+        matches = []
         for event in events.to_pylist():
             at, by = np.radians(event["lat"]), np.radians(event["lon"])
             square = np.sin((lat - at) / 2) ** 2
             square += np.cos(lat) * np.cos(at) * np.sin((lon - by) / 2) ** 2
             metres = 2 * RADIUS * np.arcsin(np.sqrt(square))
-            found.append(np.flatnonzero(metres < of["radius"].to_numpy()).tolist())
-        return found
+            matches.append(np.flatnonzero(metres < of["radius"].to_numpy()).tolist())
+        return matches
 
     def made_for(self, number: int, seed: int, event: dict[str, Any]) -> dict[str, Any]:
         """Return the middle of a circle."""

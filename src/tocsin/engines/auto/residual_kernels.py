@@ -1,4 +1,4 @@
-"""Candidate pairs → those that satisfy their tests, compiled.
+"""Candidate pairs → the pairs that satisfy their tests, compiled.
 
 Enters: candidates by event; the circles of tests and the places of events as points on the unit
 sphere, or a program of arithmetic with the constants and ranges of tests. Leaves: the candidates

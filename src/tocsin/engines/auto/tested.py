@@ -1,8 +1,8 @@
 """Subscriptions with rare terms: an index of what their tests imply, and the tests.
 
 Enters: a conjunction table, whose subscriptions have terms with constants of their own. Leaves: a
-`TestedIndex`: a segment of all other conditions and of those that the tests imply, such as the box
-of a circle; what it finds is tested. A column for each of the terms would cost every event every
+`TestedIndex`: a segment of all other conditions and of what the tests imply, such as the box of a
+circle; what it finds is tested. A column for each of the terms would cost every event every
 subscription.
 """
 
