@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from tocsin.language import functions
 from tocsin.language.expression import (
@@ -60,6 +60,7 @@ from tocsin.language.terms import (
 )
 from tocsin.model import Kind, kind_of
 
+_T = TypeVar("_T")
 _COMMUTATIVE = frozenset(("+", "*", "=", "<>", "is distinct from"))
 _TEXTUAL = frozenset(("matches",))
 """Functions that become conditions once their arguments are constants."""
@@ -329,12 +330,12 @@ def _is_element(term: Term, variable: str) -> bool:
     )
 
 
-def _by_spelling(function: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple[str, ...]]:
+def by_spelling(function: Callable[[str], _T]) -> Callable[[str], _T]:
     """Keep what is the same for names that differ in literals only."""
-    known: dict[str, tuple[str, ...]] = {}
+    known: dict[str, _T] = {}
 
     @wraps(function)
-    def kept(name: str) -> tuple[str, ...]:
+    def kept(name: str) -> _T:
         key = spelling(name) if is_computed(name) else name
         result = known.get(key)
         if result is None:
@@ -346,7 +347,7 @@ def _by_spelling(function: Callable[[str], tuple[str, ...]]) -> Callable[[str], 
     return kept
 
 
-@_by_spelling
+@by_spelling
 def attributes_of(name: str) -> tuple[str, ...]:
     """Return the attributes of events that a name depends on."""
     if not name.startswith("\0"):
@@ -357,7 +358,7 @@ def attributes_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-@_by_spelling
+@by_spelling
 def needs_of(name: str) -> tuple[str, ...]:
     """Return the attributes without which a computed value or a list is absent."""
     if is_elements(name):
@@ -382,7 +383,7 @@ def _needs(term: Term) -> Iterator[str]:
         yield from needs_of(element_name(name).list if is_elements(name) else name)
 
 
-@_by_spelling
+@by_spelling
 def moments_of(name: str) -> tuple[str, ...]:
     """Return the attributes that a computed value uses as timestamps."""
     if not is_computed(name):
