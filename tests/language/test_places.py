@@ -151,6 +151,14 @@ def test_the_date_line_poles_and_parts(
     assert result.tolist() == [True] * len(inside) + [False] * len(outside)
 
 
+def test_a_condition_has_a_bounded_number_of_polygons() -> None:
+    inside = "inside(lat, lon, 'POLYGON ((0 0, 1 0, 1 1, 0 0))')"
+    matcher = Matcher()
+    matcher.subscribe("a", " OR ".join([inside] * 32))
+    with pytest.raises(ConditionSyntaxError, match="more than 32 polygons"):
+        matcher.subscribe("b", " OR ".join([inside] * 33))
+
+
 def test_a_place_on_a_common_edge_is_in_one_of_two_polygons() -> None:
     west, east, north = (
         parse_polygon(f"POLYGON ({ring_text(points)})")

@@ -484,10 +484,10 @@ def _distance(lat: Vector, lon: Vector, other_lat: Vector, other_lon: Vector) ->
     here, there = coordinates(lat, lon), coordinates(other_lat, other_lon)
     if here is None or there is None:
         return None
-    *place, fits = here
-    *other, other_fits = there
+    lats, lons, fits = here
+    other_lats, other_lons, other_fits = there
     fits &= other_fits
-    metres = places.haversine(*place, *other, np.sqrt)
+    metres = places.haversine(lats, lons, other_lats, other_lons, np.sqrt)
     return Vector(Kind.FLOAT, metres, None if fits.all() else fits)
 
 
