@@ -156,7 +156,7 @@ def test_a_term_is_a_column_where_many_share_it_and_explain_says_what_no_index_h
     assert "a % 7" in str(matcher.explain(3))
     assert "tested" not in str(matcher.explain(3)).partition("kept")[2]
     assert "checked on every event, then tested: a % 50 = 1" in str(matcher.explain(150))
-    assert "checked on every event, as no index helps: " in matcher.index.describe()
+    assert "checked on every event, since no index helps: " in matcher.index.describe()
 
 
 def test_texts_that_differ_in_constants_within_terms_are_read_as_one_by_one() -> None:

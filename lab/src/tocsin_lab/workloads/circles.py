@@ -71,9 +71,8 @@ class Circles(Written):
     def _texts(self, units: Units, ids: Ids) -> pa.Table:
         of = self._params(0, units, ids)
         rows = zip(*(of[name].to_pylist() for name in ("lat", "lon", "radius")), strict=True)
-        return text_table(
-            ids, pa.array([f"distance(lat, lon, {a}, {b}) < {c}" for a, b, c in rows])
-        )
+        texts = [f"distance(lat, lon, {a}, {b}) < {c}" for a, b, c in rows]
+        return text_table(ids, pa.array(texts, pa.string()))
 
     def expected(self, events: pa.Table, n: int, seed: int) -> list[list[int]]:
         """Return which circles each position is in."""

@@ -64,7 +64,7 @@ class Targets(Written):
         of = self._params(0, units, ids)
         rows = zip(*(of[name].to_pylist() for name in ("firm", "target", "within")), strict=True)
         texts = [f"firm = '{a}' AND abs(price - {b}) < {c}" for a, b, c in rows]
-        return text_table(ids, pa.array(texts))
+        return text_table(ids, pa.array(texts, pa.string()))
 
     def expected(self, events: pa.Table, n: int, seed: int) -> list[list[int]]:
         """Return which targets each quote is near."""

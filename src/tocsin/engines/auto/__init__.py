@@ -741,7 +741,7 @@ class AutoEngine(Engine):
         return "\n".join(lines) if lines else "nothing is indexed"
 
     def _n_unindexed(self) -> int:
-        """Count the conjunctions that have nothing but computed booleans."""
+        """Count the conjunctions that have nothing but computed booleans, and tests."""
         n = 0
         for segment in self.segments():
             helps = np.array([is_indexable(name) for name in segment.space.attributes], np.bool_)
@@ -751,7 +751,7 @@ class AutoEngine(Engine):
                 owner = np.repeat(np.arange(len(counts)), counts)
                 n_helping = np.bincount(owner[helps[conditions.attribute]], minlength=len(counts))
                 n += int(np.count_nonzero((n_helping == 0) & (counts > 0)))
-        return n
+        return n + sum(index.n_unindexed for index in self._tested)
 
     def expected_checks(self) -> float:
         """Return how many rows an event is expected to check in all segments."""

@@ -22,6 +22,7 @@ from tocsin.engines.auto.segment import Segment
 from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.ragged import RaggedIds
 from tocsin.normalize.table import ConjunctionTable, take, without_conditions
+from tocsin.normalize.unindexed import unindexed_conjunctions
 
 
 class TestedIndex:
@@ -49,6 +50,8 @@ class TestedIndex:
         self.has_siblings = self.segment.has_siblings
         self.n_subscriptions = self.segment.n_subscriptions
         self._is_unbound = np.diff(narrowed.condition_start) == 0
+        self._is_unbound |= unindexed_conjunctions(narrowed)
+        self.n_unindexed = int(np.count_nonzero(self._is_unbound))
 
     def match_batch(self, events: EventBatch) -> RaggedIds:
         """Return the conjunctions that each event satisfies."""
@@ -75,11 +78,7 @@ class TestedIndex:
     def describe(self, sample: EventBatch | None) -> list[str]:
         """List the access tables, and what is tested on how many pairs."""
         lines = [report.text(self.space.attributes) for report in self.segment.describe(sample)]
-        lines += self.tests.describe()
-        n_unbound = int(np.count_nonzero(self._is_unbound))
-        if n_unbound:
-            lines.append(f"checked on every event, as no index helps: {n_unbound} conjunctions")
-        return lines
+        return lines + self.tests.describe()
 
     def conditions(self) -> list[IndexedConditions]:
         """Return the conditions that subscriptions have, tests apart."""
