@@ -355,7 +355,7 @@ def _fill_queries(
         if template is None:
             others.append(form.rows)
             continue
-        filled = [Literals(*(part[form.rows] for part in column)) for column in columns]
+        filled = [_at(column, form.rows) for column in columns]
         for words, is_prefix in zip(form.words, form.is_prefix, strict=True):
             pattern = pc.replace_substring(words, "*", "%") if is_prefix else words
             filled.append(column_literals(pattern, batch.literals))
