@@ -30,7 +30,7 @@ from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
 from tocsin.language.computed import choices_of
-from tocsin.language.names import each_name, is_path
+from tocsin.language.names import each_name, is_path, spelling
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
 from tocsin.normalize import table as conjunction_table
@@ -144,9 +144,12 @@ class SchemaWatch:
                 self._add(name, sum(1 << domain for domain in domains))
 
     def _add(self, name: str, mask: int) -> None:
-        before = self._used.get(name, 0)
-        self._used[name] = before | mask
+        key = name if is_path(name) else spelling(name)
+        before = self._used.get(key, 0)
+        self._used[key] = before | mask
         if not is_path(name):
+            if before & mask == mask:
+                return
             for attribute, need in demands_of(name, mask):
                 if attribute != name:
                     self._add(attribute, need)

@@ -35,7 +35,7 @@ def tables(name, n, seed=0, first=0):
 
 def test_the_workloads_of_the_design_are_there():
     assert names() == (
-        "C", "CA", "G", "H", "K", "L", "M", "T", "TW", "W0", "W1", "W2", "X",
+        "C", "CA", "G", "H", "K", "L", "M", "P", "R", "T", "TW", "W0", "W1", "W2", "X",
     )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def test_rows_describe_the_subscriptions_that_the_texts_describe(name):
         assert not all(from_text.holds(event) for event in others)
 
 
-TEMPLATED = ("C", "CA", "H", "K", "M", "X")
+TEMPLATED = ("C", "CA", "H", "K", "M", "P", "R", "X")
 
 
 @pytest.mark.parametrize("name", TEMPLATED)

@@ -127,7 +127,7 @@ class CellSpace:
         for at, name in enumerate(self.attributes):
             plain, space = events.plain(name), self.domains[at].get(Domain.NUMBER)
             if plain is None or space is None or not plain.is_whole or plain.n_here < len(events):
-                self._encode_column(at, events.column(name), cells[at])
+                self.encode_column(at, events.column(name), cells[at])
             elif space.table_place is None:
                 encode_numbers(space, plain.values, ALL_HERE, cells[at])
             else:
@@ -147,14 +147,15 @@ class CellSpace:
             space = self.domains[at].get(Domain.NUMBER)
             if plain is None or space is None:
                 row = np.empty(len(events), np.int32)
-                self._encode_column(at, events.column(self.attributes[at]), row)
+                self.encode_column(at, events.column(self.attributes[at]), row)
                 n_found = kernels.keep_present(row, n_found, rows, cells)
             elif plain.n_here:
                 n_found = search_present(space, plain, n_found, rows, cells)
             start[at + 1] = n_found
         return Present(start, rows[:n_found], cells[:n_found])
 
-    def _encode_column(self, at: int, column: Column, cells: NDArray[np.int32]) -> None:
+    def encode_column(self, at: int, column: Column, cells: NDArray[np.int32]) -> None:
+        """Write the cells of the values of an attribute."""
         if not column.parts or column.parts[0].here is not None:
             cells[:] = ABSENT_CELL
         if column.other is not None:

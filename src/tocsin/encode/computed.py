@@ -52,9 +52,10 @@ class Truths(NamedTuple):
 class ComputedColumns:
     """The computed values of a batch, each kept once it was computed."""
 
-    def __init__(self, batch: EventBatch) -> None:
+    def __init__(self, batch: EventBatch, moment: int | None = None) -> None:
         self._batch = batch
-        self._moment = now()
+        self.moment = now() if moment is None else moment
+        """What `now()` is, in microseconds since 1970."""
         self._vectors: dict[Term, Vector] = {}
         self._elements: dict[Term, Elements | None] = {}
 
@@ -101,7 +102,7 @@ class ComputedColumns:
         name, arguments = term.function, term.arguments
         if name == "now":
             return vectors.constant(
-                from_microseconds(self._moment), Kind.TIMESTAMP, len(self._batch)
+                from_microseconds(self.moment), Kind.TIMESTAMP, len(self._batch)
             )
         if name == "cardinality":
             return self._cardinality(arguments[0])
@@ -123,7 +124,7 @@ class ComputedColumns:
 
     def _row_by_row(self, term: Term) -> Vector:
         """Compute a term event by event."""
-        token = moment.set(self._moment)
+        token = moment.set(self.moment)
         try:
             values = [evaluate_term(term, of) for of in self._batch.readers()]
         finally:

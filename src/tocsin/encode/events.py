@@ -184,6 +184,12 @@ class EventBatch:
             end = attribute.rfind(".", 0, end)
         return False
 
+    def of_pairs(self, rows: NDArray[np.int64], constants: Mapping[str, Vector]) -> EventBatch:
+        """Return a batch of some events, perhaps repeated, each with constants of its own."""
+        batch = EventBatch(_PairSource(self, rows, constants), None)
+        batch.computed = ComputedColumns(batch, self.computed.moment)
+        return batch
+
     def strings(self, attribute: str, *, ignore_case: bool = False) -> Strings:
         """Return the distinct strings of an attribute, in lower case where case is ignored."""
         strings = self._strings.get((attribute, ignore_case))
@@ -653,6 +659,52 @@ class _ElementSource:
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
         raise NotImplementedError("elements are not sampled")
+
+    def to_table(self) -> pa.Table | None:
+        return None
+
+
+class _PairSource:
+    """Some events of a batch, each with constants, which are attributes with names of their own."""
+
+    def __init__(
+        self, batch: EventBatch, rows: NDArray[np.int64], constants: Mapping[str, Vector]
+    ) -> None:
+        self.batch, self.constants, self._rows = batch, constants, rows
+        self.n = len(rows)
+
+    def column(self, attribute: str, declared: Kind | None) -> Column:
+        constant = self.constants.get(attribute)
+        if constant is not None:
+            return vectors.to_column(constant)
+        return take_column(self.batch.column(attribute), self._rows)
+
+    def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
+        return None
+
+    def each(self, name: str) -> Column:
+        return take_column(self.batch.column(name), self._rows)
+
+    def plain_each(self, name: str) -> Plain | None:
+        return None
+
+    def elements(self, attribute: str) -> Elements | None:
+        return python_elements([of(attribute) for of in self.readers()])
+
+    def readers(self) -> Iterator[Callable[[str], object]]:
+        return (partial(read_value, event) for event in self.events())
+
+    def events(self) -> Iterator[Mapping[str, object]]:
+        rows = set(self._rows.tolist())
+        events = {row: event for row, event in enumerate(self.batch.events()) if row in rows}
+        names = list(self.constants)
+        values = zip(*(vectors.to_objects(self.constants[name]) for name in names), strict=True)
+        for row in self._rows.tolist():
+            constants = dict(zip(names, next(values), strict=True)) if names else {}
+            yield ChainMap(constants, events[row])  # type: ignore[arg-type]
+
+    def take(self, rows: NDArray[np.int64]) -> _Source:
+        raise AssertionError("pairs are not sampled")
 
     def to_table(self) -> pa.Table | None:
         return None

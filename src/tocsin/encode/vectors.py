@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import STRING
 from tocsin.encode.columns import NO_COLUMN, Column, Part, column_of_values
-from tocsin.language import functions
+from tocsin.encode.polygons import contained, flat_polygons
+from tocsin.language import functions, places
 from tocsin.language.functions import MAX_MADE
 from tocsin.model import Kind, from_microseconds, to_microseconds
 from tocsin.normalize.domains import Domain
@@ -522,6 +523,49 @@ def _int32(a: Vector) -> Vector | None:
     return on_distinct(a, change, Kind.INTEGER)
 
 
+# Places.
+
+
+Coordinates: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], Mask]
+
+
+def coordinates(lat: Vector, lon: Vector) -> Coordinates | None:
+    """Return coordinates, and where both are there and in range; None unless all are numbers."""
+    if not _are_numbers(lat, lon):
+        return None
+    lats, lons = _floats(lat), _floats(lon)
+    fits = (np.abs(lats) <= 90.0) & (np.abs(lons) <= 180.0)
+    for vector in (lat, lon):
+        if vector.here is not None:
+            fits &= vector.here
+    return np.where(fits, lats, 0.0), np.where(fits, lons, 0.0), fits
+
+
+def _distance(lat: Vector, lon: Vector, other_lat: Vector, other_lon: Vector) -> Vector | None:
+    here, there = coordinates(lat, lon), coordinates(other_lat, other_lon)
+    if here is None or there is None:
+        return None
+    lats, lons, fits = here
+    other_lats, other_lons, other_fits = there
+    fits &= other_fits
+    metres = places.haversine(lats, lons, other_lats, other_lons, np.sqrt)
+    return Vector(Kind.FLOAT, metres, None if fits.all() else fits)
+
+
+def _inside(lat: Vector, lon: Vector, polygon: Vector) -> Vector | None:
+    here = coordinates(lat, lon)
+    if here is None or polygon.kind is not Kind.STRING or not len(polygon):
+        return None
+    lats, lons, fits = here
+    texts, which = _distinct(polygon.values)
+    known = [places.known_polygon(text or "") for text in texts.to_pylist()]
+    fits &= np.array([each is not None for each in known], np.bool_)[which] & (which >= 0)
+    if polygon.here is not None:
+        fits &= polygon.here
+    values = contained(flat_polygons([each or () for each in known]), lats, lons, which)
+    return Vector(Kind.BOOLEAN, values, None if fits.all() else fits)
+
+
 # Timestamps.
 
 
@@ -595,5 +639,7 @@ _FAST: dict[str, Callable[..., Vector | None]] = {
     "extract": _extracted,
     "typeof": _kind_names,
     "int32": _int32,
+    "distance": _distance,
+    "inside": _inside,
 }
 """Functions of whole vectors; where one returns None, the arguments are taken one by one."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from tocsin.language import functions
 from tocsin.language.expression import (
@@ -41,6 +41,7 @@ from tocsin.language.names import (
     is_each,
     is_elements,
     paths_of,
+    spelling,
 )
 from tocsin.language.printer import print_term
 from tocsin.language.terms import (
@@ -61,6 +62,7 @@ from tocsin.language.terms import (
 )
 from tocsin.model import Kind, kind_of
 
+_T = TypeVar("_T")
 _COMMUTATIVE = frozenset(("+", "*", "=", "<>", "is distinct from"))
 _TEXTUAL = frozenset(("matches",))
 """Functions that become conditions once their arguments are constants."""
@@ -290,8 +292,6 @@ SPECIAL_KINDS = {
     "now": Kind.TIMESTAMP,
     "matches": Kind.BOOLEAN,
     "has_phrase": Kind.BOOLEAN,
-    "inside": Kind.BOOLEAN,
-    "distance": Kind.FLOAT,
     "cardinality": Kind.INTEGER,
 }
 """Kinds of the functions that are no simple functions of values."""
@@ -338,7 +338,24 @@ def mentions(term: Term, variable: str) -> bool:
     return any(_is_element(part, variable) for part in _all_parts(term))
 
 
-@lru_cache(maxsize=1 << 17)
+def by_spelling(function: Callable[[str], _T]) -> Callable[[str], _T]:
+    """Keep what is the same for names that differ in literals only."""
+    known: dict[str, _T] = {}
+
+    @wraps(function)
+    def kept(name: str) -> _T:
+        key = spelling(name) if is_computed(name) else name
+        result = known.get(key)
+        if result is None:
+            if len(known) >= _MAX_TERMS:
+                known.clear()
+            result = known[key] = function(name)
+        return result
+
+    return kept
+
+
+@by_spelling
 def attributes_of(name: str) -> tuple[str, ...]:
     """Return the attributes of events that a name depends on."""
     if not name.startswith("\0"):
@@ -367,7 +384,7 @@ def attributes_of_names(names: Iterable[str]) -> list[str]:
     return sorted({attribute for name in names for attribute in attributes_of(name)})
 
 
-@lru_cache(maxsize=1 << 17)
+@by_spelling
 def needs_of(name: str) -> tuple[str, ...]:
     """Return the attributes without which a computed value or a list is absent."""
     if is_elements(name):
@@ -392,7 +409,7 @@ def _needs(term: Term) -> Iterator[str]:
         yield from needs_of(element_name(name).list if is_elements(name) else name)
 
 
-@lru_cache(maxsize=1 << 12)
+@by_spelling
 def moments_of(name: str) -> tuple[str, ...]:
     """Return the attributes that a computed value uses as timestamps."""
     if not is_computed(name):

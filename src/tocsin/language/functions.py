@@ -20,6 +20,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from tocsin.language import places
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, kind_of, to_microseconds
 
 COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
@@ -605,8 +606,10 @@ FUNCTIONS: dict[str, Function] = {
     "typeof": Function(1, 1, _typeof, _S),
     "int32": Function(1, 1, to_int32, _I),
     "ip_address": Function(1, 1, ip_address, _S),
+    "distance": Function(4, 4, places.distance, Kind.FLOAT),
+    "inside": Function(3, 3, places.inside, _B),
 }
-"""All functions by their names; `now`, lists, texts and places have modules of their own."""
+"""All functions by their names; `now`, lists and texts have modules of their own."""
 
 ALIASES = {
     "len": "length",
@@ -751,6 +754,8 @@ def problem_of(name: str, arguments: Sequence[object]) -> str | None:
         return f"{constants[1]!r} is not a network such as '10.0.0.0/8'"
     if name == "date_trunc" and isinstance(constants[0], str) and constants[0] not in UNITS:
         return f"date_trunc takes one of {', '.join(UNITS)}"
+    if name == "inside" and isinstance(constants[2], str):
+        return places.polygon_problem(constants[2])
     return None
 
 

@@ -13,6 +13,7 @@ is the value at a path in the choice, `HAS(path)` whether the event has any.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -27,6 +28,9 @@ EACH = "\0each "
 """How the name of the value at a path in a choice begins."""
 HAS = "\0has "
 """How the name begins that says whether an event has a value at a path."""
+LITERAL = re.compile(r"('(?:[^']|'')*'|(?<![\w$.\"])[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)")
+"""A number or a text in the name of a computed value, apart from names that are quoted."""
+_QUOTES = re.compile('["`]')
 _QUANTIFIERS = {"\0any ": "any", "\0all ": "all"}
 
 
@@ -87,6 +91,11 @@ def path_of(name: str) -> str:
 def paths_of(name: str) -> tuple[str, ...]:
     """Return the path that a name of either sort is about, and the other paths."""
     return tuple(name.partition(" ")[2].split("\0"))
+
+
+def spelling(name: str) -> str:
+    """Return what the names of computed values have in common that differ in literals only."""
+    return name if _QUOTES.search(name) else LITERAL.sub("?", name)
 
 
 @lru_cache(maxsize=4096)

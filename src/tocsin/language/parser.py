@@ -71,6 +71,8 @@ _SHORT_REGEXP = 20
 """A shorter one counts as this long."""
 _EXISTS_HEIGHT = 5
 """A condition on elements counts as this many operators: deciding it takes several calls."""
+MAX_POLYGONS = 32
+"""How many polygons a condition may have: each may have thousands of vertices."""
 
 _COMPARISONS = functions.COMPARISONS
 _FOREIGN_MARKS = {
@@ -199,6 +201,7 @@ class _Parser:
         self.n_literals = 0
         self.numbered: dict[int, tuple[Literal, int]] = {}
         self.lifted_numbers: set[int] = set()
+        self.n_polygons = 0
 
     # Conditions.
 
@@ -645,6 +648,9 @@ class _Parser:
             except TextQueryError as error:
                 self.fail(f"in a text query: {error}", self.positions[start])
         if isinstance(term, Call):
+            self.n_polygons += term.function == "inside"
+            if self.n_polygons > MAX_POLYGONS:
+                self.fail(f"more than {MAX_POLYGONS} polygons", self.positions[start])
             problem = functions.problem_of(term.function, term.arguments)
             if problem is not None:
                 self.fail(problem, self.positions[start])

@@ -11,7 +11,7 @@ import datetime as dt
 from collections.abc import Mapping
 
 from tocsin.errors import ParameterError
-from tocsin.language.computed import bind_names, parameters_of
+from tocsin.language.computed import bind_names, parameters_of, parts_of
 from tocsin.language.expression import (
     Constant,
     Expression,
@@ -23,7 +23,10 @@ from tocsin.language.expression import (
     map_predicates,
     operands,
     parameter_names,
+    predicates,
 )
+from tocsin.language.functions import problem_of
+from tocsin.language.terms import Call
 from tocsin.language.text_query import TextQueryError
 from tocsin.model import Kind, Value, is_unicode, kind_of, to_plain
 
@@ -54,9 +57,23 @@ def bind(expression: Expression, params: Mapping[str, object] | None) -> Express
         return literals[str(operand.name)] if isinstance(operand, Parameter) else operand
 
     try:
-        return bind_names(expression, fill)
+        bound = bind_names(expression, fill)
     except TextQueryError as error:
         raise ParameterError(f"in a text query: {error}") from None
+    if any(map(parameters_of, (p.attribute for p in predicates(expression)))):
+        _check_calls(bound)
+    return bound
+
+
+def _check_calls(expression: Expression) -> None:
+    """Refuse values that a function does not take, such as a text that is no polygon."""
+    for predicate in predicates(expression):
+        if predicate.attribute.startswith("\0"):
+            for part in parts_of(predicate.attribute):
+                if isinstance(part, Call):
+                    problem = problem_of(part.function, part.arguments)
+                    if problem is not None:
+                        raise ParameterError(problem)
 
 
 def _with_list(predicate: Predicate, values: Mapping[str, object], lists: set[str]) -> Expression:

@@ -12,7 +12,10 @@ other texts, including the invalid ones, are parsed one by one, so that errors c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -25,8 +28,15 @@ from tocsin.compiling import use_kernels
 from tocsin.errors import ParameterError, SubscriptionError
 from tocsin.language import parse, parse_shape
 from tocsin.language import text_kernels as kernels
+from tocsin.language.computed import parameters_of
 from tocsin.language.dialects import MARK
-from tocsin.language.expression import Expression, Literal, Parameter, parameter_names
+from tocsin.language.expression import (
+    Expression,
+    Literal,
+    Parameter,
+    parameter_names,
+    predicates,
+)
 from tocsin.language.parser import Shape
 from tocsin.language.words import read_word_queries
 from tocsin.model import EventType
@@ -48,6 +58,7 @@ from tocsin.normalize.literals import (
     read_literals,
 )
 from tocsin.normalize.queries import Query, query_of, with_words
+from tocsin.normalize.shapes import fill_names
 from tocsin.normalize.template import (
     FALSE_SLOT,
     NULL_SLOT,
@@ -61,6 +72,8 @@ __all__ = ["BadSubscription", "BulkForm", "normalize_template", "normalize_texts
 
 _CHUNK = 1 << 14
 _SHAPE_CHUNK = 1 << 18
+_MANY = 16
+"""From this number on, texts that differ in literals within terms are read together."""
 _CONSTANTS = {NULL_SLOT: NULL_LITERAL, FALSE_SLOT: FALSE_LITERAL, TRUE_SLOT: TRUE_LITERAL}
 
 
@@ -213,6 +226,13 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
         if query is None and template is None:
             taken[members] = False
             continue
+        if shape_read.fixed and template is not None and len(members) >= _MANY:
+            places = literal_start[members][:, None] + np.arange(shape_read.n_literals)
+            first = shaped[int(members[0])].as_py()
+            left = _fill_terms(batch, first, data, spans, literals, places, rows[members])
+            if left is not None:
+                taken[members[left]] = False
+                continue
         if shape_read.fixed:
             places = literal_start[members][:, None] + np.array(shape_read.fixed)
             members, *others = _same_literals(data, spans, members, places)
@@ -244,6 +264,97 @@ def _shape_of(texts: pa.Array, member: int, counts: NDArray[np.int64]) -> Shape 
     return shape
 
 
+def _fill_terms(
+    batch: PredicateBatch,
+    text: str,
+    data: NDArray[np.uint8],
+    spans: NDArray[np.int64],
+    literals: Literals,
+    places: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> NDArray[np.int64] | None:
+    """Add the predicates of texts that differ in literals, also in those within terms.
+
+    `places` are those of the literals of each text. Returns the places of texts that must be
+    parsed one by one; None where all must be.
+    """
+    starts, ends = (spans[places, at] for at in (kernels.LITERAL_START, kernels.LITERAL_END))
+    names = [f"{_LITERAL}{at}" for at in range(places.shape[1])]
+    whole = text.encode()
+    begin = int(starts[0, 0]) - whole.find(bytes(data[starts[0, 0] : ends[0, 0]]))
+    end, pieces, signs = 0, [], list[bytes]()
+    is_like = np.ones(len(rows), np.bool_)
+    for at, name in enumerate(names):
+        start, stop = int(starts[0, at]) - begin, int(ends[0, at]) - begin
+        sign = whole[start : start + 1]
+        if sign in (b"-", b"+") and _OPERAND_BEFORE.search(whole[max(start - _NEAR, 0) : start]):
+            is_like &= data[starts[:, at]] == ord(sign)  # an operator, not the sign of a number
+            pieces.append(whole[end : start + 1])
+        else:
+            pieces.append(whole[end:start])
+            sign = b""
+        signs.append(sign)
+        pieces.append(b" :" + name.encode())
+        end = stop
+    try:
+        expression = parse((b"".join(pieces) + whole[end:]).decode())
+        own = {predicate.attribute for predicate in predicates(parse(text))}
+    except SubscriptionError:
+        return None
+    shape, operands = number_operands(expression)
+    template = make_template(shape, len(operands))
+    if template is None or not all(isinstance(operand, Parameter) for operand in operands):
+        return None
+    needed = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
+    values = {
+        name: [
+            _value(bytes(data[start:stop]).removeprefix(signs[at]))
+            for start, stop in zip(starts[:, at].tolist(), ends[:, at].tolist(), strict=True)
+        ]
+        for at, name in enumerate(names)
+        if name in needed
+    }
+    filled_names, known = _filled_names(template, values, len(rows))
+    known &= is_like
+    if not known[0] or not {names[0] for names in filled_names.values()} <= own:
+        return None
+    filled = []
+    for operand in operands:
+        assert isinstance(operand, Parameter)
+        own_places = places[:, names.index(str(operand.name))]
+        filled.append(_at(literals, own_places))
+    base = batch.literals.add(_interleave(filled, len(rows), 0)) if filled else 0
+    chosen = np.flatnonzero(known)
+    _fill(batch, template, rows[chosen], base + chosen * len(operands), _some(filled_names, known))
+    return np.flatnonzero(~known)
+
+
+_LITERAL = "literal_"
+_OPERAND_BEFORE = re.compile(rb"[\w$)\"'`\x80-\xff](?<!\bAND)(?<!\bBETWEEN)(?<!\bOR)\s*$", re.I)
+"""What stands before a sign that is an operator. (A mistake is noticed: the text is parsed too.)"""
+_NEAR = 32
+"""How many bytes before a sign are looked at."""
+
+
+def _value(text: bytes) -> object:
+    """Return the value of a number or of a string; None for other literals."""
+    if text[:1] == b"'":
+        return text[1:-1].decode().replace("''", "'")
+    text = text.replace(b" ", b"")
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(text)
+    return None
+
+
+def _at(literals: Literals, places: NDArray[np.int64]) -> Literals:
+    return Literals(literals.domain[places], literals.key[places], literals.offset[places])
+
+
+def _some(names: Mapping[str, list[str]], chosen: NDArray[np.bool_]) -> dict[str, list[str]]:
+    return {name: list(compress(listed, chosen)) for name, listed in names.items()}
+
+
 def _fill_queries(
     batch: PredicateBatch,
     expression: Expression,
@@ -266,7 +377,7 @@ def _fill_queries(
         if template is None:
             others.append(form.rows)
             continue
-        filled = [_take(column, form.rows) for column in columns]
+        filled = [_at(column, form.rows) for column in columns]
         for words, is_prefix in zip(form.words, form.is_prefix, strict=True):
             pattern = pc.replace_substring(words, "*", "%") if is_prefix else words
             filled.append(column_literals(pattern, batch.literals))
@@ -284,19 +395,24 @@ def _same_literals(
 ) -> list[NDArray[np.int64]]:
     """Divide texts by the spelling of some of their literals; those like the first come first."""
     groups: dict[tuple[bytes, ...], list[int]] = {}
-    ranges = spans[:, [kernels.LITERAL_START, kernels.LITERAL_END]]
-    for member, own in zip(members.tolist(), places.tolist(), strict=True):
-        spelling = tuple(bytes(data[slice(*ranges[place])]) for place in own)
+    for member, own in zip(members.tolist(), places, strict=True):
+        ranges = spans[own, kernels.LITERAL_START], spans[own, kernels.LITERAL_END]
+        spelling = tuple(bytes(data[start:end]) for start, end in zip(*ranges, strict=True))
         groups.setdefault(spelling, []).append(member)
     return [np.array(group, np.int64) for group in groups.values()]
 
 
 def _fill(
-    batch: PredicateBatch, template: Template, rows: NDArray[np.int64], bases: NDArray[np.int64]
+    batch: PredicateBatch,
+    template: Template,
+    rows: NDArray[np.int64],
+    bases: NDArray[np.int64],
+    names: Mapping[str, list[str]] | None = None,
 ) -> None:
     """Add the predicates of all subscriptions that share a template.
 
-    `bases` is the index of each subscription's first literal.
+    `bases` is the index of each subscription's first literal; `names` has those of computed values
+    by subscription, for the names in which there are parameters.
     """
     n, parts = len(rows), template.rows
     slots = np.array([row.slot for row in parts], np.int64)
@@ -305,11 +421,15 @@ def _fill(
         literal_start[:, place] = _CONSTANTS[int(slots[place])]
     escapes = [-1 if row.escape is None else ord(row.escape) for row in parts]
     has_escape = any(code >= 0 for code in escapes)
+    attributes = np.empty((n, len(parts)), np.int32)
+    for at, row in enumerate(parts):
+        filled = names.get(row.attribute) if names else None
+        attributes[:, at] = batch.attribute_ids([row.attribute] if filled is None else filled)
     batch.add(
         Block(
             np.repeat(rows, len(template.conjunctions)),
             np.tile(template.row_counts, n),
-            np.tile(batch.attribute_ids(row.attribute for row in parts), n),
+            attributes.reshape(-1),
             np.tile(np.array([row.op for row in parts], np.uint8), n),
             literal_start.reshape(-1),
             np.tile(np.array([row.n_literals for row in parts], np.int32), n),
@@ -363,8 +483,33 @@ def normalize_template(
         rest = _fill_queries(batch, shape, query, queries, filled, np.arange(n))
         return batch.fold(n, event_type, expression_of, rest)
     base = batch.literals.take_over(_interleave(filled, n, batch.literals.n))
-    _fill(batch, template, np.arange(n), base + np.arange(n) * len(operands))
-    return batch.fold(n, event_type, expression_of)
+    bases = base + np.arange(n) * len(operands)
+    needed = dict.fromkeys(p for row in template.rows for p in parameters_of(row.attribute))
+    values = {name: columns[name].to_pylist() for name in needed}
+    filled_names, known = _filled_names(template, values, n)
+    rows = np.flatnonzero(known)
+    if filled_names and len(rows):
+        own = {predicate.attribute for predicate in predicates(expression_of(int(rows[0])))}
+        if not {names[rows[0]] for names in filled_names.values()} <= own:
+            return batch.fold(n, event_type, expression_of, range(n))
+    _fill(batch, template, rows, bases[rows], _some(filled_names, known))
+    return batch.fold(n, event_type, expression_of, np.flatnonzero(~known).tolist())
+
+
+def _filled_names(
+    template: Template, values: Mapping[str, list[object]], n: int
+) -> tuple[dict[str, list[str]], NDArray[np.bool_]]:
+    """Return the names of computed values with their parameters filled in, by subscription.
+
+    Also which subscriptions have no values but such as can be filled in.
+    """
+    known = np.ones(n, np.bool_)
+    filled: dict[str, list[str]] = {}
+    for name in dict.fromkeys(row.attribute for row in template.rows):
+        if n and parameters_of(name):
+            filled[name], fits = fill_names(name, values)
+            known &= fits
+    return filled, known
 
 
 def _constant(literal: Literal, n: int, batch: PredicateBatch) -> Literals:

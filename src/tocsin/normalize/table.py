@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tocsin.language.names import is_elements
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.domains import FULL, Domain, Interval
-from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, flatten_cut, unflatten_cut
+from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, flatten_cut, float_keys, unflatten_cut
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.normalize.patterns import Pattern
 
@@ -375,6 +375,70 @@ def without_conditions(table: ConjunctionTable, dropped: NDArray[np.bool_]) -> C
         pattern_id=table.pattern_id[moved >= 0],
         pattern_negated=table.pattern_negated[moved >= 0],
     )
+
+
+class NewRanges(NamedTuple):
+    """Conditions that are to be added to a table: that a number is in one range, or in one of two.
+
+    `low` and `high` have a row for each range, both ends included; a range with a NaN is none.
+    """
+
+    attribute: str
+    conjunction: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def with_ranges(table: ConjunctionTable, added: Sequence[NewRanges]) -> ConjunctionTable:
+    """Return a table with more conditions, on attributes that their conjunctions do not have."""
+    if not added:
+        return table
+    names = {name: at for at, name in enumerate(table.attributes)}
+    numbers = [names.setdefault(new.attribute, len(names)) for new in added]
+    owner = np.repeat(np.arange(table.n_conjunctions), np.diff(table.condition_start))
+    owner = np.concatenate([owner, *(new.conjunction for new in added)])
+    lengths = [len(new.conjunction) for new in added]
+    attribute = np.concatenate([table.attribute, np.repeat(np.array(numbers, np.int32), lengths)])
+    is_range = [~(np.isnan(new.low) | np.isnan(new.high)) for new in added]
+    counts = [np.diff(table.piece_start), *(each.sum(axis=0) for each in is_range)]
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+    lows = [new.low.T[each.T] for new, each in zip(added, is_range, strict=True)]
+    highs = [new.high.T[each.T] for new, each in zip(added, is_range, strict=True)]
+    columns: dict[str, list[Any]] = {
+        "domain": [np.full(len(low), Domain.NUMBER, np.uint8) for low in lows],
+        "low_key": [_cut_keys(low, -np.inf, LOW_CUT[0]) for low in lows],
+        "low_offset": [np.zeros(len(low), np.int16) for low in lows],
+        "high_key": [_cut_keys(high, np.inf, HIGH_CUT[0]) for high in highs],
+        "high_offset": [np.ones(len(high), np.int16) for high in highs],
+    }
+    order = np.lexsort((attribute, owner))
+    pieces, piece_start = _runs(starts, order)
+    moved_to = np.empty(len(order), np.int64)
+    moved_to[order] = np.arange(len(order))
+    moved = moved_to[table.pattern_condition]
+    patterned = np.argsort(moved, kind="stable")
+    condition_start = np.zeros(table.n_conjunctions + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=table.n_conjunctions), out=condition_start[1:])
+    flags = np.concatenate([table.flags, np.zeros(sum(lengths), np.uint8)])
+    return replace(
+        table,
+        attributes=tuple(names),
+        condition_start=condition_start,
+        attribute=attribute[order],
+        flags=flags[order],
+        piece_start=piece_start,
+        **dict[str, Any](
+            (name, np.concatenate([getattr(table, name), *parts])[pieces])
+            for name, parts in columns.items()
+        ),
+        pattern_condition=moved[patterned],
+        pattern_id=table.pattern_id[patterned],
+        pattern_negated=table.pattern_negated[patterned],
+    )
+
+
+def _cut_keys(values: NDArray[np.float64], end: float, of_end: int) -> NDArray[np.int64]:
+    return np.where(values == end, of_end, float_keys(values))
 
 
 def _runs(

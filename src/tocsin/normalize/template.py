@@ -57,6 +57,7 @@ from tocsin.normalize.fold_kernels import (
     NOT_NULL,
     OTHER_THAN,
 )
+from tocsin.normalize.shapes import is_fillable
 
 MAX_TEMPLATE_CONJUNCTIONS = 64
 NULL_SLOT, FALSE_SLOT, TRUE_SLOT = -1, -2, -3
@@ -224,7 +225,7 @@ def _row(predicate: Predicate | NoText, negated: bool) -> Row:
         if not is_each(name) or predicate.negated is not negated:
             raise _NotColumnar
         return Row(name, OTHER_THAN, _slot(predicate.operand), 1)
-    if parameters_of(name):
+    if parameters_of(name) and not is_fillable(name):
         raise _NotColumnar
     if is_elements(name) and (negated or element_name(name).quantifier == "all"):
         raise _NotColumnar

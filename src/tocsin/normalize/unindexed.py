@@ -7,15 +7,13 @@ values, and what an element must be; of a boolean it could only say that it is t
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.language.computed import static_kind, term_of
+from tocsin.language.computed import by_spelling, static_kind, term_of
 from tocsin.language.expression import And, Constant, Not, Or
 from tocsin.language.names import elements_of, is_computed
-from tocsin.language.terms import Exists, Test
+from tocsin.language.terms import Call, Exists, Literal, Test
 from tocsin.model import Kind
 from tocsin.normalize.normal import NormalForm
 from tocsin.normalize.table import ConjunctionTable
@@ -23,7 +21,7 @@ from tocsin.normalize.table import ConjunctionTable
 MESSAGE = "no index helps this condition: it is checked on every event"
 
 
-@lru_cache(maxsize=1 << 17)
+@by_spelling
 def is_indexable(name: str) -> bool:
     """Whether an index can have the conditions on an attribute, a computed value or elements."""
     of = elements_of(name)
@@ -40,6 +38,8 @@ def is_indexable(name: str) -> bool:
             return False
         of = elements_of(condition.attribute)
         return of is not None and of.quantifier == "any"
+    if isinstance(term, Call) and term.function == "inside":  # it implies a box
+        return isinstance(term.arguments[2], Literal)
     return static_kind(term) is not Kind.BOOLEAN
 
 

@@ -9,7 +9,7 @@ plain what someone who knows SQL writes: subscriptions as typed columns, a hash 
       that all of them equate (T: on their first attribute, over events with one line for each
       value; G: on the two attributes tested most, the few that do not test them apart), all else
       as conditions of the join; all pairs where subscriptions have nothing in common (TW,
-      K, L, X)
+      K, L, X), or those in a box (P)
 keyed an index built by hand: a key made of as many equalities as can be had, or of buckets of
       ranges, or of words; a subscription stands under all its keys, an event probes all it could
       have (K: each part of its title that is as long as some word; L and X: the rarest tag or
@@ -24,6 +24,7 @@ of attribute and value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,15 +37,18 @@ from numpy.typing import NDArray
 from tocsin.errors import ArgumentError
 from tocsin.workloads import Market, Workload
 from tocsin_lab.workloads import (
+    Circles,
     Equalities,
     Highway,
     Popularity,
     Ranges,
     Searches,
     Tags,
+    Targets,
     Titles,
     Turnover,
 )
+from tocsin_lab.workloads.circles import RADIUS
 
 Ints = NDArray[np.int64]
 Kind = Literal["plain", "keyed"]
@@ -98,6 +102,10 @@ def _all_formulations(chosen: Workload) -> list[Formulation]:
         return _sets("tags")
     if isinstance(chosen, Searches):
         return _sets("string_split(body, ' ')")
+    if isinstance(chosen, Targets):
+        return _targets()
+    if isinstance(chosen, Circles):
+        return _circles(chosen)
     raise ArgumentError(f"there is no baseline for workload {chosen.name}")
 
 
@@ -121,6 +129,10 @@ def subscriptions(chosen: Workload, n: int, seed: int) -> pa.Table:
         return _sets_table(chosen.ranks(n, seed), chosen.tags)
     if isinstance(chosen, Searches):
         return _sets_table(chosen.ranks(n, seed), chosen.words)
+    if isinstance(chosen, Targets):
+        return chosen.subscription_params(n, seed)[0]
+    if isinstance(chosen, Circles):
+        return _circles_table(chosen, n, seed)
     raise ArgumentError(f"there is no baseline for workload {chosen.name}")
 
 
@@ -520,6 +532,68 @@ def _sets(elements: str) -> list[Formulation]:
     return [
         Formulation("plain", "plain", "all pairs, the lists as a condition", plain),
         Formulation("keyed", "keyed", "on the rarest element", keyed),
+    ]
+
+
+# R: a key is the firm and a bucket of the price, by its logarithm.
+
+
+def _targets() -> list[Formulation]:
+    near = "abs(e.price - s.target) < s.within"
+    plain = f"SELECT count(*) FROM events e JOIN subscriptions s ON e.firm = s.firm AND {near}"
+    keyed = f"""
+        SELECT count(*) FROM events e JOIN keyed s
+        ON e.firm = s.firm AND floor(ln(e.price) * {_BUCKETS}) = s.bucket AND {near}"""
+    low, high = (f"floor(ln(target {sign} within) * {_BUCKETS})::BIGINT" for sign in "-+")
+    prepare = f"""
+        CREATE TABLE keyed AS
+        SELECT *, unnest(range({low}, {high} + 1))::DOUBLE AS bucket FROM subscriptions"""
+    return [
+        Formulation("plain", "plain", "on the firm, the distance as a condition", plain),
+        Formulation("keyed", "keyed", "on the firm and a bucket", keyed, (prepare,), 2),
+    ]
+
+
+# P: plain joins on the box of a circle; a key is a square of a grid, of which a circle has a few.
+
+_SQUARES = 10
+"""Squares for a degree."""
+
+
+def _circles_table(chosen: Circles, n: int, seed: int) -> pa.Table:
+    [table] = chosen.subscription_params(n, seed)
+    lat, lon, radius = (table[name].to_numpy() for name in ("lat", "lon", "radius"))
+    height = np.degrees(radius / RADIUS) * (1 + 1e-9)
+    ratio = np.sin(radius / RADIUS) / np.cos(np.radians(lat))
+    width = np.degrees(np.arcsin(ratio)) * (1 + 1e-9)
+    box = {"south": lat - height, "north": lat + height, "west": lon - width, "east": lon + width}
+    return pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **box})
+
+
+def _circles(chosen: Circles) -> list[Formulation]:
+    metres = f"""2 * {RADIUS} * asin(sqrt(
+        pow(sin(radians(e.lat - s.lat) / 2), 2)
+        + cos(radians(e.lat)) * cos(radians(s.lat)) * pow(sin(radians(e.lon - s.lon) / 2), 2)))"""
+    box = "e.lat BETWEEN s.south AND s.north AND e.lon BETWEEN s.west AND s.east"
+    near = f"{box} AND {metres} < s.radius"
+    plain = f"SELECT count(*) FROM events e JOIN subscriptions s ON {near}"
+
+    def square(value: str) -> str:
+        return f"floor({value} * {_SQUARES})::INT"
+
+    keyed = f"""
+        SELECT count(*) FROM events e JOIN keyed s
+        ON {square("e.lat")} = s.row AND {square("e.lon")} = s.place AND {near}"""
+    prepare = f"""
+        CREATE TABLE keyed AS SELECT *,
+            unnest(range({square("west")}, {square("east")} + 1))::INT AS place
+        FROM (SELECT *,
+            unnest(range({square("south")}, {square("north")} + 1))::INT AS row
+            FROM subscriptions)"""
+    copies = math.ceil((2 * chosen.most / 110_000 * _SQUARES + 1) ** 2)
+    return [
+        Formulation("plain", "plain", "on the box, the distance as a condition", plain),
+        Formulation("keyed", "keyed", "on a square of a grid", keyed, (prepare,), copies),
     ]
 
 

@@ -20,6 +20,8 @@ _DEFAULT_EVENTS = {
     "T": 40_000,
     "TW": 10_000,
     "L": 200_000,
+    "R": 100_000,
+    "P": 200_000,
 }
 _OTHER_EVENTS = 20_000
 
@@ -32,7 +34,7 @@ def _option(
 
 
 def _workload() -> Any:
-    return _option("W0", "W0, W1, W2, T, TW, M, G, H, K, C, CA, L or X.")
+    return _option("W0", "W0, W1, W2, T, TW, M, G, H, K, C, CA, L, X, R or P.")
 
 
 def _engine() -> Any:

@@ -15,6 +15,8 @@ C    `turnover`          ours: quotes, ``lower(firm) = 'f012' AND price * volume
 CA   `turnover`          the same on attributes: ``symbol = 'f012' AND turnover BETWEEN …``
 L    `tags`              ours: events with 12 tags, conjunctions of ``ANY(tags) = 'tag00123'``
 X    `searches`          ours: documents of 40 words, ``matches(body, 'two to four words')``
+R    `targets`           ours: quotes, ``firm = 'F012' AND abs(price - 101.25) < 0.02``
+P    `circles`           ours: positions, ``distance(lat, lon, 50.12345, 8.54321) < 2500``
 ==== =================== ====================================================================
 
 They are found through `tocsin.workloads`, where `M`, the market of the demonstrations, is.
@@ -25,23 +27,27 @@ They are found through `tocsin.workloads`, where `M`, the market of the demonstr
 
 from __future__ import annotations
 
+from tocsin_lab.workloads.circles import Circles
 from tocsin_lab.workloads.equalities import Equalities
 from tocsin_lab.workloads.highway import Highway
 from tocsin_lab.workloads.popularity import Popularity
 from tocsin_lab.workloads.ranges import Ranges
 from tocsin_lab.workloads.searches import Searches
 from tocsin_lab.workloads.tags import Tags
+from tocsin_lab.workloads.targets import Targets
 from tocsin_lab.workloads.titles import Titles
 from tocsin_lab.workloads.turnover import Turnover
 from tocsin_lab.workloads.written import Written
 
 __all__ = [
+    "Circles",
     "Equalities",
     "Highway",
     "Popularity",
     "Ranges",
     "Searches",
     "Tags",
+    "Targets",
     "Titles",
     "Turnover",
     "Written",
@@ -59,3 +65,5 @@ C = Turnover("C")
 CA = Turnover("CA", is_computed=False)
 L = Tags("L")
 X = Searches("X")
+R = Targets("R")
+P = Circles("P")

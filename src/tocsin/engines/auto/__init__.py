@@ -24,7 +24,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from tocsin.bundle import Parts
 from tocsin.compiling import use_kernels
 from tocsin.encode.events import EventBatch
+from tocsin.engines.auto import residual
 from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.auto.bounds import check_bounds
 from tocsin.engines.auto.buffer_pool import BufferPool
@@ -49,6 +50,7 @@ from tocsin.engines.auto.pending import Pending, join_tables
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.serialization import put_table, put_together, take_apart, take_table
 from tocsin.engines.auto.snapshot import Snapshot
+from tocsin.engines.auto.tested import TestedIndex
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.auto.write_buffer import (
     LARGER,
@@ -59,6 +61,7 @@ from tocsin.engines.auto.write_buffer import (
 from tocsin.engines.conditions import IndexedConditions, conditions_of
 from tocsin.engines.protocol import Engine, IndexParts
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.computed import attributes_of
 from tocsin.normalize.demands import shown_name
 from tocsin.normalize.table import ConjunctionTable, take
 from tocsin.normalize.unindexed import is_indexable
@@ -79,6 +82,7 @@ _MAX_COMPARED = 1 << 20
 """Pending subscriptions are indexed when more comparisons were made with them one by one."""
 _SMALL_BATCH, _MANY_NEW = 64, 16
 """A batch of more events has more pending subscriptions, that came since the last, indexed."""
+_Index = TypeVar("_Index", ElementIndex, TestedIndex)
 _MAX_DELTA = 0.25
 """The delta holds up to this share of the largest segment."""
 
@@ -164,6 +168,8 @@ class AutoEngine(Engine):
         self._slots: list[_Slot] = []
         self._pending_elements = Pending()
         self._elements: list[ElementIndex] = []
+        self._pending_tested: list[ConjunctionTable] = []
+        self._tested: list[TestedIndex] = []
         self._sample: EventBatch | None = None
         self._tombstones = Tombstones.empty()
         self._time = 0
@@ -198,7 +204,9 @@ class AutoEngine(Engine):
             if is_eager or (is_full and self._uses_kernels(0)):
                 self._index_pending()
             if len(ids):
-                if not (self._slots or self._pending or self._elements or self._pending_elements):
+                others = bool(self._elements or self._pending_elements)
+                others = others or bool(self._tested or self._pending_tested)
+                if not (self._slots or self._pending or others):
                     self._tombstones = Tombstones.empty(int(ids[0]))
                 stop = int(ids[-1]) + 1
                 if stop > self._tombstones.stop:
@@ -256,8 +264,8 @@ class AutoEngine(Engine):
         """Return the attributes that conditions mention."""
         spaces = (slot.segment.space.attributes for slot in self._slots)
         tables = (table.attributes for table in self._pending.tables)
-        elements = (index.space.attributes for index in self._elements)
-        return {name for names in (*spaces, *tables, *elements) for name in names}
+        others = (index.space.attributes for index in self._others)
+        return {name for names in (*spaces, *tables, *others) for name in names}
 
     def reader(self) -> Snapshot:
         """Index pending subscriptions, and return a snapshot of all."""
@@ -306,7 +314,7 @@ class AutoEngine(Engine):
         n = self._pending.n_conjunctions + self._pending_elements.n_conjunctions
         if not n or n > LARGER * MAX_ROWS:
             return True
-        if self._slots or self._elements or not self._merges:
+        if self._slots or self._others or self._pending_tested or not self._merges:
             return True
         return use_kernels(n * n_events, MOST_WITHOUT_KERNELS)
 
@@ -324,7 +332,7 @@ class AutoEngine(Engine):
         return n_events <= 1 or n_compared + buffer.n_rows * n_events <= _MAX_COMPARED
 
     def _snapshot(self, buffer: BufferSnapshot | None) -> Snapshot:
-        self._index_elements()
+        self._index_others()
         return self._new_snapshot(buffer)
 
     def _new_snapshot(
@@ -342,7 +350,7 @@ class AutoEngine(Engine):
             self._scratch,
             self._pool,
             buffer,
-            tuple(self._elements),
+            tuple(self._others),
             element_rows,
             lacks_kernels=lacks_kernels,
         )
@@ -358,24 +366,41 @@ class AutoEngine(Engine):
     def _flush(self) -> None:
         """Index pending subscriptions, and merge what is due."""
         self._index_pending()
-        self._index_elements()
+        self._index_others()
         self._merge_due()
 
-    def _index_elements(self) -> None:
-        """Index pending conjunctions by elements, together with smaller indexes that are there."""
-        if not self._pending_elements:
-            return
-        tables = self._pending_elements.tables
+    def _index_others(self) -> None:
+        """Index pending conjunctions by elements, and those with tests."""
+        tested = self._pending_tested
+        if self._pending_elements:
+            elements = self._pending_elements.tables
+            kept, table = self._with_smaller(self._elements, elements)
+            self._elements = kept if table is None else [*kept, ElementIndex(table)]
+            self._pending_elements = Pending()
+        if tested:
+            others, table = self._with_smaller(self._tested, tested)
+            self._tested = others if table is None else [*others, self._tested_index(table)]
+            self._pending_tested = []
+
+    @property
+    def _others(self) -> list[ElementIndex | TestedIndex]:
+        """The indexes besides the segments."""
+        return [*self._elements, *self._tested]
+
+    def _tested_index(self, table: ConjunctionTable) -> TestedIndex:
+        return TestedIndex(table, self._sample, self._pool)
+
+    def _with_smaller(
+        self, indexes: list[_Index], pending: list[ConjunctionTable]
+    ) -> tuple[list[_Index], ConjunctionTable | None]:
+        """Join pending tables with those of smaller indexes; return the other indexes too."""
+        tables, kept = list(pending), list(indexes)
         size = sum(table.n_conjunctions for table in tables)
-        kept = list(self._elements)
         while kept and len(kept[-1].ids) <= 2 * size:
             index = kept.pop()
             tables.insert(0, index.table)
             size += len(index.ids)
-        table = self._live(tables)
-        if table is not None:
-            kept.append(ElementIndex(table))
-        self._elements, self._pending_elements = kept, Pending()
+        return kept, self._live(tables)
 
     def _index_pending(self) -> None:
         """Index pending subscriptions. If that fails, the ones not indexed are still pending."""
@@ -383,7 +408,12 @@ class AutoEngine(Engine):
             return
         self._forget_current()
         table = self._live_pending()
-        portions = [] if table is None else list(CAPACITY.cut(table))
+        if table is not None:
+            table, tested = residual.divide(table)
+            self._pending_tested += [] if tested is None else [tested]
+        portions = (
+            list(CAPACITY.cut(table)) if table is not None and len(table.subscription) else []
+        )
         self._pending, self._n_compared = Pending(portions), 0
         while portions:
             self._add(portions[0])
@@ -585,6 +615,10 @@ class AutoEngine(Engine):
         """
         with self._lock:
             self._flush()
+            tested = self._live_tested()
+            if tested is not None:
+                self._tested = [self._tested_index(tested)]
+                self._forget_current()
             n_left = len(self._slots)
         at = 0
         while n_left > 0:
@@ -640,16 +674,20 @@ class AutoEngine(Engine):
             ]
             if self._merger is not None:
                 self._renumberings.append(kept)
-            elements = self._renumbered_elements(kept)
+            elements = self._renumbered(self._live_elements(), kept)
+            tested = self._renumbered(self._live_tested(), kept)
             for slot, segment in zip(self._slots, renumbered, strict=True):
                 slot.segment = segment
             self._elements, self._pending_elements = [], Pending(elements)
+            self._tested, self._pending_tested = [], tested
             self._pending, self._tombstones, self._time = pending, tombstones, 0
             self._forget_current()
 
-    def _renumbered_elements(self, kept: NDArray[np.int64]) -> list[ConjunctionTable]:
-        """Return the live conjunctions that are indexed by elements, with other ids."""
-        table = self._live_elements()
+    @staticmethod
+    def _renumbered(
+        table: ConjunctionTable | None, kept: NDArray[np.int64]
+    ) -> list[ConjunctionTable]:
+        """Return conjunctions with other ids, if there are any."""
         if table is None:
             return []
         return [replace(table, subscription=np.searchsorted(kept, table.subscription))]
@@ -657,6 +695,11 @@ class AutoEngine(Engine):
     def _live_elements(self) -> ConjunctionTable | None:
         """Return the live conjunctions that are indexed by elements."""
         tables = [*(index.table for index in self._elements), *self._pending_elements.tables]
+        return self._live(tables) if tables else None
+
+    def _live_tested(self) -> ConjunctionTable | None:
+        """Return the live conjunctions that have tests."""
+        tables = [*(index.table for index in self._tested), *self._pending_tested]
         return self._live(tables) if tables else None
 
     def parts(self) -> IndexParts:
@@ -667,10 +710,13 @@ class AutoEngine(Engine):
             arrays = {"dead": np.concatenate([np.empty(0, np.int32), *dead])}
             state = Parts({"n_ids": self._tombstones.stop}, arrays)
             names = {name for segment in segments for name in segment.space.attributes}
-            elements = self._live_elements()
+            elements, tested = self._live_elements(), self._live_tested()
             if elements is not None:
                 put_table(elements, state)
                 names.update(elements.attributes)
+            if tested is not None:
+                put_table(tested, state, "tested")
+                names.update(base for name in tested.attributes for base in attributes_of(name))
             return IndexParts(
                 state,
                 {segment.name: partial(take_apart, segment) for segment in segments},
@@ -701,7 +747,8 @@ class AutoEngine(Engine):
         of_segments = [
             IndexedConditions(s.space, s.ids, partial(_conditions_of, s)) for s in self.segments()
         ]
-        return of_segments + [conditions_of(index.table) for index in self._elements]
+        of_segments += [conditions_of(index.table) for index in self._elements]
+        return of_segments + [group for index in self._tested for group in index.conditions()]
 
     def _unindexed(self) -> list[ConjunctionTable]:
         """Return the live conjunctions of an index that has none but pending ones."""
@@ -718,10 +765,13 @@ class AutoEngine(Engine):
                 check_bounds(segment, n_ids)
             self._slots = [_Slot(segment) for segment in opened]
             tables = [table for state in states if (table := take_table(state)) is not None]
+            tested = [t for state in states if (t := take_table(state, "tested")) is not None]
             firsts = [int(segment.ids[0]) for segment in opened]
-            first = min(firsts + [int(table.subscription[0]) for table in tables], default=0)
+            firsts += [int(table.subscription[0]) for table in (*tables, *tested)]
+            first = min(firsts, default=0)
             self._tombstones = Tombstones.empty(first).extended_to(n_ids)
             self._elements, self._pending_elements = [], Pending(tables)
+            self._tested, self._pending_tested = [], tested
             for state in states:
                 self._tombstones.bury(state.arrays["dead"], self._time)
                 self._count_deleted(state.arrays["dead"])
@@ -734,7 +784,8 @@ class AutoEngine(Engine):
                 is_there = any(dense in table.subscription for table in self._unindexed())
                 return _NOT_INDEXED if is_there else _NOT_KEPT
         lines = [line for segment in self.segments() for line in segment.explain(dense)]
-        lines += [line for index in self._elements for line in index.explain(dense)]
+        for index in self._others:
+            lines += index.explain(dense)
         return "\n".join(lines) if lines else _NOT_KEPT
 
     def describe(self) -> str:
@@ -751,13 +802,16 @@ class AutoEngine(Engine):
         for index in self._elements:
             lines.append(f"elements: {index.n_subscriptions} subscriptions")
             lines += [f"  {line}" for line in index.describe()]
+        for tested in self._tested:
+            lines.append(f"tested: {tested.n_subscriptions} subscriptions")
+            lines += [f"  {line}" for line in tested.describe(self._sample)]
         unindexed = self._n_unindexed()
         if unindexed:
             lines.append(f"checked on every event, since no index helps: {unindexed} conjunctions")
         return "\n".join(lines) if lines else "nothing is indexed"
 
     def _n_unindexed(self) -> int:
-        """Count the conjunctions that have nothing but computed booleans."""
+        """Count the conjunctions that have nothing but computed booleans, and tests."""
         n = 0
         for segment in self.segments():
             helps = np.array([is_indexable(name) for name in segment.space.attributes], np.bool_)
@@ -767,11 +821,12 @@ class AutoEngine(Engine):
                 owner = np.repeat(np.arange(len(counts)), counts)
                 n_helping = np.bincount(owner[helps[conditions.attribute]], minlength=len(counts))
                 n += int(np.count_nonzero((n_helping == 0) & (counts > 0)))
-        return n
+        return n + sum(index.n_unindexed for index in self._tested)
 
     def expected_checks(self) -> float:
         """Return how many rows an event is expected to check in all segments."""
-        reports = (segment.describe(self._sample) for segment in self.segments())
+        segments = [*self.segments(), *(index.segment for index in self._tested)]
+        reports = (segment.describe(self._sample) for segment in segments)
         return sum(table.checks for tables in reports for table in tables)
 
     def check(self) -> None:
@@ -779,6 +834,8 @@ class AutoEngine(Engine):
         for segment, _ in self.reader_for(1).segments:
             segment.check()
         with self._lock:
+            for index in self._tested:
+                index.segment.check()
             for slot in self._slots:
                 assert slot.n_dead >= self._count_dead(slot.segment), (
                     "deleted subscriptions are miscounted"
@@ -794,9 +851,9 @@ class AutoEngine(Engine):
         """The bytes of the segments, of pending subscriptions and of the tombstones."""
         with self._lock:
             segments = sum(slot.segment.nbytes for slot in self._slots)
-            elements = sum(index.nbytes for index in self._elements)
-            elements += self._pending_elements.nbytes
-            return segments + elements + self._pending.nbytes + self._tombstones.times.nbytes
+            others = sum(index.nbytes for index in self._others) + self._pending_elements.nbytes
+            others += sum(table.nbytes for table in self._pending_tested)
+            return segments + others + self._pending.nbytes + self._tombstones.times.nbytes
 
 
 def _conditions_of(segment: Segment) -> Conditions:

@@ -27,6 +27,7 @@ from tocsin.engines.auto import element_kernels
 from tocsin.engines.auto.batch import PreparedBatch
 from tocsin.engines.auto.content import Content, from_table
 from tocsin.engines.auto.element_tests import ElementKeys, ElementTests, element_test
+from tocsin.engines.auto.residual import Residuals
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.ragged import RaggedIds
@@ -37,7 +38,7 @@ from tocsin.language.names import COMPUTED, elements_of, is_computed
 from tocsin.language.terms import Call, Term, Test
 from tocsin.language.words import StringCodes
 from tocsin.model import Kind
-from tocsin.normalize.condition import Condition, domain_of
+from tocsin.normalize.condition import domain_of
 from tocsin.normalize.domains import Domain, to_key
 from tocsin.normalize.elements import is_truth
 from tocsin.normalize.table import ConjunctionTable, take, without_conditions
@@ -47,6 +48,10 @@ _COMMON = 256
 _COMMON_PART = 50
 _SHARED = 64
 """A test that as many conjunctions share is a column, unless that is a small part of all."""
+
+
+_ABOUT_ELEMENTS = f"{COMPUTED}(ANY(", f"{COMPUTED}(ALL("
+"""How the names of comparisons with elements begin."""
 
 
 class Key(NamedTuple):
@@ -61,7 +66,7 @@ class Key(NamedTuple):
 def _values_of(name: str) -> tuple[tuple[Key, ...], bool]:
     """Return the value that a computed value requires of elements, or the ones that it forbids."""
     none = (), False
-    if not is_computed(name):
+    if not name.startswith(_ABOUT_ELEMENTS):  # most names need not be parsed
         return none
     term = term_of(name)
     if not isinstance(term, Test) or not isinstance(term.condition, Comparison | In):
@@ -171,9 +176,8 @@ class ElementIndex:
         names = [table.attributes[at] for at in table.attribute[is_test].tolist()]
         self._element_tests = ElementTests(len(self.ids), owner[is_test], names)
         tested = computed & (code < 0) & ~is_forbidding & ~is_test
-        self._tests = _tests_of(table, np.flatnonzero(tested))
-        self._is_tested = np.zeros(len(self.ids), np.bool_)
-        self._is_tested[list(self._tests)] = True
+        tested[table.pattern_condition] = False
+        self._tests = Residuals(table, tested)
         others = without_conditions(table, (code >= 0) | is_forbidding | is_test | tested)
         content: Content = from_table(others)
         self.space = content.space
@@ -243,7 +247,7 @@ class ElementIndex:
         if self._host is not None:
             rows = _both(rows, self._from_host(self._host, events))
         rows = self._element_tests.keep(events, rows)
-        return self._tested(events, rows) if self._tests else rows
+        return self._tests.keep(events, rows)
 
     def _from_host(self, host: Segment, events: EventBatch) -> RaggedIds:
         """Return the conjunctions that are reached by other conditions, but for their tests."""
@@ -258,26 +262,6 @@ class ElementIndex:
         rows = self._match(start, codes, self.space.encode(events))
         return self._checks.keep(events, rows)
 
-    def _tested(self, events: EventBatch, rows: RaggedIds) -> RaggedIds:
-        """Keep the pairs that satisfy the computed conditions, evaluated one by one."""
-        places = np.flatnonzero(self._is_tested[rows.values])
-        if not len(places):
-            return rows
-        event_of = rows.rows()
-        listed = list(events.events())
-        fits = np.ones(len(rows.values), np.bool_)
-        for place in places.tolist():
-            fits[place] = self._fits(int(rows.values[place]), listed[event_of[place]])
-        counts = np.bincount(event_of[fits], minlength=len(events))
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return RaggedIds(offsets, rows.values[fits])
-
-    def _fits(self, conjunction: int, event: Mapping[str, object]) -> bool:
-        return all(
-            condition.holds(read_value(event, name))
-            for name, condition in self._tests.get(conjunction, ())
-        )
-
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the dense ids, perhaps repeated, that one event matches."""
         codes = self._codes.of_event(event)
@@ -291,9 +275,7 @@ class ElementIndex:
             numbers = np.concatenate([numbers, hosted])
         if self._element_tests:
             numbers = self._element_tests.keep_one(event, numbers)
-        if self._tests:
-            numbers = numbers[[self._fits(number, event) for number in numbers.tolist()]]
-        ids: NDArray[np.int32] = self.ids[numbers]
+        ids: NDArray[np.int32] = self.ids[self._tests.keep_one(event, numbers)]
         return ids
 
     def _match(
@@ -335,7 +317,7 @@ class ElementIndex:
 
     def _explain_one(self, conjunction: int) -> str:
         others = [term_text(name) for name in self._element_tests.names_of(conjunction)]
-        others += [term_text(name) for name, _ in self._tests.get(conjunction, ())]
+        others += self._tests.explain(conjunction)
         checks = f", then checked: {' AND '.join(others)}" if others else ""
         if self._host is not None and conjunction in self._hosted:
             [line] = self._host.explain(int(np.searchsorted(self._hosted, conjunction)))
@@ -394,18 +376,6 @@ def _both(a: RaggedIds, b: RaggedIds) -> RaggedIds:
 
 def _codes_of(keys: list[Key | None], codes: Mapping[Key, int]) -> NDArray[np.int32]:
     return np.array([-1 if key is None else codes[key] for key in keys], np.int32)
-
-
-def _tests_of(
-    table: ConjunctionTable, conditions: NDArray[np.int64]
-) -> dict[int, list[tuple[str, Condition]]]:
-    """Return conditions on computed values by conjunction."""
-    tests: dict[int, list[tuple[str, Condition]]] = {}
-    owners = np.searchsorted(table.condition_start, conditions, side="right") - 1
-    for at, owner in zip(conditions.tolist(), owners.tolist(), strict=True):
-        name = table.attributes[table.attribute[at]]
-        tests.setdefault(owner, []).append((name, table.condition(at)))
-    return tests
 
 
 def term_text(name: str) -> str:

@@ -184,6 +184,11 @@ class Segment:
 
     def match_one(self, event: Mapping[str, object]) -> NDArray[np.int32]:
         """Return the dense ids, perhaps repeated, that one event matches."""
+        ids: NDArray[np.int32] = self.ids[self.numbers_of(event)]
+        return ids
+
+    def numbers_of(self, event: Mapping[str, object]) -> NDArray[np.uint32]:
+        """Return the conjunctions that one event satisfies."""
         cells = self.space.encode_event(event)
         if not cells:
             rows = to_rows(self.coding, as_column(cells))
@@ -202,14 +207,14 @@ class Segment:
             numbers = np.concatenate([np.empty(0, np.uint32), *of_parts])
         if self._literals is not None:
             numbers = self._literals.match_one(event, rows, numbers)
-        ids: NDArray[np.int32] = self.ids[numbers]
-        return ids
+        return numbers
 
     def explain(self, dense: int) -> list[str]:
         """Say under which key each conjunction of a subscription is."""
-        return [self._explain_conjunction(c) for c in np.flatnonzero(self.ids == dense).tolist()]
+        return [self.explain_conjunction(c) for c in np.flatnonzero(self.ids == dense).tolist()]
 
-    def _explain_conjunction(self, conjunction: int) -> str:
+    def explain_conjunction(self, conjunction: int) -> str:
+        """Say under which key a conjunction is, and which patterns are checked."""
         for part in self.parts:
             text = part.explain(conjunction, self._shown_name)
             if text is not None:

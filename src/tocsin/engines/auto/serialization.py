@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.bundle import Parts
@@ -106,29 +107,32 @@ def put_together(parts: Parts, pool: BufferPool) -> Segment:
     )
 
 
-def put_table(table: ConjunctionTable, parts: Parts) -> None:
-    """Add a conjunction table to parts."""
-    parts.facts["elements"] = {
-        "attributes": list(table.attributes),
+def put_table(table: ConjunctionTable, parts: Parts, name: str = "elements") -> None:
+    """Add a conjunction table to parts, under a name."""
+    parts.facts[name] = {
         "patterns": [list(pattern.parts) for pattern in table.patterns],
         "n_subscriptions": table.n_subscriptions,
     }
-    parts.columns["elements.vocabulary"] = table.vocabulary
-    for name in _TABLE_ARRAYS:
-        parts.arrays[f"elements.{name}"] = getattr(table, name)
+    parts.columns[f"{name}.attributes"] = pa.array(table.attributes, pa.large_string())
+    parts.columns[f"{name}.vocabulary"] = table.vocabulary
+    for field in _TABLE_ARRAYS:
+        parts.arrays[f"{name}.{field}"] = getattr(table, field)
 
 
-def take_table(parts: Parts) -> ConjunctionTable | None:
-    """Return the conjunction table that was added to parts, or None."""
-    facts = parts.facts.get("elements")
+def take_table(parts: Parts, name: str = "elements") -> ConjunctionTable | None:
+    """Return the conjunction table that was added to parts under a name, or None."""
+    facts = parts.facts.get(name)
     if facts is None:
         return None
+    attributes = facts.get("attributes")
+    if attributes is None:
+        attributes = parts.columns[f"{name}.attributes"].to_pylist()
     return ConjunctionTable(
-        attributes=tuple(facts["attributes"]),
-        vocabulary=parts.columns["elements.vocabulary"],
+        attributes=tuple(attributes),
+        vocabulary=parts.columns[f"{name}.vocabulary"],
         patterns=tuple(Pattern(tuple(pattern)) for pattern in facts["patterns"]),
         n_subscriptions=facts["n_subscriptions"],
-        **{name: parts.arrays[f"elements.{name}"] for name in _TABLE_ARRAYS},
+        **{field: parts.arrays[f"{name}.{field}"] for field in _TABLE_ARRAYS},
     )
 
 

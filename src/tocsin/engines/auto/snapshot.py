@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,12 @@ from tocsin.engines.auto.delta import DeltaSnapshot
 from tocsin.engines.auto.elements import ElementIndex
 from tocsin.engines.auto.output import join, no_rows
 from tocsin.engines.auto.segment import Segment
+from tocsin.engines.auto.tested import TestedIndex
 from tocsin.engines.auto.tombstones import LATEST, Tombstones
 from tocsin.engines.auto.write_buffer import BufferSnapshot
 from tocsin.engines.ragged import RaggedIds
+
+_Index: TypeAlias = Segment | DeltaSnapshot | ElementIndex | TestedIndex
 
 
 class Snapshot:
@@ -38,13 +41,13 @@ class Snapshot:
         scratch: threading.local,
         pool: BufferPool,
         buffer: BufferSnapshot | None = None,
-        elements: tuple[ElementIndex, ...] = (),
+        others: tuple[ElementIndex | TestedIndex, ...] = (),
         element_rows: BufferSnapshot | None = None,
         *,
         lacks_kernels: bool = False,
     ) -> None:
         self.segments = segments
-        self.elements = elements
+        self.others = others
         self.buffer = buffer
         self.element_rows = element_rows
         """What is to be indexed by elements, while kernels are missing; else None."""
@@ -71,7 +74,7 @@ class Snapshot:
             ids = join(ids, self._match_segment(segment, has_dead, batch), self._pool)
         if self._buffers:
             ids = join(ids, self._match_buffers(events), self._pool)
-        for index in self.elements:
+        for index in self.others:
             rows = index.match_batch(events)
             if len(rows.values):
                 ids = join(ids, self._to_ids(rows, index, len(events)), self._pool)
@@ -102,7 +105,10 @@ class Snapshot:
         return self._to_ids(segment.match(batch), segment, len(batch.events))
 
     def _to_ids(
-        self, rows: RaggedIds, index: Segment | DeltaSnapshot | ElementIndex, n_events: int
+        self,
+        rows: RaggedIds,
+        index: Segment | DeltaSnapshot | ElementIndex | TestedIndex,
+        n_events: int,
     ) -> RaggedIds:
         """Replace conjunctions by the dense ids of live subscriptions, each once per event."""
         ends = np.zeros(n_events + 1, np.int64)
@@ -121,9 +127,7 @@ class Snapshot:
         )
         return RaggedIds(ends, rows.values[: ends[-1]])
 
-    def _last_events(
-        self, index: Segment | DeltaSnapshot | ElementIndex, n_events: int
-    ) -> tuple[NDArray[np.int64], int]:
+    def _last_events(self, index: _Index, n_events: int) -> tuple[NDArray[np.int64], int]:
         """Return this thread's array of the event that each id was last seen in, and a stamp.
 
         The events of this call are numbered from the stamp on, in 64 bits; 0 is no event. The array
@@ -143,7 +147,7 @@ class Snapshot:
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Match one event with every segment."""
         of_parts = [segment.match_one(event) for segment, _ in self.segments]
-        of_parts += [index.match_one(event) for index in self.elements]
+        of_parts += [index.match_one(event) for index in self.others]
         if self.buffer is not None:
             of_parts.append(self.buffer.match_one(event))
         if self.element_rows is not None:
