@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -146,6 +147,7 @@ def _run_for(parent: int) -> None:
             time.sleep(0.5)
         os._exit(0)
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, which may go on
     with suppress(OSError):
         os.nice(_PATIENCE)
     threading.Thread(target=watch, daemon=True).start()

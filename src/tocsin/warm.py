@@ -17,7 +17,7 @@ from tocsin.matcher import Matcher
 def warm_up() -> None:
     """Compile the kernels that a matcher uses, so that no later call has to wait for them.
 
-    It takes some twenty seconds once; after that they are kept on disk and take a second to load.
+    It takes up to half a minute once; after that they are kept on disk and take a second to load.
     """
     compiling.use_from_now_on()
     _warm_matching()
