@@ -42,14 +42,21 @@ from tocsin.encode.columns import (
     to_column,
 )
 from tocsin.encode.computed import ComputedColumns
-from tocsin.encode.lists import Elements, arrow_elements, flattened, is_list, python_elements
+from tocsin.encode.lists import (
+    Elements,
+    arrow_elements,
+    flattened,
+    is_list,
+    python_elements,
+    with_absent,
+)
 from tocsin.encode.moments import event_with_moments, read_moments, with_moments
 from tocsin.encode.plain import Plain, plain_numbers, plain_vector
 from tocsin.encode.strings import Strings, distinct_strings
 from tocsin.encode.vectors import Vector
 from tocsin.errors import ArgumentError, EventError
 from tocsin.language.computed import term_of
-from tocsin.language.evaluate import evaluate_term
+from tocsin.language.evaluate import evaluate_term, joined_lists
 from tocsin.language.names import is_computed
 from tocsin.language.parser import parse_timestamp
 from tocsin.language.terms import Attribute
@@ -519,7 +526,7 @@ def _elements_at(column: pa.Array, path: str) -> Elements | None:
             return outer
         inner = _elements_at(outer.source, path)
         if inner is not None:
-            return flattened(outer, inner)
+            return flattened(outer, with_absent(inner))
         field = _descend(outer.source, path)
         return Elements(outer.start, pa.nulls(len(outer)) if field is None else field, outer.here)
     if not pa.types.is_struct(column.type):
@@ -698,12 +705,10 @@ def _lookup_within(value: object, path: str) -> object:
     """Return the value at a path within a value; through a list, the list of the values there."""
     if isinstance(value, Mapping):
         return lookup(value, path)
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | np.ndarray):
         return None
     values = [_lookup_within(element, path) for element in value]
-    if not any(isinstance(each, list) for each in values):
-        return values
-    return [e for each in values for e in (each if isinstance(each, list) else [each])]
+    return joined_lists([list(v) if isinstance(v, tuple | np.ndarray) else v for v in values])
 
 
 def value_at(event: Mapping[str, object], attribute: str) -> object:

@@ -229,7 +229,11 @@ def compare(op: str, left: Term, right: Term) -> Expression:
         return Comparison(name_of(left), op, right)
     if isinstance(left, Literal | Parameter) and not isinstance(right, Parameter | Interval):
         return Comparison(name_of(right), FLIPPED[op], left)
-    return _on_elements(op, left, right) or Truth(name_of(canonical(Call(op, (left, right)))))
+    on_elements = _on_elements(op, left, right)
+    if on_elements is not None:
+        return on_elements
+    call = canonical(Call(op, (left, right)))
+    return Truth(name_of(call)) if isinstance(call, Call) else to_condition(call)
 
 
 def _on_elements(op: str, left: Term, right: Term) -> Expression | None:

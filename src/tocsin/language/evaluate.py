@@ -179,7 +179,7 @@ def _of(variable: str, element: object, value_of: ValueOf, name: str) -> object:
 def descend(value: object, path: str) -> object:
     """Return the value at a path within a value; through a list, the list of the values there."""
     if isinstance(value, list):
-        return [descend(element, path) for element in value]
+        return joined_lists([descend(element, path) for element in value])
     if not isinstance(value, Mapping):
         return None
     end = len(path)
@@ -189,6 +189,13 @@ def descend(value: object, path: str) -> object:
             return inner if end == len(path) else descend(inner, path[end + 1 :])
         end = path.rfind(".", 0, end)
     return None
+
+
+def joined_lists(values: list[object]) -> list[object]:
+    """Return what is at a path in each element of a list, with lists among it as their elements."""
+    if not any(isinstance(value, list) for value in values):
+        return values
+    return [e for value in values for e in (value if isinstance(value, list) else [value])]
 
 
 def _now(term: Call, value_of: ValueOf) -> dt.datetime:

@@ -175,7 +175,7 @@ def _print_call(term: Call) -> str:
     if name == "extract":
         field, moment = term.arguments
         assert isinstance(field, Literal)
-        return f"extract({field.value} FROM {print_term(moment)})"
+        return f"extract({field.value} FROM {_operand(moment, _COMPARISON_LEVEL + 1)})"
     return f"{name}({', '.join(map(_argument, term.arguments))})"
 
 

@@ -45,6 +45,7 @@ from tocsin.language.expression import (
 from tocsin.language.functions import fold_case
 from tocsin.language.names import (
     ALL_ELEMENTS,
+    ElementName,
     element_name,
     elements_of,
     is_computed,
@@ -199,19 +200,25 @@ def _counted_covers(a: Conjunction, b: Conjunction, budget: Budget) -> bool:
     return covered
 
 
+def _other_quantifier(of: ElementName) -> ElementName:
+    return of._replace(quantifier="any" if of.quantifier == "all" else "all")
+
+
 def _without_distinct(predicate: Distinct, negated: bool) -> tuple[Expression, bool]:
     """Write IS [NOT] DISTINCT FROM as a predicate that is true where it is, and its negation."""
     name, operand = predicate.attribute, predicate.operand
     is_distinct = predicate.negated is negated
+    if negated and is_elements(name):  # not any element satisfies it: all satisfy its negation
+        name = _other_quantifier(element_name(name)).name
     if isinstance(operand, Literal) and operand.value is None:
         return IsNull(name, is_distinct), False
     if not is_distinct:
         return Comparison(name, "=", operand), False
     if is_elements(name):
         of = element_name(name)
-        every = (of.quantifier == "all") is not negated
         test = Distinct("element", operand)
-        return Truth(name_of(Exists(term_of(of.list), "element", test, every))), False
+        exists = Exists(term_of(of.list), "element", test, of.quantifier == "all")
+        return Truth(name_of(exists)), False
     return Truth(name_of(canonical_term(Call("is distinct from", (term_of(name), operand))))), False
 
 
@@ -270,7 +277,7 @@ class _Normalizer:
         if of is None:
             return self.single(name, condition)
         if negated:  # not any element satisfies it: all satisfy its negation
-            of = of._replace(quantifier="any" if of.quantifier == "all" else "all")
+            of = _other_quantifier(of)
         if condition.is_empty and of.quantifier == "any":
             return []
         return [{of.name: condition}]
