@@ -12,6 +12,7 @@ import datetime as dt
 import math
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any, Protocol, cast
 
@@ -764,11 +765,20 @@ def check_event(event: object, event_type: EventType | None) -> Mapping[str, obj
     return values  # type: ignore[no-any-return]
 
 
+def _of_decimal(value: Decimal) -> object:
+    """Return a decimal as columns have it: a float, or an integer that not every float equals."""
+    plain = to_plain(value)
+    return float(plain) if isinstance(plain, int) and abs(plain) < _EXACT else plain
+
+
+_EXACT = 1 << 53
+
+
 def check_value(
     value: object, attribute: str, declared: Kind | None, row: int | None = None
 ) -> object:
     """Return an event's value as a plain Python value (None where it is null), or refuse it."""
-    value = to_plain(value)
+    value = to_plain(value) if not isinstance(value, Decimal) else _of_decimal(value)
     if isinstance(value, list | tuple | np.ndarray):
         value = _plain_list(value, attribute, row)
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
