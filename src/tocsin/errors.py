@@ -165,8 +165,9 @@ class TooManyConjunctionsError(SubscriptionError):
 class ConditionCostError(SubscriptionError):
     """A condition would take too much work; ``limit`` names what is bounded, ``most`` by how much.
 
-    The limits are `steps` (of the normal form), `pattern` (characters of a LIKE pattern) and
-    `piece` (characters between two `%` of a pattern, where `_` is among them).
+    The limits are `steps` (of the normal form), `pattern` (characters of a LIKE pattern), `piece`
+    (characters between two `%` of a pattern, where `_` is among them), `copies` (tokens of terms
+    that are compared several times), `lists` (lists of an event within conditions on elements).
     """
 
     code = "condition-cost"
@@ -175,6 +176,10 @@ class ConditionCostError(SubscriptionError):
         "steps": "the condition takes more than {:,} steps to bring into normal form; write it "
         "with fewer ORs within ANDs, or as several subscriptions",
         "pattern": "a LIKE pattern has more than {:,} characters; shorten it",
+        "copies": "the condition compares long terms with many values, more than {:,} tokens of them; "
+        "compare them with constants, or write fewer values",
+        "lists": "within a condition on elements there are conditions on more than {} lists of the "
+        "event; only lists within the element may nest",
         "piece": "a LIKE pattern has more than {:,} characters, with _ among them, between two %; "
         "shorten that piece, or divide it by %",
     }

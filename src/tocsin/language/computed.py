@@ -325,6 +325,30 @@ def _is_element(term: Term, variable: str) -> bool:
     )
 
 
+def lists_within(term: Term, variable: str = "") -> int:
+    """Return how many lists are gone through within each other, without those of an element.
+
+    `variable` is the element in whose condition the term is.
+    """
+    inner = max((lists_within(part, variable) for part in subterms(term)), default=0)
+    if isinstance(term, Exists):
+        own = _is_element(term.list, variable)
+        return max(inner, (not own) + _lists_of(term.condition, term.variable))
+    if isinstance(term, Attribute) and is_elements(term.name):
+        listed = term_of(element_name(term.name).list)
+        return max(not _is_element(listed, variable), lists_within(listed, variable))
+    if isinstance(term, Attribute) and is_computed(term.name):
+        return lists_within(term_of(term.name), variable)
+    if isinstance(term, Call) and term.function in ("words", "cardinality", "has_phrase"):
+        inner = max(inner, not _is_element(term.arguments[0], variable))
+    return max((_lists_of(each, variable) for each in conditions_within(term)), default=inner)
+
+
+def _lists_of(condition: Expression, variable: str) -> int:
+    names = (predicate.attribute for predicate in predicates(condition))
+    return max((lists_within(Attribute(name), variable) for name in names), default=0)
+
+
 @lru_cache(maxsize=1 << 17)
 def attributes_of(name: str) -> tuple[str, ...]:
     """Return the attributes of events that a name depends on."""

@@ -18,13 +18,14 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn, TypeAlias, TypeGuard
 
-from tocsin.errors import ConditionSyntaxError, UnsupportedSyntaxError
+from tocsin.errors import ConditionCostError, ConditionSyntaxError, UnsupportedSyntaxError
 from tocsin.language import functions
 from tocsin.language.computed import (
     bind_names,
     canonical,
     compare,
     fold_constants,
+    lists_within,
     name_of,
     negate,
     static_kind,
@@ -65,6 +66,14 @@ from tocsin.model import INT64_MAX, INT64_MIN, Kind, Value
 
 MAX_DEPTH = 100
 """How deep parentheses and NOTs may nest: far beyond use, well within Python's stack."""
+MAX_HEIGHT = MAX_DEPTH
+"""How high the tree of an expression may be: that of `a + b + c` is two operators high."""
+
+MAX_COPIED = 20_000
+"""How many tokens of terms may be repeated, such as that of `term IN (a, b, c)` for each value."""
+
+MAX_LISTS = 2
+"""How many lists of an event may be gone through within each other."""
 
 _COMPARISONS = functions.COMPARISONS
 _FOREIGN_MARKS = {
@@ -172,6 +181,9 @@ class _Parser:
         self.kinds, self.texts, self.positions = tokenize(text)
         self.at = 0
         self.depth = 0
+        self.height = 0
+        self.subject_size = 0
+        self.n_copied = 0
         self.lift = lift
         self.n_literals = 0
         self.numbered: dict[int, tuple[Literal, int]] = {}
@@ -197,7 +209,14 @@ class _Parser:
 
     def node(self, level: int = 0, expected: str = _CONDITION) -> _Node:
         """Read what binds at least as tightly as a level."""
-        start, kind = self.at, self.kinds[self.at]
+        outer, self.height = self.height, -1
+        node = self.operators(level, expected)
+        self.height = max(outer, self.height)
+        return node
+
+    def operators(self, level: int, expected: str) -> _Node:
+        """Read operators and what is between them; the height of the tree is kept on the way."""
+        start, kind, copied = self.at, self.kinds[self.at], self.n_copied
         if kind == "NOT" and level <= _NOT:
             self.enter()
             self.at += 1
@@ -208,6 +227,8 @@ class _Parser:
         else:
             simple = level <= _TEST and kind == "name" and self.kinds[self.at + 1] in _COMPARISONS
             left = (self.simple_comparison() if simple else None) or self.primary(expected)
+        if self.height < 0 or kind not in ("(", "NOT"):
+            self.height += 1
         while True:
             kind = self.kinds[self.at]
             power = _POWERS.get(kind, -1)
@@ -215,7 +236,11 @@ class _Parser:
                 power = _TEST
             if power < level:
                 return left
+            self.subject_size = self.at - start + self.n_copied - copied
             left = self.joined(left, kind, power, start)
+            self.height += power > _AND
+            if self.height > MAX_HEIGHT:
+                self.fail(f"more than {MAX_HEIGHT} operators in a row, or within each other")
 
     def joined(self, left: _Node, kind: str, power: int, start: int) -> _Node:
         """Read an infix operator and what is to the right of it."""
@@ -236,6 +261,12 @@ class _Parser:
             return canonical(Cast(self.value(left), self.kind()))
         right = self.value(self.node(power + 1, _TERM))
         return canonical(Call(kind, (self.value(left), right)))
+
+    def copy(self, size: int) -> None:
+        """Count the tokens of a term that stands in an expression more often than in the text."""
+        self.n_copied += size
+        if self.n_copied > MAX_COPIED:
+            raise ConditionCostError("copies", MAX_COPIED)
 
     def enter(self) -> None:
         self.depth += 1
@@ -348,12 +379,13 @@ class _Parser:
             self.at += 1
             kind = self.kinds[self.at]
         word = self.word()
+        size = self.subject_size
         if kind == "BETWEEN":
             self.at += 1
-            return self.between(subject, negated)
+            return self.between(subject, negated, size)
         if kind == "IN":
             self.at += 1
-            return self.membership(subject, negated)
+            return self.membership(subject, negated, size)
         if kind == "LIKE" or word == "ILIKE":
             self.at += 1
             return self.like(subject, negated, word == "ILIKE")
@@ -365,12 +397,13 @@ class _Parser:
         self.at += 1
         return self.what_it_is(subject)
 
-    def between(self, subject: Term, negated: bool) -> Expression:
+    def between(self, subject: Term, negated: bool, size: int) -> Expression:
         low = self.bound(subject)
         self.expect("AND", "AND")
         high = self.bound(subject)
         if _is_operand(low) and _is_operand(high) and not _is_constant(subject):
             return Between(name_of(subject), low, high, negated)
+        self.copy(size)
         both = conjoin([self.compared(">=", subject, low), self.compared("<=", subject, high)])
         return fold_constants(negate(both, negated))
 
@@ -379,13 +412,14 @@ class _Parser:
         term = self.to_term(self.node(_TEST + 1, _TERM))
         return term if _is_constant(subject) else self.lifted(term)
 
-    def membership(self, subject: Term, negated: bool) -> Expression:
+    def membership(self, subject: Term, negated: bool, size: int) -> Expression:
         if self.kinds[self.at] == "param":  # IN :ids
             items: tuple[Term, ...] = (self.operand(),)
         else:
             items = self.item_list(subject)
         if all(map(_is_operand, items)) and not _is_constant(subject):
             return In(name_of(subject), items, negated)  # type: ignore[arg-type]
+        self.copy(size * (len(items) - 1))
         tests = [self.compared("=", subject, item) for item in items]
         return fold_constants(negate(disjoin(tests), negated))
 
@@ -453,6 +487,7 @@ class _Parser:
             return self.distinct(subject, literal, not negated)
         if word == "UNKNOWN":
             self.at += 1
+            self.copy(self.subject_size)
             truths = [self.distinct(subject, Literal(t, Kind.BOOLEAN), True) for t in (True, False)]
             return negate(disjoin(truths), not negated)
         if word == "DISTINCT":
@@ -493,6 +528,7 @@ class _Parser:
         self.enter()
         self.at += 1
         inner = self.value(self.node(_SIGN, _TERM))
+        self.height += 1  # it is written with parentheses where signs follow each other
         self.depth -= 1
         return inner if kind == "+" else canonical(Call("neg", (inner,)))
 
@@ -600,6 +636,7 @@ class _Parser:
     def made(self, term: Term, start: int) -> _Node:
         """Return a call; one that is a condition on words as that condition."""
         if isinstance(term, Call) and term.function == "matches":
+            self.copy((self.at - start) * _n_words(term))
             try:
                 return Test(to_condition(term))
             except TextQueryError as error:
@@ -650,7 +687,10 @@ class _Parser:
         self.expect("->", "-> and a condition")
         condition = self.grounded(self.to_condition(self.node()))
         self.expect(")", "AND, OR or )")
-        return Exists(of, variable, condition, every)
+        exists = Exists(of, variable, condition, every)
+        if lists_within(exists) > MAX_LISTS:
+            raise ConditionCostError("lists", MAX_LISTS)
+        return exists
 
     def extract(self) -> Term:
         field = _FIELDS.get(self.word())
@@ -688,7 +728,9 @@ class _Parser:
     def case(self) -> Term:
         self.enter()
         self.at += 1
+        start, copied = self.at, self.n_copied
         subject = None if self.word() == "WHEN" else self.value(self.node())
+        size = self.at - start + self.n_copied - copied
         branches: list[tuple[Expression, Term]] = []
         while self.word() == "WHEN":
             self.at += 1
@@ -696,6 +738,7 @@ class _Parser:
             if subject is None:
                 condition = self.grounded(self.to_condition(when))
             else:
+                self.copy(size * (len(branches) > 0))
                 condition = compare("=", subject, self.value(when))
             self.expect_word("THEN")
             branches.append((condition, self.value(self.node())))
@@ -896,6 +939,12 @@ _NAME_FOLLOWERS = (
     | {"+", "*", "/", "%", "||", "::"}
 )
 _NOW = frozenset(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"))
+
+
+def _n_words(term: Call) -> int:
+    """Return about how many words a text query has, each of which is a condition on the text."""
+    query = term.arguments[1]
+    return len(query.value.split()) if isinstance(query, Literal) and query.kind is Kind.STRING else 0  # type: ignore[union-attr]
 
 
 def _is_operand(term: Term) -> TypeGuard[Operand]:
