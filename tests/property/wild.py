@@ -80,7 +80,7 @@ class Wild:
         return self.random.choice(names)
 
     def list(self) -> str:
-        if self.variables and self.random.random() < 0.3:
+        if self.variables:  # no other list may stand there
             return f"{self.variables[-1]}.parts"
         return self.random.choice([*LISTS, "words(s)"])
 
@@ -152,7 +152,7 @@ class Wild:
             return f"{pick(['ANY', 'ALL', 'SOME'])}({self.list()}) {self.tail(0)}"
         if form == "exists":
             variable = f"e{len(self.variables)}"
-            name = pick(["items", "items", "tags", "mixed", "o.list", "x", self.list()])
+            name = pick([*["items", "tags", "mixed", "o.list", "x"] * (not self.variables), self.list()])
             self.variables.append(variable)
             inner = self.condition(depth)
             self.variables.pop()
@@ -162,7 +162,8 @@ class Wild:
             return pick(["b", "x", "NOT b", f"{name}({self.term(depth)}, {self.term(0)})"])
         if form == "text":
             query = pick(["rate hike", "a OR b", "-a", '"central bank"', 'rate -"b c"', "ra* b*"])
-            return f"matches({pick(['s', 'x', 'lower(s)'])}, {quoted(query)})"
+            text = f"{self.variables[-1]}.sku" if self.variables else pick(["s", "x", "lower(s)"])
+            return f"matches({text}, {quoted(query)})"
         if form == "difference":
             return f"({self.term(0)} - {self.term(0)}) {pick(OPERATORS)} INTERVAL '{pick(INTERVALS)}'"
         return f"{self.term(depth)} {self.tail(depth)}"

@@ -440,10 +440,24 @@ def _replaced(a: Vector, old: Vector, new: Vector) -> Vector | None:
     if a.kind is not Kind.STRING or not before or after is None:
         return None
 
+    grown = len(after) - len(before)
+
     def change(strings: pa.Array) -> pa.Array:
+        if grown > 0:
+            strings = _not_grown(strings, before, after, grown)
         return pc.replace_substring(strings, before, after)
 
     return on_distinct(a, change, Kind.STRING)
+
+
+def _not_grown(strings: pa.Array, before: str, after: str, grown: int) -> pa.Array:
+    """Return strings without those that would become too long."""
+    lengths = pc.utf8_length(strings).cast(pa.int64())
+    if (pc.max(lengths).as_py() or 0) * (1 + grown) <= functions.MAX_GROWN:
+        return strings
+    became = pc.add(lengths, pc.multiply(pc.count_substring(strings, before), grown).cast(pa.int64()))
+    limit = pc.max_element_wise(pc.add(lengths, len(after)), functions.MAX_GROWN)
+    return pc.if_else(pc.less_equal(became, limit), strings, pa.scalar(None, strings.type))
 
 
 def _substring(a: Vector, start: Vector, length: Vector | None = None) -> Vector | None:

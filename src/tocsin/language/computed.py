@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from tocsin.errors import ConditionCostError
 from tocsin.language import functions
 from tocsin.language.expression import (
     And,
@@ -243,9 +244,28 @@ def _on_elements(op: str, left: Term, right: Term) -> Expression | None:
             return _on_elements(FLIPPED[op], right, left)
         return None
     of = element_name(left.name)
-    condition = compare(op, Attribute("element"), right)
-    every = of.quantifier == "all"
-    return Truth(name_of(Exists(term_of(of.list), "element", condition, every)))
+    variable = _unused("element", right)
+    condition = compare(op, Attribute(variable), right)
+    exists = Exists(term_of(of.list), variable, condition, of.quantifier == "all")
+    return Truth(name_of(checked_lists(exists)))
+
+
+def _unused(variable: str, term: Term) -> str:
+    """Return a name for an element that no attribute in a term has."""
+    names = {part.name.partition(".")[0] for part in _all_parts(term) if isinstance(part, Attribute)}
+    while variable in names:
+        variable += "_"
+    return variable
+
+
+def checked_lists(exists: Exists) -> Exists:
+    """Return a condition on elements; refuse it if it is about another list of the event.
+
+    Each element of one would be taken with each of the other.
+    """
+    if lists_within(exists) > 1:
+        raise ConditionCostError("lists", 1)
+    return exists
 
 
 def static_kind(

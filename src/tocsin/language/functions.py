@@ -205,6 +205,19 @@ def fold_case(text: str, *, upper: bool = False) -> str:
     return str(change(text).as_py())
 
 
+MAX_GROWN = 65_536
+"""How many characters `replace` may make of fewer: what would be longer is absent."""
+
+
+def _replace(text: str, old: str, new: str) -> str | None:
+    if not old:
+        return text
+    grown = max(len(new) - len(old), 0)
+    if grown and len(text) + grown * text.count(old) > max(MAX_GROWN, len(text) + len(new)):
+        return None
+    return text.replace(old, new)
+
+
 def _substring(text: Any, start: Any, length: Any = INT64_MAX) -> str | None:
     numbers = isinstance(start, int) and isinstance(length, int)
     if not isinstance(text, str) or not numbers or isinstance(start, bool):
@@ -585,9 +598,7 @@ FUNCTIONS: dict[str, Function] = {
     "starts_with": Function(2, 2, _on_strings(str.startswith), _B),
     "ends_with": Function(2, 2, _on_strings(str.endswith), _B),
     "contains": Function(2, 2, _on_strings(_contains), _B),
-    "replace": Function(
-        3, 3, _on_strings(lambda s, old, new: s.replace(old, new) if old else s), _S
-    ),
+    "replace": Function(3, 3, _on_strings(_replace), _S),
     "position": Function(2, 2, _on_strings(lambda s, part: s.find(part) + 1), _I),
     "regexp_matches": Function(2, 2, find_pattern, _B),
     "abs": Function(1, 1, _abs, _N),

@@ -16,6 +16,7 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, NoReturn, TypeAlias, TypeGuard
 
 from tocsin.errors import ConditionCostError, ConditionSyntaxError, UnsupportedSyntaxError
@@ -23,12 +24,13 @@ from tocsin.language import functions
 from tocsin.language.computed import (
     bind_names,
     canonical,
+    checked_lists,
     compare,
     fold_constants,
-    lists_within,
     name_of,
     negate,
     static_kind,
+    term_of,
     to_condition,
 )
 from tocsin.language.expression import (
@@ -49,7 +51,7 @@ from tocsin.language.expression import (
     disjoin,
 )
 from tocsin.language.functions import ALIASES, FUNCTIONS
-from tocsin.language.names import ElementName, is_elements, is_path
+from tocsin.language.names import ElementName, element_name, is_elements, is_path
 from tocsin.language.terms import (
     Attribute,
     Call,
@@ -71,9 +73,6 @@ MAX_HEIGHT = MAX_DEPTH
 
 MAX_COPIED = 20_000
 """How many tokens of terms may be repeated, such as that of `term IN (a, b, c)` for each value."""
-
-MAX_LISTS = 2
-"""How many lists of an event may be gone through within each other."""
 
 _COMPARISONS = functions.COMPARISONS
 _FOREIGN_MARKS = {
@@ -373,6 +372,23 @@ class _Parser:
 
     def test(self, subject: Term) -> Expression:
         """Read what follows a term: [NOT] BETWEEN, IN, LIKE and its kin, IS."""
+        if not _is_of_elements(subject):
+            return self.tested(subject)
+        assert isinstance(subject, Attribute)
+        of, variable = element_name(subject.name), "element"
+        while variable in self.text:
+            variable += "_"
+        condition = self.tested(Attribute(variable))
+        is_plain = isinstance(condition, Between | In | Like | IsNull | Distinct)
+        if is_plain and condition.attribute == variable:  # type: ignore[union-attr]
+            return replace(condition, attribute=subject.name)  # type: ignore[arg-type,type-var]
+        # What takes several predicates is asked of one element.
+        exists = Exists(
+            term_of(of.list), variable, self.grounded(condition), of.quantifier == "all"
+        )
+        return Truth(name_of(checked_lists(exists)))
+
+    def tested(self, subject: Term) -> Expression:
         kind = self.kinds[self.at]
         negated = kind == "NOT"
         if negated:
@@ -438,7 +454,7 @@ class _Parser:
         if self.kinds[self.at] in ("-", "+", "number", "TRUE", "FALSE"):
             self.refuse("a pattern: a string or a parameter")
         start = self.at
-        pattern = self.to_term(self.node(_TEST + 1, _TERM))
+        pattern = self.value(self.node(_TEST + 1, _TERM))
         escape = None
         if self.kinds[self.at] == "ESCAPE":
             self.at += 1
@@ -463,7 +479,7 @@ class _Parser:
 
     def regexp(self, subject: Term) -> Expression:
         start = self.at
-        return self.regexp_of((subject, self.to_term(self.node(_TEST + 1, _TERM))), start)
+        return self.regexp_of((subject, self.value(self.node(_TEST + 1, _TERM))), start)
 
     def regexp_of(self, arguments: tuple[Term, ...], start: int) -> Expression:
         self.check_regexp(arguments[1], start)
@@ -495,7 +511,7 @@ class _Parser:
             if self.word() != "FROM":
                 self.refuse("FROM")
             self.at += 1
-            return self.distinct(subject, self.to_term(self.node(_TEST + 1, _TERM)), negated)
+            return self.distinct(subject, self.value(self.node(_TEST + 1, _TERM)), negated)
         self.expect("NULL", "NULL" if negated else "NULL or NOT NULL")
         if isinstance(subject, Literal):
             return Constant((subject.value is None) is not negated)
@@ -516,7 +532,7 @@ class _Parser:
 
     def value(self, node: _Node) -> Term:
         """Return an operand of an operator."""
-        if isinstance(node, Attribute) and is_elements(node.name):
+        if _is_of_elements(node):
             self.fail(
                 "ANY and ALL stand alone before an operator",
                 self.positions[self.at - 1],
@@ -687,10 +703,7 @@ class _Parser:
         self.expect("->", "-> and a condition")
         condition = self.grounded(self.to_condition(self.node()))
         self.expect(")", "AND, OR or )")
-        exists = Exists(of, variable, condition, every)
-        if lists_within(exists) > MAX_LISTS:
-            raise ConditionCostError("lists", MAX_LISTS)
-        return exists
+        return checked_lists(Exists(of, variable, condition, every))
 
     def extract(self) -> Term:
         field = _FIELDS.get(self.word())
@@ -949,6 +962,10 @@ def _n_words(term: Call) -> int:
 
 def _is_operand(term: Term) -> TypeGuard[Operand]:
     return isinstance(term, Literal | Parameter)
+
+
+def _is_of_elements(node: _Node) -> bool:
+    return isinstance(node, Attribute) and is_elements(node.name)
 
 
 def _is_constant(term: Term) -> bool:

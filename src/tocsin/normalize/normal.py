@@ -54,6 +54,7 @@ from tocsin.language.names import (
 from tocsin.language.terms import Call, Exists
 from tocsin.model import EventType
 from tocsin.normalize.budget import MAX_STEPS, STEPS_OF_PREDICATE, Budget
+from tocsin.normalize.cost import MAX_FUNCTIONS, cost_of
 from tocsin.normalize.condition import (
     Condition,
     canonical,
@@ -242,6 +243,8 @@ class _Normalizer:
         self.limit = limit
         self.budget = budget
         self.is_bounded = isfinite(budget.limit)
+        self.computed_names: set[str] = set()
+        self.n_functions = 0
         self.numbers: dict[int, tuple[Condition, int]] = {}
         self.number_of: dict[object, int] = {}
 
@@ -263,8 +266,17 @@ class _Normalizer:
         self.budget.spend(predicate_steps(expression))
         condition = condition_of(expression, negated, declared, is_bounded=self.is_bounded)
         if expression.attribute.startswith("\0"):
+            self.count_functions(expression.attribute)
             return self.computed(expression.attribute, condition, negated)
         return self.single(expression.attribute, condition)
+
+    def count_functions(self, name: str) -> None:
+        """Count what it takes to compute a value for an event, once for each."""
+        if name not in self.computed_names and self.is_bounded:
+            self.computed_names.add(name)
+            self.n_functions += cost_of(name)
+            if self.n_functions > MAX_FUNCTIONS:
+                raise ConditionCostError("functions", MAX_FUNCTIONS)
 
     def single(self, name: str, condition: Condition) -> list[Conjunction]:
         if condition.is_empty:
