@@ -6,11 +6,15 @@ Enters: a subscription's expression, and an event. Leaves: text for people.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from tocsin.encode.events import read_value
 from tocsin.encode.moments import holds
 from tocsin.language import print_expression
+from tocsin.language.computed import term_of
+from tocsin.language.evaluate import read_list
 from tocsin.language.expression import Expression
+from tocsin.language.names import ElementName, elements_of
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, SubscriptionId
 from tocsin.normalize import Conjunction, normalize
@@ -60,18 +64,34 @@ def _failures(
     return [
         "not " + _phrase(name, condition, event, event_type)
         for name, condition in conjunction.items()
-        if not holds(condition, read_value(event, name))
+        if not _holds(name, condition, event)
     ]
+
+
+def _holds(name: str, condition: Condition, event: Mapping[str, object]) -> bool:
+    of = elements_of(name)
+    if of is None:
+        return holds(condition, read_value(event, name))
+    elements = _elements(of, event)
+    quantify = all if of.quantifier == "all" else any
+    return elements is not None and quantify(map(condition.holds, elements))
+
+
+def _elements(of: ElementName, event: Mapping[str, object]) -> list[object] | None:
+    return read_list(term_of(of.list), partial(read_value, event))
 
 
 def _phrase(
     name: str, condition: Condition, event: Mapping[str, object], event_type: EventType | None
 ) -> str:
     declared = event_type.kind_of(name) if event_type else None
-    value = read_value(event, name)
+    of = elements_of(name)
+    value = read_value(event, name) if of is None else _elements(of, event)
     text = describe_condition(name, condition, declared)
     if value is None:
-        return f"{text} (absent)"
+        return f"{text} (absent{', or no list' if of else ''})"
+    if of is not None:
+        return f"{text} ({value!r})"
     domain = domain_of(value)
     domains = [each for each in Domain if condition.intervals[each]]
     if not domains or condition.other or domain in domains or holds(condition, value):
