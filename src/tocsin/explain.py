@@ -5,13 +5,13 @@ Enters: a subscription's expression, and an event. Leaves: text for people.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
-from tocsin.encode.events import read_value
+from tocsin.encode.events import Reading, read_value, texts_of
 from tocsin.encode.moments import holds
 from tocsin.language import print_expression
-from tocsin.language.computed import term_of
+from tocsin.language.computed import moments_of, term_of
 from tocsin.language.evaluate import read_list
 from tocsin.language.expression import Expression
 from tocsin.language.names import ElementName, elements_of
@@ -49,6 +49,9 @@ def explain_event(
     if form.is_never:
         return "no match: the condition can never be true"
     failures = []
+    moments = {of for conjunction in form for name in conjunction for of in moments_of(name)}
+    if moments:  # a condition says itself which texts count as timestamps
+        event = Reading(event, (), frozenset(moments.difference(_declared(event_type))))
     for conjunction in form:
         failed = _failures(conjunction, event, event_type)
         if not failed:
@@ -56,6 +59,10 @@ def explain_event(
             return "match: " + ("; ".join(phrases) or "the condition is always true")
         failures.append("; ".join(failed))
     return "no match: " + " — and ".join(failures)
+
+
+def _declared(event_type: EventType | None) -> Iterable[str]:
+    return event_type.attributes if event_type else ()
 
 
 def _failures(
@@ -78,7 +85,7 @@ def _holds(name: str, condition: Condition, event: Mapping[str, object]) -> bool
 
 
 def _elements(of: ElementName, event: Mapping[str, object]) -> list[object] | None:
-    return read_list(term_of(of.list), partial(read_value, event))
+    return read_list(term_of(of.list), partial(read_value, texts_of(event)))
 
 
 def _phrase(

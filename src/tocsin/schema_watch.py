@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tocsin.arrow import kind_of_type
 from tocsin.drift import Seen
-from tocsin.encode.events import EventBatch, lookup
+from tocsin.encode.events import EventBatch, Reading, lookup
 from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
@@ -130,7 +130,7 @@ class SchemaWatch:
         self._used[name] = before | mask
         if not is_path(name):
             moments = moments_of(name)
-            for attribute in needs_of(name):
+            for attribute in dict.fromkeys((*needs_of(name), *moments)):
                 self._add(attribute, _MOMENT if attribute in moments else ANY)
             return
         new = mask & ~before & ~_ABSENT
@@ -172,11 +172,12 @@ class SchemaWatch:
                 values[name] = moment
         if not values:
             return reader.match_one(event)
+        known = frozenset(moments.names)
         mixed = [name for name in values if name in moments.mixed][:_MAX_MIXED]
         matches: dict[int, None] = {}
         for texts in _subsets(mixed):
-            read = {name: value for name, value in values.items() if name not in texts}
-            matches.update(dict.fromkeys(reader.match_one({**event, **read})))
+            read = [name for name in values if name not in texts]
+            matches.update(dict.fromkeys(reader.match_one(Reading(event, read, known))))
         return list(matches)
 
     def match_batch(self, reader: Reader, batch: EventBatch) -> RaggedIds:

@@ -98,7 +98,9 @@ class Wild:
                 return f"cardinality({self.list()})"
             parts = [self.term(depth - 1) for _ in range(FUNCTIONS[name])]
             if name in ("regexp_matches", "in_network"):
-                parts[1] = pick(["s", "'a.?b'", "'^a'"] if name[0] == "r" else ["s", "'10.0.0.0/8'"])
+                parts[1] = pick(
+                    ["s", "'a.?b'", "'^a'"] if name[0] == "r" else ["s", "'10.0.0.0/8'"]
+                )
             return f"{name}({', '.join(parts)})"
         if form == "negative":
             return f"(-({self.term(depth - 1)}))"
@@ -152,7 +154,9 @@ class Wild:
             return f"{pick(['ANY', 'ALL', 'SOME'])}({self.list()}) {self.tail(0)}"
         if form == "exists":
             variable = f"e{len(self.variables)}"
-            name = pick([*["items", "tags", "mixed", "o.list", "x"] * (not self.variables), self.list()])
+            name = pick(
+                [*["items", "tags", "mixed", "o.list", "x"] * (not self.variables), self.list()]
+            )
             self.variables.append(variable)
             inner = self.condition(depth)
             self.variables.pop()
@@ -165,7 +169,9 @@ class Wild:
             text = f"{self.variables[-1]}.sku" if self.variables else pick(["s", "x", "lower(s)"])
             return f"matches({text}, {quoted(query)})"
         if form == "difference":
-            return f"({self.term(0)} - {self.term(0)}) {pick(OPERATORS)} INTERVAL '{pick(INTERVALS)}'"
+            return (
+                f"({self.term(0)} - {self.term(0)}) {pick(OPERATORS)} INTERVAL '{pick(INTERVALS)}'"
+            )
         return f"{self.term(depth)} {self.tail(depth)}"
 
     def tail(self, depth: int) -> str:

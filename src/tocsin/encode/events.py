@@ -56,7 +56,7 @@ from tocsin.encode.plain import Plain, plain_numbers, plain_vector
 from tocsin.encode.strings import Strings, distinct_strings
 from tocsin.encode.vectors import Vector
 from tocsin.errors import ArgumentError, EventError
-from tocsin.language.computed import term_of
+from tocsin.language.computed import moments_of, term_of
 from tocsin.language.evaluate import evaluate_term, joined_lists
 from tocsin.language.names import is_computed
 from tocsin.language.parser import parse_timestamp
@@ -79,14 +79,24 @@ class EventBatch:
     """A batch of events, by attribute. Not changed once made; safe to read from many threads."""
 
     def __init__(
-        self, source: _Source, event_type: EventType | None, moments: Collection[str] = ()
+        self,
+        source: _Source,
+        event_type: EventType | None,
+        moments: Collection[str] = (),
+        known_moments: Collection[str] | None = None,
     ) -> None:
-        """`moments` are attributes, not declared, whose ISO 8601 texts count as timestamps."""
+        """`moments` are attributes, not declared, whose ISO 8601 texts count as timestamps.
+
+        Of `known_moments`, which are these and perhaps more, a computed value reads those as
+        timestamps that it uses as such, and others as texts.
+        """
         if source.n > MOST_EVENTS:
             raise EventError(f"a batch has at most {MOST_EVENTS:,} events: take fewer at a time")
         self._source = source
         self._event_type = event_type
         self._moments = moments
+        self._known_moments = frozenset(moments if known_moments is None else known_moments)
+        self._readings: dict[frozenset[str], EventBatch] = {}
         self._columns: dict[str, Column] = {}
         self._plain: dict[str, Plain | None] = {}
         self._strings: dict[tuple[str, bool], Strings] = {}
@@ -103,7 +113,7 @@ class EventBatch:
         column = self._columns.get(attribute)
         if column is None:
             if is_computed(attribute):
-                column = vectors.to_column(self.computed.vector(term_of(attribute)))
+                column = vectors.to_column(self._computed_vector(attribute))
             else:
                 declared = self._event_type.kind_of(attribute) if self._event_type else None
                 column = self._source.column(attribute, declared)
@@ -116,7 +126,7 @@ class EventBatch:
         """Return the values of an attribute as they lie in memory, where they are such numbers."""
         if attribute not in self._plain:
             if is_computed(attribute):
-                vector = self.computed.vector(term_of(attribute))
+                vector = self._computed_vector(attribute)
                 self._plain[attribute] = plain_vector(vector.kind, vector.values, vector.here)
                 return self._plain[attribute]
             declared = self._event_type.kind_of(attribute) if self._event_type else None
@@ -125,8 +135,25 @@ class EventBatch:
 
     @cached_property
     def computed(self) -> ComputedColumns:
-        """The computed values of the batch."""
-        return ComputedColumns(self)
+        """The computed values of the batch, in which texts are texts."""
+        return ComputedColumns(self._read_for(frozenset()))
+
+    def _computed_vector(self, name: str) -> Vector:
+        moments = self._known_moments.intersection(moments_of(name))
+        return self._read_for(moments).computed_here.vector(term_of(name))
+
+    def _read_for(self, moments: frozenset[str]) -> EventBatch:
+        """Return the batch in which the texts of just some attributes count as timestamps."""
+        if moments == frozenset(self._moments):
+            return self
+        if moments not in self._readings:
+            self._readings[moments] = EventBatch(self._source, self._event_type, moments)
+        return self._readings[moments]
+
+    @cached_property
+    def computed_here(self) -> ComputedColumns:
+        """The computed values of what this batch has, texts that are timestamps among it."""
+        return ComputedColumns(self) if self._moments else self.computed
 
     def vector(self, attribute: str) -> Vector:
         """Return the values of an attribute as a vector."""
@@ -162,15 +189,17 @@ class EventBatch:
 
     def events(self) -> Iterator[Mapping[str, object]]:
         """Yield the events as mappings, for the engines that take one at a time."""
+        events = self._source.events()
         declared = self._event_type.moments if self._event_type else ()
-        names = [*self._moments, *declared]
-        if not names:
-            return self._source.events()
-        return (event_with_moments(each, names, lookup) for each in self._source.events())
+        if declared:
+            events = (event_with_moments(each, declared, lookup) for each in events)
+        if not self._known_moments:
+            return events
+        return (Reading(each, self._moments, self._known_moments) for each in events)
 
     def reading(self, moments: Collection[str]) -> EventBatch:
         """Return the same events, in which the texts of other attributes count as timestamps."""
-        return EventBatch(self._source, self._event_type, moments)
+        return EventBatch(self._source, self._event_type, moments, self._known_moments)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -723,9 +752,49 @@ def read_value(event: Mapping[str, object], attribute: str) -> object:
     It may be a path, or the name of a computed value.
     """
     if is_computed(attribute):
-        return evaluate_term(term_of(attribute), partial(read_value, event))
+        return evaluate_term(term_of(attribute), _reader(event, attribute))
     value = lookup(event, attribute)
     return None if value is None else check_value(value, attribute, None)
+
+
+class Reading(dict[str, object]):
+    """An event in which the texts of some attributes are timestamps.
+
+    `texts` is the event itself; of `known_moments`, a computed value reads those as timestamps
+    that it uses as such.
+    """
+
+    __slots__ = ("known_moments", "texts")
+
+    def __init__(
+        self,
+        event: Mapping[str, object],
+        moments: Collection[str],
+        known_moments: frozenset[str],
+    ) -> None:
+        super().__init__(event_with_moments(event, moments, lookup))
+        self.texts = event
+        self.known_moments = known_moments
+
+
+def texts_of(event: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the event in which texts are texts."""
+    return event.texts if isinstance(event, Reading) else event
+
+
+def _reader(event: Mapping[str, object], name: str) -> Callable[[str], object]:
+    """Return a function that gives the values of attributes in a computed value."""
+    read = partial(read_value, texts_of(event))
+    moments = (
+        event.known_moments.intersection(moments_of(name)) if isinstance(event, Reading) else ()
+    )
+    return partial(_read_moment, read, moments) if moments else read
+
+
+def _read_moment(read: Callable[[str], object], moments: Collection[str], attribute: str) -> object:
+    value = read(attribute)
+    moment = parse_timestamp(value) if attribute in moments and isinstance(value, str) else None
+    return value if moment is None else moment
 
 
 def _plain_list(value: Any, attribute: str, row: int | None) -> list[object]:

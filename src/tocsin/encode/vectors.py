@@ -455,7 +455,9 @@ def _not_grown(strings: pa.Array, before: str, after: str, grown: int) -> pa.Arr
     lengths = pc.utf8_length(strings).cast(pa.int64())
     if (pc.max(lengths).as_py() or 0) * (1 + grown) <= functions.MAX_GROWN:
         return strings
-    became = pc.add(lengths, pc.multiply(pc.count_substring(strings, before), grown).cast(pa.int64()))
+    became = pc.add(
+        lengths, pc.multiply(pc.count_substring(strings, before), grown).cast(pa.int64())
+    )
     limit = pc.max_element_wise(pc.add(lengths, len(after)), functions.MAX_GROWN)
     return pc.if_else(pc.less_equal(became, limit), strings, pa.scalar(None, strings.type))
 

@@ -34,7 +34,14 @@ from tocsin.language.expression import (
     with_operands,
 )
 from tocsin.language.functions import COMPARISONS, FLIPPED, FUNCTIONS
-from tocsin.language.names import COMPUTED, ElementName, element_name, is_computed, is_elements
+from tocsin.language.names import (
+    COMPUTED,
+    ElementName,
+    element_name,
+    is_computed,
+    is_elements,
+    is_path,
+)
 from tocsin.language.printer import print_term
 from tocsin.language.terms import (
     Attribute,
@@ -252,7 +259,9 @@ def _on_elements(op: str, left: Term, right: Term) -> Expression | None:
 
 def _unused(variable: str, term: Term) -> str:
     """Return a name for an element that no attribute in a term has."""
-    names = {part.name.partition(".")[0] for part in _all_parts(term) if isinstance(part, Attribute)}
+    names = {
+        part.name.partition(".")[0] for part in _all_parts(term) if isinstance(part, Attribute)
+    }
     while variable in names:
         variable += "_"
     return variable
@@ -414,11 +423,24 @@ def moments_of(name: str) -> tuple[str, ...]:
 
 
 def _moments_in(term: Term) -> Iterator[str]:
+    for condition in conditions_within(term):
+        for predicate in predicates(condition):
+            is_own = isinstance(term, Exists) and _is_element(
+                Attribute(predicate.attribute), term.variable
+            )
+            if is_path(predicate.attribute) and not is_own:
+                kinds = {each.kind for each in _operands(predicate) if isinstance(each, Literal)}
+                if Kind.TIMESTAMP in kinds:
+                    yield predicate.attribute
+    if isinstance(term, Case):
+        values = subterms(term)
+        if any(static_kind(value) is Kind.TIMESTAMP for value in values):
+            yield from (value.name for value in values if isinstance(value, Attribute))
     if not isinstance(term, Call):
         return
     parts = term.arguments
     is_time = term.function in ("extract", "date_trunc")
-    if term.function in COMPARISONS or term.function in ("+", "-", "is distinct from"):
+    if term.function in COMPARISONS or term.function in _OF_ONE_KIND:
         is_time = any(
             isinstance(part, Interval) or static_kind(part) is Kind.TIMESTAMP for part in parts
         )
@@ -427,6 +449,10 @@ def _moments_in(term: Term) -> Iterator[str]:
             parts = (*parts, *(each for part in inner for each in part.arguments))
     if is_time:
         yield from (part.name for part in parts if isinstance(part, Attribute))
+
+
+_OF_ONE_KIND = ("+", "-", "is distinct from", "least", "greatest", "coalesce", "nullif")
+"""Functions of which an argument is a timestamp where another is."""
 
 
 def parameters_of(name: str) -> tuple[str, ...]:

@@ -48,20 +48,27 @@ def now() -> int:
     return round(time.time() * 1_000_000) if pinned is None else pinned
 
 
-def evaluate(expression: Expression, value_of: ValueOf) -> bool | None:
-    """Evaluate an expression under SQL's three-valued logic."""
+def evaluate(
+    expression: Expression, value_of: ValueOf, compute: ValueOf | None = None
+) -> bool | None:
+    """Evaluate an expression under SQL's three-valued logic.
+
+    `compute` gives the values of computed names, where they are not computed of `value_of`.
+    """
     if isinstance(expression, And):
-        return _all([evaluate(part, value_of) for part in expression.operands])
+        return _all([evaluate(part, value_of, compute) for part in expression.operands])
     if isinstance(expression, Or):
-        return _not(_all([_not(evaluate(part, value_of)) for part in expression.operands]))
+        return _not(_all([_not(evaluate(part, value_of, compute)) for part in expression.operands]))
     if isinstance(expression, Not):
-        return _not(evaluate(expression.operand, value_of))
+        return _not(evaluate(expression.operand, value_of, compute))
     if isinstance(expression, Constant):
         return expression.value
     name = expression.attribute
+    of = element_name(name).list if is_elements(name) else name
+    value = compute(of) if compute is not None and is_computed(of) else read(of, value_of)
     if is_elements(name):
-        return _on_elements(expression, name, value_of)
-    return _decide(expression, read(name, value_of))
+        return _on_elements(expression, element_name(name).quantifier, value)
+    return _decide(expression, value)
 
 
 def _decide(predicate: Expression, value: object) -> bool | None:
@@ -88,12 +95,10 @@ def _decide(predicate: Expression, value: object) -> bool | None:
     return compare("=", value, True)
 
 
-def _on_elements(predicate: Expression, name: str, value_of: ValueOf) -> bool | None:
-    of = element_name(name)
-    elements = read_list(term_of(of.list), value_of)
-    if elements is None:
+def _on_elements(predicate: Expression, quantifier: str, value: object) -> bool | None:
+    if not isinstance(value, list):
         return None
-    return _quantify(of.quantifier == "all", (_decide(predicate, each) for each in elements))
+    return _quantify(quantifier == "all", (_decide(predicate, each) for each in value))
 
 
 def _quantify(every: bool, truths: Iterable[bool | None]) -> bool | None:

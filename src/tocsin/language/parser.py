@@ -957,7 +957,9 @@ _NOW = frozenset(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"))
 def _n_words(term: Call) -> int:
     """Return about how many words a text query has, each of which is a condition on the text."""
     query = term.arguments[1]
-    return len(query.value.split()) if isinstance(query, Literal) and query.kind is Kind.STRING else 0  # type: ignore[union-attr]
+    return (
+        len(query.value.split()) if isinstance(query, Literal) and query.kind is Kind.STRING else 0
+    )  # type: ignore[union-attr]
 
 
 def _is_operand(term: Term) -> TypeGuard[Operand]:
