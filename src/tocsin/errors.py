@@ -177,8 +177,8 @@ class ConditionCostError(SubscriptionError):
         "steps": "the condition takes more than {:,} steps to bring into normal form; write it "
         "with fewer ORs within ANDs, or as several subscriptions",
         "pattern": "a LIKE pattern has more than {:,} characters; shorten it",
-        "copies": "the condition compares long terms with many values, more than {:,} tokens of them; "
-        "compare them with constants, or write fewer values",
+        "copies": "the condition compares long terms with many values, more than {:,} tokens of "
+        "them; compare them with constants, or write fewer values",
         "lists": "a condition on the elements of a list is about another list of the event, which "
         "would take each element of one with each of the other; only lists within the element may "
         "stand there",

@@ -6,15 +6,13 @@ Enters: a subscription's expression, and an event. Leaves: text for people.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 
-from tocsin.encode.events import Reading, read_value, texts_of
+from tocsin.encode.events import Reading, elements_in, read_value, satisfies
 from tocsin.encode.moments import holds
 from tocsin.language import print_expression
-from tocsin.language.computed import moments_of, term_of
-from tocsin.language.evaluate import read_list
+from tocsin.language.computed import moments_of
 from tocsin.language.expression import Expression
-from tocsin.language.names import ElementName, elements_of
+from tocsin.language.names import elements_of
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, SubscriptionId
 from tocsin.normalize import Conjunction, normalize
@@ -71,21 +69,8 @@ def _failures(
     return [
         "not " + _phrase(name, condition, event, event_type)
         for name, condition in conjunction.items()
-        if not _holds(name, condition, event)
+        if not satisfies(event, name, condition)
     ]
-
-
-def _holds(name: str, condition: Condition, event: Mapping[str, object]) -> bool:
-    of = elements_of(name)
-    if of is None:
-        return holds(condition, read_value(event, name))
-    elements = _elements(of, event)
-    quantify = all if of.quantifier == "all" else any
-    return elements is not None and quantify(map(condition.holds, elements))
-
-
-def _elements(of: ElementName, event: Mapping[str, object]) -> list[object] | None:
-    return read_list(term_of(of.list), partial(read_value, texts_of(event)))
 
 
 def _phrase(
@@ -93,7 +78,7 @@ def _phrase(
 ) -> str:
     declared = event_type.kind_of(name) if event_type else None
     of = elements_of(name)
-    value = read_value(event, name) if of is None else _elements(of, event)
+    value = read_value(event, name) if of is None else elements_in(event, of)
     text = describe_condition(name, condition, declared)
     if value is None:
         return f"{text} (absent{', or no list' if of else ''})"

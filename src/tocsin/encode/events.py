@@ -51,14 +51,14 @@ from tocsin.encode.lists import (
     python_elements,
     with_absent,
 )
-from tocsin.encode.moments import event_with_moments, read_moments, with_moments
+from tocsin.encode.moments import event_with_moments, holds, read_moments, with_moments
 from tocsin.encode.plain import Plain, plain_numbers, plain_vector
 from tocsin.encode.strings import Strings, distinct_strings
 from tocsin.encode.vectors import Vector
 from tocsin.errors import ArgumentError, EventError
 from tocsin.language.computed import moments_of, term_of
-from tocsin.language.evaluate import evaluate_term, joined_lists
-from tocsin.language.names import is_computed
+from tocsin.language.evaluate import evaluate_term, joined_lists, read_list
+from tocsin.language.names import ElementName, elements_of, is_computed
 from tocsin.language.parser import parse_timestamp
 from tocsin.language.terms import Attribute
 from tocsin.model import (
@@ -70,6 +70,7 @@ from tocsin.model import (
     kind_of,
     to_plain,
 )
+from tocsin.normalize.condition import Condition
 
 MOST_EVENTS = 2**31 - 1
 """The events of a batch are numbered in 31 bits."""
@@ -780,6 +781,21 @@ class Reading(dict[str, object]):
 def texts_of(event: Mapping[str, object]) -> Mapping[str, object]:
     """Return the event in which texts are texts."""
     return event.texts if isinstance(event, Reading) else event
+
+
+def elements_in(event: Mapping[str, object], of: ElementName) -> list[object] | None:
+    """Return the elements of a list of an event, or None where it has none."""
+    return read_list(term_of(of.list), partial(read_value, texts_of(event)))
+
+
+def satisfies(event: Mapping[str, object], name: str, condition: Condition) -> bool:
+    """Whether an event satisfies a condition of a conjunction."""
+    of = elements_of(name)
+    if of is None:
+        return holds(condition, read_value(event, name))
+    elements = elements_in(event, of)
+    quantify = all if of.quantifier == "all" else any
+    return elements is not None and quantify(map(condition.holds, elements))
 
 
 def _reader(event: Mapping[str, object], name: str) -> Callable[[str], object]:

@@ -381,7 +381,7 @@ class _Parser:
         condition = self.tested(Attribute(variable))
         is_plain = isinstance(condition, Between | In | Like | IsNull | Distinct)
         if is_plain and condition.attribute == variable:  # type: ignore[union-attr]
-            return replace(condition, attribute=subject.name)  # type: ignore[arg-type,type-var]
+            return replace(condition, attribute=subject.name)  # type: ignore[arg-type]
         # What takes several predicates is asked of one element.
         exists = Exists(
             term_of(of.list), variable, self.grounded(condition), of.quantifier == "all"
@@ -957,9 +957,8 @@ _NOW = frozenset(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"))
 def _n_words(term: Call) -> int:
     """Return about how many words a text query has, each of which is a condition on the text."""
     query = term.arguments[1]
-    return (
-        len(query.value.split()) if isinstance(query, Literal) and query.kind is Kind.STRING else 0
-    )  # type: ignore[union-attr]
+    text = query.value if isinstance(query, Literal) else None
+    return len(text.split()) if isinstance(text, str) else 0
 
 
 def _is_operand(term: Term) -> TypeGuard[Operand]:

@@ -54,7 +54,6 @@ from tocsin.language.names import (
 from tocsin.language.terms import Call, Exists
 from tocsin.model import EventType
 from tocsin.normalize.budget import MAX_STEPS, STEPS_OF_PREDICATE, Budget
-from tocsin.normalize.cost import MAX_FUNCTIONS, cost_of
 from tocsin.normalize.condition import (
     Condition,
     canonical,
@@ -66,6 +65,7 @@ from tocsin.normalize.condition import (
     predicate_steps,
     unite,
 )
+from tocsin.normalize.cost import MAX_FUNCTIONS, cost_of
 
 MAX_CONJUNCTIONS = 4096
 """How many conjunctions a condition may have before it is refused."""
