@@ -10,6 +10,7 @@ class is that too: the name of it stands in brackets. The hierarchy::
     │   │   └── UnsupportedSyntaxError   it is SQL, but not in our subset; named
     │   ├── KindClashError           a literal does not fit the declared kind [ValueError]
     │   ├── UndeclaredAttributeError a strict event type does not declare it [ValueError]
+    │   ├── ComputedValueError       a subject space cannot compute what it is about [ValueError]
     │   ├── TooManyConjunctionsError the normal form would exceed the limit
     │   ├── ConditionCostError       the condition would take too much work (the limit is named)
     │   ├── CapacityError            a matcher or an index cannot number any more
@@ -147,6 +148,23 @@ class UndeclaredAttributeError(SubscriptionError, ValueError):
     def __str__(self) -> str:
         hint = f"; did you mean {self.near!r}?" if self.near else ""
         return f"attribute {self.attribute!r} is not declared by {self.event_type}{hint}"
+
+
+class ComputedValueError(SubscriptionError, ValueError):
+    """A subscription of a subject space is about a computed value or the elements of a list."""
+
+    code = "computed-value"
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+        super().__init__(value)
+
+    def __str__(self) -> str:
+        return (
+            f"a subject space takes conditions on attributes only, not on {self.value!r}: its "
+            "publications may be ranges, of which nothing is computed; publish the value as an "
+            "attribute"
+        )
 
 
 class TooManyConjunctionsError(SubscriptionError):

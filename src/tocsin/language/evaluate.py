@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 
@@ -40,6 +41,16 @@ ValueOf = Callable[[str], object]
 
 moment: ContextVar[int | None] = ContextVar("moment", default=None)
 """What `now()` is, in microseconds since 1970, while events are matched; None for the clock."""
+
+
+@contextmanager
+def at_moment(seconds: float) -> Iterator[None]:
+    """Let `now()` be a moment, in seconds since 1970, in what is matched within."""
+    token = moment.set(round(seconds * 1_000_000))
+    try:
+        yield
+    finally:
+        moment.reset(token)
 
 
 def now() -> int:

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.errors import ComputedValueError
+from tocsin.language.names import is_path
+from tocsin.language.printer import print_attribute
 from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
 from tocsin.normalize.table import ABSENT as ABSENT_FLAG
@@ -53,6 +56,9 @@ def boxes_of(
     table: ConjunctionTable, dimensions: Dimensions, space: int, region: int = 0
 ) -> NewBoxes:
     """Return the boxes of the conjunctions of a table, in one space."""
+    for name in table.attributes:
+        if not is_path(name):
+            raise ComputedValueError(print_attribute(name))
     dims = np.array([dimensions.dim(space, name) for name in table.attributes], np.int64)
     dim_of = dims[table.attribute] if len(dims) else np.empty(0, np.int64)
     n_pieces = np.diff(table.piece_start)
