@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import tempfile
 from decimal import Decimal
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+
+from tocsin import Matcher
+from tocsin.engines import names as engines
+from tocsin.errors import TocsinError
+from tocsin.language import parse, print_expression
 
 NUMBERS = [0, 1, -1, 2, 3, 7, -7, 2**53, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), 0.0, -0.0, 0.5,
            -0.5, 1.5, 2.5, -2.5, 1e15, 1e300, -1e300, 5e-324, math.inf, -math.inf, math.nan,
@@ -288,3 +294,65 @@ def draw_row(random: Random) -> dict[str, Any]:
         "mixed": pick([None, [], [[1.0, None], None, []]]),
         "items": pick([None, [item() for _ in range(random.randrange(4))]]),
     }  # fmt: skip
+
+
+def differences_from_oracle(seed: int, n_conditions: int, n_events: int) -> list[str]:
+    """Return where an engine, or a road to it, differs from the oracle; and what is misprinted."""
+    random = Random(seed)
+    wild = Wild(random)
+    conditions: list[str] = []
+    problems: list[str] = []
+    while len(conditions) < n_conditions:
+        text = wild.condition(3)
+        try:
+            expression = parse(text)
+        except TocsinError:
+            continue
+        if parse(print_expression(expression)) != expression:
+            problems.append(f"printed otherwise: {text}")
+        conditions.append(text)
+    rows = [draw_row(random) for _ in range(n_events)]
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    chunks = pa.concat_tables([table.slice(0, 7), table.slice(7, 0), table.slice(7)])
+    for events in ([draw_event(random) for _ in range(n_events)], rows):
+        oracle = _matcher("oracle", conditions)
+        expected = [set(oracle.match(event)) for event in events]
+        for name, matcher in _roads(conditions).items():
+            ways: dict[str, Any] = {"batch": events}
+            if events is rows:
+                ways |= {"table": table, "chunks": chunks}
+            found = {way: [set(ids) for ids in matcher.match_batch(of)] for way, of in ways.items()}
+            found["one"] = [set(matcher.match(event)) for event in events]
+            for way, sets in found.items():
+                for event, right, given in zip(events, expected, sets, strict=True):
+                    problems += [
+                        f"{name} {way}: {conditions[int(id)]}\n    {event}" for id in right ^ given
+                    ]
+        for event, right in zip(events[:5], expected, strict=False):
+            for id, text in enumerate(conditions):
+                if oracle.explain(id, event).startswith("match") != (id in right):
+                    problems.append(f"explained otherwise: {text}\n    {event}")
+    return problems
+
+
+def _matcher(engine: str, conditions: list[str]) -> Matcher:
+    matcher = Matcher(engine=engine)
+    for id, text in enumerate(conditions):
+        matcher.subscribe(id, text)
+    return matcher
+
+
+def _roads(conditions: list[str]) -> dict[str, Matcher]:
+    """Return matchers of the same conditions that came to them in different ways."""
+    n = len(conditions)
+    roads = {name: _matcher(name, conditions) for name in engines() if name != "oracle"}
+    roads["bulk"] = Matcher()
+    roads["bulk"].subscribe_many({"id": list(range(n)), "where": conditions})
+    roads["updated"] = _matcher("auto", conditions[1:] + conditions[:1])
+    for id in range(n):
+        roads["updated"].update(id, where=conditions[id])
+    with tempfile.TemporaryDirectory() as folder:
+        roads["bulk"].save(folder)
+        roads["opened"] = Matcher.open(folder)
+        roads["opened"].rebuild()
+    return roads

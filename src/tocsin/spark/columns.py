@@ -52,9 +52,13 @@ def find(schema: st.StructType, attribute: str) -> Location | None:
         return None
     column, rest = first
     inner = schema[column].dataType
+    is_list = False
     while rest:
         if isinstance(inner, st.NullType):
             break
+        if isinstance(inner, st.ArrayType):  # a path through a list is the list of what is there
+            inner, is_list = inner.elementType, True
+            continue
         if not isinstance(inner, st.StructType):
             return None
         step = _descend(inner, rest)
@@ -62,7 +66,7 @@ def find(schema: st.StructType, attribute: str) -> Location | None:
             return None
         name, rest = step
         inner = inner[name].dataType
-    return Location(column, inner)
+    return Location(column, st.ArrayType(inner) if is_list else inner)
 
 
 def _descend(schema: st.StructType, path: str) -> tuple[str, str] | None:
@@ -106,7 +110,7 @@ def kept_names(
 
 def is_readable(kind: st.DataType) -> bool:
     """Whether a column of a type may carry attributes."""
-    return type(kind) in _KINDS or isinstance(kind, st.StructType)
+    return type(kind) in _KINDS or isinstance(kind, st.StructType | st.ArrayType)
 
 
 def quoted(name: str) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tocsin.errors import ArgumentError
+from tocsin.language.computed import attributes_of
 from tocsin.matcher import Matcher
 from tocsin.spark import columns, drift, hadoop, placements, shipment, subscription_source, worker
 from tocsin.spark.match_task import MatchSpec, MatchTask, Output
@@ -211,7 +212,8 @@ def _input_columns(
     if mentioned is None:
         mentioned = drift.attributes_of(matcher)
     declared = matcher.event_type.attributes if matcher.event_type else ()
-    locations = [columns.find(schema, name) for name in (*mentioned, *declared)]
+    read = {name for each in mentioned for name in attributes_of(each)}
+    locations = [columns.find(schema, name) for name in (*read, *declared)]
     needed = {location.column for location in locations if location} - set(hidden) | set(kept)
     # A batch without columns has no rows either: one column must tell their number.
     return [n for n in schema.fieldNames() if n in needed] or schema.fieldNames()[:1]

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from tocsin.arrow import to_array
 from tocsin.encode.events import to_batch
 from tocsin.errors import StoreError
+from tocsin.language.evaluate import at_moment
 from tocsin.loading import load_catalog
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
@@ -37,7 +38,6 @@ from tocsin.spark import placements, worker
 from tocsin.spark.match_task import MatchSpec, MatchTask
 from tocsin.spark.worker import BatchSize, Moment
 from tocsin.store.snapshot import StoreSnapshot
-from tocsin.language.evaluate import at_moment
 from tocsin.summary import Summary
 
 PART, TARGET = "__tocsin_part", "__tocsin_target"
