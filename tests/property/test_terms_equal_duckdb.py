@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.property.terms import Terms
+from tests.property.terms import Terms, differences
 
 from tocsin.language import parse, print_expression
 

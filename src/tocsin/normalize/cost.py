@@ -20,6 +20,7 @@ MAX_FUNCTIONS = 2_000
 """How many functions a condition may have."""
 _OF_GROWTH = 20
 """For how many functions one counts that makes a text longer, for each time its length."""
+_OF_REGEXP = 5
 _MOST_GROWTH = 10.0
 """A text that grows more than this costs no more: it is absent beyond a length."""
 
@@ -32,7 +33,8 @@ def cost_of(name: str) -> int:
         if isinstance(part, Literal | Parameter | Attribute):
             continue
         growth = _growth(part)
-        n += 1 if growth == 1 else int(_OF_GROWTH * growth)
+        n += _OF_REGEXP if isinstance(part, Call) and part.function == "regexp_matches" else 1
+        n += int(_OF_GROWTH * growth) if growth > 1 else 0
         for condition in conditions_within(part):
             _check_patterns([p for p in predicates(condition) if isinstance(p, Like)])
         if isinstance(part, Call) and part.function in ("like", "ilike"):

@@ -409,7 +409,7 @@ class _Normalizer:
             return
         of = of._replace(slot=0)
         while of.name in conjunction:
-            self.budget.spend(2)
+            self.budget.spend(4)
             if conjunction[of.name] == condition:
                 return
             of = of._replace(slot=of.slot + 1)
