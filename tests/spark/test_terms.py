@@ -150,3 +150,21 @@ def test_now_is_the_moment_of_the_match_in_all_placements(
             moments(spark), str(tmp_path / "store"), keep=["hour"], now=now, placement=placement
         )
         assert sorted(map(tuple, matches.collect())) == sorted(expected)
+
+
+def test_we_differ_from_spark_sql_as_the_specification_says(spark: SparkSession) -> None:
+    differences = {
+        "position(s, 'b') = 2": (False, True),
+        "sqrt(g) IS NULL": (False, True),
+        "upper(u) = 'SS'": (True, False),
+        "'a%' LIKE 'a\\\\%'": (True, False),
+        "substring(s, 0, 2) = 'ab'": (True, False),
+    }
+    event = spark.createDataFrame([("ab", "ß", -1.0)], "s string, u string, g double")
+    (theirs,) = event.selectExpr(*[f"coalesce({c}, false)" for c in differences]).collect()
+    m = tocsin.Matcher()
+    for condition in differences:
+        m.subscribe(condition, condition.replace("\\\\", "\\"))
+    matches = ts.match(event, m, keep=[]).collect()
+    ours = [condition in {row[0] for row in matches} for condition in differences]
+    assert list(zip(theirs, ours, strict=True)) == list(differences.values())
