@@ -22,10 +22,11 @@ from functools import partial
 from tocsin import Matcher, covers
 from tocsin.errors import TocsinError
 from tocsin.language import parse, print_expression
+from tocsin.language.functions import MAX_PIECE
 from tocsin.normalize import normalize
 from tocsin.normalize.describe import describe, to_json
 from tocsin.normalize.diagnose import diagnose
-from tocsin.normalize.patterns import MAX_PIECE, parse_pattern
+from tocsin.normalize.patterns import parse_pattern
 
 MAX_TEXT = 65_536
 """Conditions are no longer than this: what a matcher promises to take or refuse soon."""

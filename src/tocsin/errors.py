@@ -200,8 +200,8 @@ class ConditionCostError(SubscriptionError):
         "lists": "a condition on the elements of a list is about another list of the event, which "
         "would take each element of one with each of the other; only lists within the element may "
         "stand there",
-        "functions": "the condition has more than {:,} functions and operators, those that make "
-        "texts longer counted twenty times and more; write it with fewer",
+        "functions": "the condition has more than {:,} functions and operators; one that may "
+        "make texts longer counts for twenty and more",
         "piece": "a LIKE pattern has more than {:,} characters, with _ among them, between two %; "
         "shorten that piece, or divide it by %",
     }

@@ -14,7 +14,7 @@ from tests.property.wild import Wild, differences_from_oracle, draw_event
 from tocsin import Matcher, covers
 from tocsin.errors import TocsinError
 from tocsin.language import parse
-from tocsin.normalize import normalize
+from tocsin.normalize import NormalForm, normalize
 from tocsin.normalize.table import from_forms
 from tocsin.summary import CoverForest, Summary
 
@@ -30,7 +30,8 @@ def test_covers_and_summaries_are_sound() -> None:
     random = Random(7)
     wild = Wild(random)
     events = [draw_event(random) for _ in range(40)]
-    forms, matcher = [], Matcher(engine="oracle")
+    forms: list[NormalForm] = []
+    matcher = Matcher(engine="oracle")
     while len(forms) < 60:
         text = wild.condition(random.choice([0, 0, 1, 2]))
         try:

@@ -68,7 +68,7 @@ class Wild:
 
     def literal(self) -> str:
         pick = self.random.choice
-        value = pick([pick(NUMBERS), pick(STRINGS), pick([True, False, None]), pick(MOMENTS)])
+        value: Any = pick([pick(NUMBERS), pick(STRINGS), pick([True, False, None]), pick(MOMENTS)])
         if value is None or isinstance(value, bool):
             return str({None: "NULL", True: "TRUE", False: "FALSE"}[value])
         if isinstance(value, str):
@@ -132,7 +132,7 @@ class Wild:
         if form == "substring":
             return f"substring({self.term(depth - 1)}, {pick(['1', '2', '0', '-2', 'i'])})"
         if form == "if":
-            parts = self.condition(depth - 1), self.term(depth - 1), self.term(depth - 1)
+            parts = [self.condition(depth - 1), self.term(depth - 1), self.term(depth - 1)]
             return f"if({', '.join(parts)})"
         return f"({self.term(depth - 1)} || {self.term(depth - 1)})"
 
@@ -236,7 +236,7 @@ def draw_event(random: Random) -> dict[str, Any]:
     """Return an event in which anything may be."""
     pick = random.choice
     integers = [n for n in NUMBERS if isinstance(n, int)]
-    floats = [n for n in NUMBERS if isinstance(n, float)]
+    floats = [n for n in NUMBERS if not isinstance(n, int)]
     event: dict[str, Any] = {
         "i": pick([None, *integers]),
         "f": pick([None, *floats]),
@@ -277,7 +277,7 @@ def draw_row(random: Random) -> dict[str, Any]:
     """Return a row of the schema."""
     pick = random.choice
     integers = [n for n in NUMBERS if isinstance(n, int)]
-    floats = [n for n in NUMBERS if isinstance(n, float)]
+    floats = [n for n in NUMBERS if not isinstance(n, int)]
     item = lambda: pick([None, {"sku": pick([None, *STRINGS]), "price": pick([None, *floats]),  # noqa: E731
                          "parts": pick([None, [], ["a"], ["a", None, "b"]])}])  # fmt: skip
     return {

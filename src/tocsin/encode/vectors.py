@@ -451,7 +451,7 @@ def _replaced(a: Vector, old: Vector, new: Vector) -> Vector | None:
 
 
 def _not_grown(strings: pa.Array, before: str, after: str, grown: int) -> pa.Array:
-    """Return strings without those that would become too long."""
+    """Return strings, absent where they would become too long."""
     lengths = pc.utf8_length(strings).cast(pa.int64())
     if (pc.max(lengths).as_py() or 0) * (1 + grown) <= functions.MAX_GROWN:
         return strings

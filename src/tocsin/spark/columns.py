@@ -56,7 +56,7 @@ def find(schema: st.StructType, attribute: str) -> Location | None:
     while rest:
         if isinstance(inner, st.NullType):
             break
-        if isinstance(inner, st.ArrayType):  # a path through a list is the list of what is there
+        if isinstance(inner, st.ArrayType):  # a path through a list is the list of the values there
             inner, is_list = inner.elementType, True
             continue
         if not isinstance(inner, st.StructType):
