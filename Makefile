@@ -20,7 +20,7 @@ ifneq ($(wildcard $(STAMP)),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium demo test test-fast lint format bench lock clean
+.PHONY: help setup java chromium demo test test-fast lint format bench docs lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ format: $(STAMP) ## Sort imports, apply safe fixes, format
 
 bench: setup ## Run the benchmarks
 	$(BIN)/tocsin bench $(BENCH_ARGS)
+
+docs: setup ## Build the documents as a site in build/site
+	@scripts/build-docs
 
 # The options keep local paths and a developer's own package index out of the file.
 lock: $(STAMP) ## Resolve requirements.lock again, with the newest versions allowed

@@ -244,7 +244,7 @@ def leaf(draw: random.Random) -> str:
 def deep_terms(draw: random.Random) -> str:
     """Functions and operators within each other as deep as may be, on a long core or a short."""
     forms = ["({t} + {l})", "({l} || {t})", "power({t}, 9)", "-({t})", "abs({t})",
-             "CASE WHEN {t} = {l} THEN {l} ELSE 1 END", "CASE {t} WHEN 1 THEN {l} WHEN 2 THEN 3 END",
+             "CASE WHEN {t} = {l} THEN {l} END", "CASE {t} WHEN 1 THEN {l} WHEN 2 THEN 3 END",
              "({t} BETWEEN {l} AND a2)", "({t} IS UNKNOWN)", "({t} IN (a1, a2, {l}))",
              "CAST({t} AS STRING)", "coalesce({t}, {l}, {t})", "replace({t}, 'a', 'aaaaaaaa')",
              "concat({t}, {t})", "regexp_matches({t}, '(a+a+)+b')"]  # fmt: skip
@@ -396,6 +396,81 @@ def pattern_on_text(draw: random.Random) -> Case:
     return Case(f"{len(shape)} on {len(text)} characters, {shape[:30]!r}…", steps)
 
 
+def wrapped(draw: random.Random, forms: Sequence[str], inner: str) -> str:
+    """Put a term into others, as deep as may be."""
+    for _ in range(draw.choice([1, 5, 30, 99])):
+        inner = draw.choice(forms).format(inner)
+    return inner
+
+
+@kind
+def computed(draw: random.Random) -> Case:
+    """Terms: deep, long, very many, or ones that make long texts."""
+    texts = ["replace({}, 'a', 'aaaaaaaaaa')", "({0} || s)", "lower({})", "reverse({})"]
+    numbers = ["({} + n)", "abs({})", "(n * {})", "CASE WHEN n > 1 THEN {} ELSE n END", "({} - 1)"]
+    text = draw.choice(
+        [
+            lambda: f"{wrapped(draw, texts, 's')} = 'x'",
+            lambda: f"{wrapped(draw, numbers, 'n')} > 5",
+            lambda: draw.choice([" + ", " || ", " - "]).join(["n"] * draw.randrange(20_000)) + "=1",
+            lambda: "n" + draw.choice(["::INTEGER", " IS NULL"]) * draw.randrange(5_000),
+            lambda: joined((f"n + {i} > m * {i}" for i in range(2_000)), " OR ", 2_000),
+            lambda: joined(
+                (f"regexp_matches(s, '(a{{1,{i % 30}}}){{1,9}}b')" for i in range(40)), " OR "
+            ),
+            lambda: f"s LIKE '{like_text(draw, 300)}' || 'b'",
+            lambda: f"lower(s) LIKE '{like_text(draw, 300)}'",
+        ]
+    )()
+    return of_events(text, {"n": 1, "s": "a" * draw.choice([1, 1_000, 100_000])})
+
+
+@kind
+def lists(draw: random.Random) -> Case:
+    """Conditions on elements, one within the other, on long lists and texts."""
+    size = draw.choice([1, 30, 1_000, 5_000])
+    event: dict[str, object] = {
+        "l": list(range(size)),
+        "k": list(range(-size, 0)),
+        "s": "a b " * size,
+    }
+    names = draw.sample(["l", "k", "words(s)"], 2)
+    test = draw.choice(["e = 1", f"e = ANY({names[1]})", f"cardinality({names[1]}) > e"])
+    forms = [f"exists({name}, e -> {{}})" for name in names]
+    queries = (draw.choice(["a", "b", '"a b"', '"b a a"', "-c", "OR", "a*"]) for _ in iter(int, 1))
+    text = draw.choice(
+        [
+            lambda: wrapped(draw, forms, test),
+            lambda: wrapped(draw, ["NOT ({})", *forms], test),
+            lambda: f"matches(s, '{joined(queries, ' ', draw.choice([20, 900]))}')",
+            lambda: joined((f"ANY(l) = {i}" for i in range(9_999)), draw.choice([" AND ", " OR "])),
+        ]
+    )()
+    return of_events(text, event)
+
+
+def of_events(text: str, event: dict[str, object]) -> Case:
+    """Return the steps of a condition that is costly for events."""
+    matcher = Matcher()
+    matcher.subscribe("other", "a0 = 1")
+
+    def match() -> None:
+        if "it" in matcher:
+            matcher.match(event)
+
+    def match_batch() -> None:
+        if "it" in matcher:
+            matcher.match_batch([event] * 4)
+
+    steps = [
+        ("parse", lambda: print_expression(parse(text)), SECONDS),
+        ("subscribe", lambda: matcher.subscribe("it", text), SECONDS),
+        ("event", match, 10 * MATCH_SECONDS),
+        ("batch", match_batch, 10 * MATCH_SECONDS),
+    ]
+    return Case(f"{len(text)} characters, {text[:50]!r}…", steps)
+
+
 # Running.
 
 
@@ -407,6 +482,8 @@ def warm_up() -> None:
         matcher.subscribe_many({"id": [text + "s"], "where": [text]})
         matcher.match({"a": 1})
         matcher.match_batch([{"a": 1}])
+    matcher.subscribe("terms", "lower(s) = 'x' AND ANY(l) = 1 AND exists(k, e -> e = n + 1)")
+    matcher.match_batch([{"s": "x", "n": 1, "l": [1], "k": [1]}] * 4)
     matcher.update("b IN (1, 2)", where="z = 1")
     parse_pattern("%" + "a_" * 40 + "b%", None).matches("a" * 1_000)
 

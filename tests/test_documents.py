@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tocsin import errors
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("lab/**/*.md")])
@@ -50,12 +55,72 @@ def run_and_compare(source: str, names: dict[str, Any]) -> int:
     return n_compared
 
 
+def blocks_of(text: str) -> list[str]:
+    """Return the Python snippets of a document."""
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def run_blocks(blocks: list[str]) -> int:
+    """Run snippets one after the other; return how many values were compared."""
+    names: dict[str, Any] = {}
+    return sum(run_and_compare(block, names) for block in blocks)
+
+
 def test_the_library_in_the_readme_answers_as_the_readme_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     readme = (ROOT / "README.md").read_text()
     section = readme.partition("## First match")[2].partition("## On Spark")[0]
-    names: dict[str, Any] = {}
-    blocks = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
-    assert sum(run_and_compare(block, names) for block in blocks) == 5
+    assert run_blocks(blocks_of(section)) == 5
+
+
+@pytest.mark.filterwarnings("ignore::tocsin.errors.SchemaDriftWarning")
+def test_the_tutorial_answers_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_blocks(blocks_of((ROOT / "docs" / "tutorial.md").read_text())) == 13
+
+
+EXAMPLES = {
+    "alerts": "after the limit moved: notify ['ann']",
+    "saved_searches": "Frame of steel, new: ['steel']",
+    "geofences": "at x = 3.0: LEAVE cold chain",
+    "routing": "audit: events [0]",
+    "rules_from_a_table": "1,000,000 rules",
+}
+
+
+@pytest.mark.slow
+def test_each_example_runs_and_says_what_it_should() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*EXAMPLES}
+    for name, line in EXAMPLES.items():
+        example = ROOT / "examples" / f"{name}.py"
+        result = subprocess.run(
+            [sys.executable, "-W", "error", example], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        assert line in result.stdout.splitlines(), result.stdout
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_has_a_reference() -> None:
+    built = subprocess.run(
+        [ROOT / "scripts" / "build-docs"],
+        env={**os.environ, "ZENSICAL": str(Path(sys.executable).with_name("zensical"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    reference = (ROOT / "build" / "site" / "reference.html").read_text()
+    assert 'id="tocsin.Matcher.match_batch"' in reference
+
+
+def test_troubleshooting_has_every_code_of_an_error_once() -> None:
+    codes = {
+        error.code
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.TocsinError)
+    } - {errors.TocsinError.code}
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == sorted(codes)

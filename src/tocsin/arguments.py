@@ -6,7 +6,7 @@ Enters: whatever a user passed. Leaves: expressions, parameters, moments, tables
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
@@ -23,8 +23,10 @@ from tocsin.arrow import (
     to_plain_table,
 )
 from tocsin.catalog.ids import FEW, Ids
+from tocsin.catalog.records import write_json
 from tocsin.errors import ArgumentError
 from tocsin.language import parse
+from tocsin.language.dialects import SQL, check, write
 from tocsin.language.expression import Expression
 from tocsin.model import Kind, SubscriptionId, to_microseconds
 
@@ -70,13 +72,33 @@ def to_expression(where: object) -> Expression:
     raise ArgumentError(f"a condition must be a text or an expression, not {where!r}")
 
 
+def to_written(where: Any, dialect: object) -> Any:
+    """Return a condition with its dialect; an expression is of no dialect."""
+    name = check(dialect)
+    if name == SQL or where is None:
+        return where
+    if not isinstance(where, str):
+        raise ArgumentError(f"a condition in the dialect {name} must be a text, not {where!r}")
+    return write(where, name)
+
+
 def to_params(params: object) -> dict[str, object]:
     """Return parameters as a dictionary of the caller's own."""
     if params is None:
         return {}
     if isinstance(params, Mapping):
-        return dict(params)
+        return {name: _to_list(value) for name, value in params.items()}
     raise ArgumentError(f"params must be a mapping of names to values, not {params!r}")
+
+
+def _to_list(value: object) -> object:
+    """Return a list for a list of any type, and other values as they are."""
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    for convert in ("to_pylist", "tolist", "to_list"):  # Arrow; NumPy, pandas; Polars
+        if hasattr(value, convert) and hasattr(value, "__len__"):
+            return getattr(value, convert)()
+    return value
 
 
 def to_end(valid_until: object) -> int | None:
@@ -120,6 +142,8 @@ def to_table(data: object) -> pa.Table:
     try:
         if isinstance(data, pa.Table):
             table = data
+        elif isinstance(data, list | Iterator) and not hasattr(data, "__arrow_c_stream__"):
+            table = _table_of_rows(list(data))
         elif type(data).__module__.partition(".")[0] == "pandas":
             table = pa.Table.from_pandas(data, preserve_index=False)
         else:
@@ -131,6 +155,20 @@ def to_table(data: object) -> pa.Table:
         repeated = sorted({name for name in names if names.count(name) > 1})
         raise ArgumentError(f"the table has several columns {', '.join(repeated)}")
     return to_plain_table(table)
+
+
+def _table_of_rows(rows: list[Any]) -> pa.Table:
+    """Return a table of mappings, with a column for each name that one of them has."""
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise TypeError("a list has mappings, such as {'id': 1, 'where': 'price < 100'}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names or ("id", "where")}
+    if any(isinstance(params, Mapping) for params in columns.get("params", ())):
+        columns["params"] = [
+            None if params is None else write_json(to_params(params))
+            for params in columns["params"]
+        ]
+    return pa.table(columns)
 
 
 def id_column(column: ArrowColumn) -> tuple[Ids, NDArray[np.bool_] | None]:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.encode.cells import ABSENT_CELL, OTHER_CELL, CellSpace
-from tocsin.language.computed import needs_of
 from tocsin.language.names import is_path
+from tocsin.normalize.demands import ANY, LIST, demands_of, shown_name
 from tocsin.normalize.domains import Domain
 
 if TYPE_CHECKING:
@@ -67,6 +67,13 @@ class Seen(NamedTuple):
     is_present: bool = False
     is_missing: bool = False
     """Whether a column is missing, so that whoever asks for absence is to know it."""
+    is_list: bool = False
+
+    def meets(self, mask: int) -> bool:
+        """Whether values are what something asks for, a mask of domains."""
+        if mask == ANY or not self.is_present:
+            return self.is_present
+        return bool(LIST * self.is_list & mask or any(mask >> each & 1 for each in self.domains))
 
 
 def find_issues(
@@ -82,7 +89,7 @@ def find_issues(
     dense_ids: dict[tuple[str, bool], list[NDArray[np.int32]]] = {}
     for group in groups:
         space = group.space
-        causes = [_cause_of(name, seen) for name in space.attributes]
+        causes = [_cause_of(space, at, seen) for at in range(len(space.attributes))]
         known = [one for _, one in causes]
         suspects = [at for at, one in enumerate(known) if one and _is_suspect(space, at, one)]
         if suspects:
@@ -100,15 +107,18 @@ def find_issues(
     ]
 
 
-def _cause_of(name: str, seen: Callable[[str], Seen | None]) -> tuple[str, Seen | None]:
-    """Return what is known of an attribute; of a computed value, where one that it needs is not."""
-    if is_path(name):
-        return name, seen(name)
-    for attribute in needs_of(name):
-        one = seen(attribute)
-        if one is not None and not one.is_present:
-            return attribute, one
-    return name, None
+def _cause_of(
+    space: CellSpace, at: int, seen: Callable[[str], Seen | None]
+) -> tuple[str, Seen | None]:
+    """Return what is known of an attribute; of a computed value, where what it needs is not."""
+    name = space.attributes[at]
+    if not is_path(name):
+        mask = sum(1 << domain for domain in space.domains[at]) or ANY
+        for attribute, need in demands_of(name, mask):
+            one = seen(attribute)
+            if one is not None and not one.meets(need):
+                return attribute, Seen(one.reason, is_missing=one.is_missing)
+    return name, seen(name)
 
 
 def _is_suspect(space: CellSpace, at: int, seen: Seen) -> bool:
@@ -161,8 +171,8 @@ def _issue(
 ) -> SchemaIssue:
     distinct = np.unique(dense_ids)
     examples = catalog.names.to_list(distinct[:_EXAMPLES])
-    reason = "" if seen is None else seen.reason
-    return SchemaIssue(attribute, reason, len(dense_ids), len(distinct), tuple(examples), always)
+    reason, name = "" if seen is None else seen.reason, shown_name(attribute)
+    return SchemaIssue(name, reason, len(dense_ids), len(distinct), tuple(examples), always)
 
 
 def report(issues: Sequence[SchemaIssue]) -> str:

@@ -185,8 +185,7 @@ class ConditionCostError(SubscriptionError):
 
     The limits are `steps` (of the normal form), `pattern` (characters of a LIKE pattern), `piece`
     (characters between two `%` of a pattern, where `_` is among them), `copies` (tokens of terms
-    that are compared several times), `lists` (a list of the event within a condition on elements),
-    `functions` (functions and operators that an event takes).
+    that are compared several times), `functions` (functions and operators that an event takes).
     """
 
     code = "condition-cost"
@@ -197,11 +196,7 @@ class ConditionCostError(SubscriptionError):
         "pattern": "a LIKE pattern has more than {:,} characters; shorten it",
         "copies": "the condition compares long terms with many values, more than {:,} tokens of "
         "them; compare them with constants, or write fewer values",
-        "lists": "a condition on the elements of a list is about another list of the event, which "
-        "would take each element of one with each of the other; only lists within the element may "
-        "stand there",
-        "functions": "the condition has more than {:,} functions and operators; one that may "
-        "make texts longer counts for twenty and more",
+        "functions": "the condition has more than {:,} functions and operators; write fewer",
         "piece": "a LIKE pattern has more than {:,} characters, with _ among them, between two %; "
         "shorten that piece, or divide it by %",
     }

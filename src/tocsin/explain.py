@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tocsin.encode.events import Reading, elements_in, read_value, satisfies
+from tocsin.encode.events import Reading, elements_in, read_value, satisfies, value_at
 from tocsin.encode.moments import holds
 from tocsin.language import print_expression
 from tocsin.language.computed import moments_of
 from tocsin.language.expression import Expression
-from tocsin.language.names import elements_of
+from tocsin.language.names import elements_of, is_path
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, SubscriptionId
 from tocsin.normalize import Conjunction, normalize
 from tocsin.normalize.condition import Condition, domain_of
+from tocsin.normalize.demands import ANY, demands_of
 from tocsin.normalize.describe import describe, describe_condition
 from tocsin.normalize.domains import Domain
 
@@ -81,7 +82,9 @@ def _phrase(
     value = read_value(event, name) if of is None else elements_in(event, of)
     text = describe_condition(name, condition, declared)
     if value is None:
-        return f"{text} (absent{', or no list' if of else ''})"
+        needed = [] if is_path(name) or of else demands_of(name, ANY)
+        parts = [f"{each} is {_shown(value_at(event, each))}" for each, _ in needed]
+        return f"{text} (absent{''.join(f'; {part}' for part in parts)})"
     if of is not None:
         return f"{text} ({value!r})"
     domain = domain_of(value)
@@ -93,3 +96,7 @@ def _phrase(
     kind = "of no kind" if domain is None else f"a {domain.name.lower()}"
     kinds = " or ".join(f"a {each.name.lower()}" for each in domains)
     return f"{text} ({value!r} is {kind}; only {kinds} compares)"
+
+
+def _shown(value: object) -> str:
+    return "absent" if value is None else repr(value)

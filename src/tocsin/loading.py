@@ -2,12 +2,14 @@
 
 Enters: anything Arrow, in one of three forms: texts (`id`, `where` and perhaps `params`), a
 template (`id` and one column per parameter of a separate text) or rules (`id`, `attribute`,
-`op`, `value`: one predicate a row). All may have `valid_until`. Leaves: a `Load`, computed without
+`op`, `value`: one predicate a row). All may have `valid_until`; texts are written with their
+dialects (`written_table`). Leaves: a `Load`, computed without
 touching a matcher, so that it can be refused whole. `load_catalog` loads an opened catalog again.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.arguments import id_column, to_expression, to_params, to_table
@@ -24,6 +27,7 @@ from tocsin.catalog.blocks import NEVER
 from tocsin.catalog.id_index import IdTable
 from tocsin.catalog.ids import FEW, Ids
 from tocsin.catalog.records import read_json, text_and_params
+from tocsin.catalog.serialization import to_text
 from tocsin.catalog.sources import (
     OneSource,
     RuleSource,
@@ -45,6 +49,9 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
+from tocsin.language.computed import attributes_of
+from tocsin.language.dialects import SQL, write
+from tocsin.language.dialects import check as check_dialect
 from tocsin.language.expression import Expression, attribute_names, parameter_names
 from tocsin.model import (
     INT64_MAX,
@@ -140,7 +147,9 @@ def prepare(
         for name in attribute_names(expression):
             if event_type.kind_of(name) is None:
                 raise _undeclared(name, event_type)
-    form = normalize(bind(expression, values), event_type, limit=limit, budget=budget)
+    if values or not isinstance(where, str) or ":" in where:  # else there is no parameter
+        expression = bind(expression, values)
+    form = normalize(expression, event_type, limit=limit, budget=budget)
     source = OneSource(where, values)  # type: ignore[arg-type]
     return PreparedCondition(source, form, from_forms([form]))
 
@@ -186,8 +195,9 @@ class Load:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes that the conditions mention."""
-        return self.conjunctions.attributes
+        """The attributes of events that the conditions mention."""
+        names = map(attributes_of, self.conjunctions.attributes)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     @property
     def bad(self) -> tuple[BadRow, ...]:
@@ -219,11 +229,12 @@ class Load:
 
     def _with_undeclared(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield the attributes that the event type does not declare, and where they are used."""
-        declared = self._event_type.attributes if self._event_type else {}
-        for number, name in enumerate(self.conjunctions.attributes):
-            if self._event_type is not None and name not in declared:
-                places = self._using(number)
-                if len(places):
+        if self._event_type is None:
+            return
+        declared = self._event_type.attributes
+        for number, of in enumerate(self.conjunctions.attributes):
+            for name in attributes_of(of):
+                if name not in declared and len(places := self._using(number)):
                     yield name, places
 
     def _using(self, attribute: int) -> NDArray[np.int64]:
@@ -363,6 +374,33 @@ def load_table(
     return Load(ids, missing, TextSource(texts), form, event_type, until=_until(table))
 
 
+def written_table(data: object, dialect: str) -> pa.Table:
+    """Return a table of subscriptions whose conditions are written with their dialects.
+
+    Those are in its column `dialect`; where that is null or missing, all conditions are of one.
+    """
+    table, name = to_table(data), check_dialect(dialect)
+    if "where" not in table.column_names:
+        return table
+    marks: Any = pa.scalar(write("", name), STRING)
+    if "dialect" in table.column_names:
+        names = decoded(to_array(table.column("dialect")))
+        if kind_of_type(names.type) is not Kind.STRING and names.null_count < len(names):
+            raise ArgumentError(f"the column dialect must hold texts, not {names.type}")
+        table = table.drop_columns("dialect")
+        written = [write("", each or name) for each in names.to_pylist()]
+        marks = pa.array(written, STRING)
+    elif name == SQL:
+        return table
+    texts = to_array(table.column("where"))
+    if kind_of_type(texts.type) is not Kind.STRING:
+        return table  # it is refused later
+    at = table.schema.get_field_index("where")
+    texts = decoded(texts).cast(STRING)
+    joined = pc.binary_join_element_wise(marks, texts, pa.scalar("", STRING))
+    return table.set_column(at, "where", joined)
+
+
 def are_rules(table: pa.Table) -> bool:
     """Whether a table has one predicate a row."""
     return "where" not in table.column_names and {"attribute", "op"} <= set(table.column_names)
@@ -380,12 +418,28 @@ def _load_template(
             f"the table has no column for parameter {', '.join(':' + n for n in lacking)}",
             missing=lacking,
         )
+    if any(_is_list(table.column(name).type) for name in names):
+        text, lifted = to_text(expression)
+        columns_of = {name: table.column(name).to_pylist() for name in names}
+        params = [
+            {**dict(zip(columns_of, row, strict=True)), **lifted}
+            for row in zip(*columns_of.values(), strict=True)
+        ]
+        texts = pa.array([text] * table.num_rows, STRING)
+        until = _until(table)
+        return load_conditions(
+            ids, missing, texts, params, event_type, {}, until, is_bounded=is_bounded
+        )
     columns = {name: _parameter(name, table.column(name)) for name in names}
     form = normalize_template(
         expression, columns, table.num_rows, event_type, is_bounded=is_bounded
     )
     source = TemplateSource(expression, columns, {})
     return Load(ids, missing, source, form, event_type, until=_until(table))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def load_rows(data: object, event_type: EventType | None) -> Load:
@@ -457,7 +511,8 @@ def _normalize_group(
     except SubscriptionError as error:
         refused = tuple(BadSubscription(at, error) for at in range(len(params)))
         return BulkForm(replace(from_forms([]), n_subscriptions=len(params)), refused)
-    if len(params) >= _MIN_GROUP:
+    has_lists = any(isinstance(value, list) for values in params for value in values.values())
+    if len(params) >= _MIN_GROUP and not has_lists:
         columns = {
             name: _parameter(name, pa.chunked_array([pa.array([p[name] for p in params])]))
             for name in params[0]

@@ -13,10 +13,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from functools import partial
+from itertools import chain
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ from tocsin.arguments import (
     to_expression,
     to_ids,
     to_params,
-    to_table,
+    to_written,
 )
 from tocsin.catalog.blocks import Names
 from tocsin.catalog.id_index import IdTable
@@ -56,6 +56,8 @@ from tocsin.errors import (
     SchemaDriftWarning,
 )
 from tocsin.explain import explain_event, explain_subscription
+from tocsin.language.computed import attributes_of
+from tocsin.language.dialects import SQL
 from tocsin.language.evaluate import at_moment
 from tocsin.language.expression import Expression, parameter_names
 from tocsin.loading import (
@@ -70,6 +72,7 @@ from tocsin.loading import (
     load_table,
     prepare,
     unknown_id,
+    written_table,
 )
 from tocsin.matches import Matches
 from tocsin.model import EventType, SubscriptionId, check_id
@@ -155,6 +158,7 @@ class Matcher:
         params: Mapping[str, object] | None = None,
         *,
         valid_until: Moment | None = None,
+        dialect: str = SQL,
     ) -> None:
         """Register a subscription under a new id.
 
@@ -164,11 +168,13 @@ class Matcher:
             params: the values of the parameters `:name` of the condition.
             valid_until: when the subscription ends: a datetime (no zone: UTC), or microseconds
                 since 1970.
+            dialect: the language of `where`: "sql" (ours), "cesql", "eventbridge", "sns" or "jms".
 
         Raises DuplicateSubscriptionError where the id is taken, or another SubscriptionError. Warns
         with ConditionWarning where the condition can never match.
         """
-        condition, until = self._prepare(where, params), to_end(valid_until)
+        written, until = to_written(where, dialect), to_end(valid_until)
+        condition = self._prepare(written, params)
         self.subscribe_prepared(id, condition, until)
         self._warn_of_condition(id, condition, until)
 
@@ -179,6 +185,7 @@ class Matcher:
         params: Mapping[str, object] | None = None,
         *,
         valid_until: Moment | Unchanged | None = UNCHANGED,
+        dialect: str = SQL,
     ) -> None:
         """Change a subscription.
 
@@ -188,6 +195,7 @@ class Matcher:
             params: new values of some parameters. The others keep their values, as far as the
                 condition has them.
             valid_until: the new end; None for no end.
+            dialect: the language of `where`.
 
         Raises UnknownSubscriptionError (a KeyError), or another SubscriptionError.
         """
@@ -195,8 +203,9 @@ class Matcher:
         if where is None and params is None and isinstance(valid_until, Unchanged):
             raise ArgumentError("update needs where, params or valid_until")
         end = valid_until if isinstance(valid_until, Unchanged) else to_end(valid_until)
+        written = to_written(where, dialect)
         with self._updating:
-            while (condition := self._update(id, where, values, end)) is None:
+            while (condition := self._update(id, written, values, end)) is None:
                 pass
         self._warn_of_condition(id, condition, None if isinstance(end, Unchanged) else end)
 
@@ -207,12 +216,13 @@ class Matcher:
         params: Mapping[str, object] | None = None,
         *,
         valid_until: Moment | None = None,
+        dialect: str = SQL,
     ) -> None:
         """Register a subscription, or replace the whole of the one with this id.
 
         The arguments and errors are those of `subscribe`; an id may be taken.
         """
-        condition, name = self._prepare(where, params), check_id(id)
+        condition, name = self._prepare(to_written(where, dialect), params), check_id(id)
         until = to_end(valid_until)
         with self._updating, self._lock:
             self._expire()
@@ -236,6 +246,7 @@ class Matcher:
         table: object,
         where: str | Expression | None = None,
         *,
+        dialect: str = SQL,
         on_error: OnError = "raise",
         progress: Callable[[int], None] | None = None,
     ) -> LoadReport:
@@ -249,14 +260,16 @@ class Matcher:
           ORed between values of the optional `disjunct`. Where kinds mix, `number` and `text`
           replace `value`; one of them is null.
 
-        A column `valid_until` is optional.
+        A column `valid_until` is optional, and so is `dialect` where there is `where`.
 
         Parameters:
+            dialect: the language of the conditions that have none in a column `dialect`.
             on_error: "raise" raises BadRowsError, which lists all bad rows, and loads nothing;
                 "quarantine" loads the other rows and reports the bad ones.
             progress: called with the number of texts read so far.
         """
-        load = load_table(table, where, self.event_type, progress, is_bounded=self._is_bounded)
+        data, condition = written_table(table, dialect), to_written(where, dialect)
+        load = load_table(data, condition, self.event_type, progress, is_bounded=self._is_bounded)
         return self.load(load, on_error)
 
     def update_many(
@@ -264,6 +277,7 @@ class Matcher:
         table: object,
         where: str | Expression | None = None,
         *,
+        dialect: str = SQL,
         on_error: OnError = "raise",
     ) -> LoadReport:
         """Change many subscriptions, all or none.
@@ -275,10 +289,10 @@ class Matcher:
         With `on_error="quarantine"` bad rows are set aside and the others are changed.
         """
         check_on_error(on_error)
-        data = to_table(table)
+        data, condition = written_table(table, dialect), to_written(where, dialect)
         with self._updating:
             if has_conditions(data, where):
-                load = load_table(data, where, self.event_type, is_bounded=self._is_bounded)
+                load = load_table(data, condition, self.event_type, is_bounded=self._is_bounded)
                 return self._update_load(load, on_error)
             while True:
                 load, replaced = load_params(data, self._sources, self.event_type)
@@ -291,6 +305,7 @@ class Matcher:
         table: object,
         where: str | Expression | None = None,
         *,
+        dialect: str = SQL,
         on_error: OnError = "raise",
         progress: Callable[[int], None] | None = None,
     ) -> LoadReport:
@@ -299,7 +314,8 @@ class Matcher:
         The forms of the table and the errors are those of `subscribe_many`. `replaced` of the
         report says how many there were.
         """
-        load = load_table(table, where, self.event_type, progress, is_bounded=self._is_bounded)
+        data, condition = written_table(table, dialect), to_written(where, dialect)
+        load = load_table(data, condition, self.event_type, progress, is_bounded=self._is_bounded)
         return self.put_load(load, on_error)
 
     def unsubscribe_many(self, ids: IdsArgument) -> None:
@@ -326,8 +342,9 @@ class Matcher:
     def to_table(self) -> pa.Table:
         """Return all subscriptions as columns `id`, `where`, `params` and `valid_until`.
 
-        `params` holds JSON objects, null for no parameters. `subscribe_many` loads the table again.
-        Ids of two kinds become strings.
+        A column `dialect` follows where a condition is not in our own language. `params` holds JSON
+        objects, null for no parameters. `subscribe_many` loads the table again. Ids of two kinds
+        become strings.
         """
         with self._lock:
             self._expire()
@@ -340,6 +357,12 @@ class Matcher:
             self._expire()
             snapshot = self._catalog.listing()
         return snapshot.ids()
+
+    def __reduce__(self) -> NoReturn:
+        """Say how a matcher gets into another process."""
+        raise ArgumentError(
+            "a Matcher cannot be pickled: save() it, and open() it where it is used"
+        )
 
     def __len__(self) -> int:
         with self._lock:
@@ -732,8 +755,11 @@ class Matcher:
         if condition.form.is_never:
             text = f"subscription {id!r} can never match: no value satisfies its condition"
             warnings.warn(text, ConditionWarning, stacklevel=3)
-        elif self.event_type is not None:
-            for name in condition.table.attributes:
+        elif self.event_type is not None and not (
+            self.event_type.attributes.keys() >= set(condition.table.attributes)
+        ):
+            names = chain.from_iterable(map(attributes_of, condition.table.attributes))
+            for name in dict.fromkeys(names):
                 if self.event_type.kind_of(name) is None:
                     reason = self.event_type.undeclared(name)
                     if "did you mean" in reason:
@@ -747,8 +773,8 @@ class Matcher:
         until: int | None,
         replaced: int | None = None,
     ) -> None:
-        dense, table = self._catalog.next_dense, condition.table
-        table = replace(table, subscription=table.subscription + dense)
+        dense = self._catalog.next_dense
+        table = condition.table.renumbered(condition.table.subscription + dense)
         # The engine first: where it fails, it is as it was, and nothing else was changed.
         if replaced is None:
             self._engine.insert(np.array([dense]), table)
@@ -799,7 +825,8 @@ class Matcher:
         merged = {k: v for k, v in source.params.items() if k in names} | (values or {})
         condition = self._prepare(expression, merged)
         # Parameters that change once are likely to change again: the condition stays parsed.
-        return condition._replace(source=OneSource(expression if where is None else where, merged))
+        kept = source.where if where is None and values is None else where or expression
+        return condition._replace(source=OneSource(kept, merged))
 
     def _sources(self, ids: IdTable) -> tuple[NDArray[np.int64], list[OneSource | None]]:
         """Return the dense ids and conditions of a column of ids; -1 and None for an unknown id."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -27,21 +27,27 @@ from tocsin.encode.events import EventBatch, Reading, lookup
 from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
-from tocsin.language.computed import moments_of, needs_of
+from tocsin.language.computed import moments_of
 from tocsin.language.names import is_path
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
+from tocsin.normalize import table as conjunction_table
 from tocsin.normalize.condition import Condition
+from tocsin.normalize.demands import (
+    ABSENT,
+    ALL,
+    ANY,
+    LIST,
+    MOMENT,
+    TEXT,
+    compared_pair,
+    demands_of,
+    list_of,
+    shown_name,
+)
 from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
 from tocsin.normalize.normal import NormalForm
-from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 
-ANY = 16
-"""In a mask of domains: any value that is there."""
-_ABSENT = 32
-"""In a mask of domains: conditions ask whether the attribute is absent."""
-_ALL = 64
-_TEXT, _MOMENT = 1 << Domain.STRING, 1 << Domain.TIMESTAMP
 _SURE = 1_000
 """After this number of events without it, an attribute is one that events do not have."""
 _LIKELY = 20
@@ -52,6 +58,8 @@ _MAX_MIXED = 4
 """Attributes of one event that are read both ways; others that could be are timestamps."""
 _MAX_SHOWN = 40
 _MAX_HINTS = 20
+_MAX_SEARCHED = 200
+"""Computed values that are searched for the one in which a name is missing."""
 
 
 class Moments(NamedTuple):
@@ -100,7 +108,7 @@ class SchemaWatch:
                 if name not in used or mask & ~used[name]:
                     self._add(name, mask)
 
-    def add_table(self, table: ConjunctionTable) -> None:
+    def add_table(self, table: conjunction_table.ConjunctionTable) -> None:
         """Take note of what conditions ask for."""
         n = table.n_conditions
         if not n:
@@ -110,12 +118,13 @@ class SchemaWatch:
         if has_pieces.any():
             bits = np.left_shift(1, table.domain.astype(np.int64))
             masks[has_pieces] = np.bitwise_or.reduceat(bits, table.piece_start[:-1][has_pieces])
-        masks[(table.flags & (PRESENT | ABSENT)) == PRESENT] |= ANY
-        masks[(table.flags & (PRESENT | ABSENT)) == ABSENT] |= _ABSENT
-        both = table.attribute.astype(np.int64) * _ALL + masks
+        presence = table.flags & (conjunction_table.PRESENT | conjunction_table.ABSENT)
+        masks[presence == conjunction_table.PRESENT] |= ANY
+        masks[presence == conjunction_table.ABSENT] |= ABSENT
+        both = table.attribute.astype(np.int64) * ALL + masks
         distinct = np.unique(both) if n < 1_000 else np.flatnonzero(np.bincount(both))
         for one in distinct.tolist():
-            name, mask = table.attributes[one // _ALL], one % _ALL
+            name, mask = table.attributes[one // ALL], one % ALL
             if name not in self._used or mask & ~self._used[name]:
                 self._add(name, mask)
 
@@ -129,18 +138,26 @@ class SchemaWatch:
         before = self._used.get(name, 0)
         self._used[name] = before | mask
         if not is_path(name):
-            moments = moments_of(name)
-            for attribute in dict.fromkeys((*needs_of(name), *moments)):
-                self._add(attribute, _MOMENT if attribute in moments else ANY)
-            return
-        new = mask & ~before & ~_ABSENT
+            for attribute in moments_of(name):
+                self._add(attribute, MOMENT)
+            for attribute, need in demands_of(name, mask):
+                if attribute != name:
+                    self._add(attribute, need)
+            if compared_pair(name) is None and list_of(name) is None:
+                return
+        new = mask & ~before & ~ABSENT
         self._schema = None
-        if new and name not in self._reported:
+        if new and shown_name(name) not in self._reported:
             waiting = self._pending.get(name)
             self._pending[name] = _Pending(new | (waiting.mask if waiting else 0))
             self._n_checks = 0
             self.is_open = not self.is_muted
-        if new & (_TEXT | _MOMENT) and (before | mask) & _MOMENT and self.reads_moments:
+        if (
+            new & (TEXT | MOMENT)
+            and (before | mask) & MOMENT
+            and self.reads_moments
+            and is_path(name)
+        ):
             self._find_moments()
 
     def _find_moments(self) -> None:
@@ -149,9 +166,9 @@ class SchemaWatch:
         names = tuple(
             name
             for name, mask in used.items()
-            if mask & _MOMENT and name not in declared and is_path(name)
+            if mask & MOMENT and name not in declared and is_path(name)
         )
-        self.moments = Moments(names, tuple(name for name in names if used[name] & _TEXT))
+        self.moments = Moments(names, tuple(name for name in names if used[name] & TEXT))
 
     def configure(self, *, warns: bool, reads_moments: bool) -> None:
         """Say whether issues are found, and whether texts count as timestamps."""
@@ -203,7 +220,7 @@ class SchemaWatch:
         self._schema = schema
         suspects: dict[str, Seen] = {}
         for name, mask in list(self._used.items()):
-            if name not in self._reported and is_path(name):
+            if shown_name(name) not in self._reported:
                 seen = self._seen_in(batch, name, len(suspects) < _MAX_HINTS)
                 if seen is not None and mask & ~_mask_seen(seen):
                     suspects[name] = seen
@@ -211,23 +228,73 @@ class SchemaWatch:
 
     def _seen_in(self, batch: EventBatch, name: str, has_hint: bool) -> Seen | None:
         """Return what the column of an attribute says of its values."""
+        if not is_path(name):
+            return self._seen_within(batch, name)
         kind = batch.type_of(name)
         if kind is None:
             assert batch.schema is not None
-            near = similar_name(name, batch.schema.names) if has_hint else None
-            return Seen("there is no such column" + _hint(near), is_missing=True)
+            hint = self._hint(name, batch.schema.names)[0] if has_hint else ""
+            return Seen("there is no such column" + hint, is_missing=True)
         if pa.types.is_null(kind):
             return None
         values = kind_of_type(kind)
         reason = f"the column has type {kind}"
         if values is None:
-            return Seen(reason, is_present=True)
+            is_list = _is_list(kind)
+            hint = f"; ANY({name}) stands for its elements" if is_list else ""
+            return Seen(reason + hint, is_present=True, is_list=is_list)
         domains = {DOMAIN_OF_KIND[values]}
-        if values is Kind.STRING and self._used[name] & _MOMENT:
+        if values is Kind.STRING and self._used[name] & MOMENT:
             parts = batch.column(name).parts
             domains |= {part.domain for part in parts}
             reason += "" if Domain.TIMESTAMP in domains else ", and no text in it is a timestamp"
         return Seen(reason, frozenset(domains), is_present=True)
+
+    def _seen_within(self, batch: EventBatch, name: str) -> Seen | None:
+        """Return what columns say of the elements of a list, or of two that are compared."""
+        pair, of = compared_pair(name), list_of(name)
+        if pair is not None:
+            left, right = (self._seen_in(batch, each, False) for each in pair)
+            if left is None or right is None or not (left.domains and right.domains):
+                return None
+            if left.domains & right.domains:
+                return None
+            types = [f"{each} has type {batch.type_of(each)}" for each in pair]
+            return Seen(" and ".join(types))
+        kind = None if of is None else batch.type_of(of)
+        if kind is None or not _is_list(kind):
+            return None
+        elements = kind_of_type(kind.value_type)
+        if elements is None:
+            return None
+        domains = {DOMAIN_OF_KIND[elements]}
+        if elements is Kind.STRING:
+            domains.add(Domain.TIMESTAMP)
+        return Seen(
+            f"its elements have type {kind.value_type}", frozenset(domains), is_present=True
+        )
+
+    def _hint(self, name: str, names: Iterable[str]) -> tuple[str, bool]:
+        """Return which name was probably meant, and whether nothing else can be meant."""
+        names = list(names)
+        near = similar_name(name, names)
+        if near:
+            return f"; did you mean {near!r}?", near not in self._used
+        for computed in self._using(name):
+            text = shown_name(computed)
+            odd = next((each for each in names if each == text.replace(" ", "")), None)
+            if odd is not None:
+                return f'; did you mean "{odd}"? It needs double quotes', True
+            if compared_pair(computed) and any(op in text for op in (" = ", " <> ")):
+                return f"; write '{name}' for a text", False
+        return "", False
+
+    def _using(self, name: str) -> Iterator[str]:
+        """Yield some of the computed values that ask for an attribute."""
+        computed = (each for each in list(self._used) if not is_path(each))
+        for each in itertools.islice(computed, _MAX_SEARCHED):
+            if any(name == demand.attribute for demand in demands_of(each, self._used[each])):
+                yield each
 
     def look_at_mappings(self, events: Sequence[Mapping[str, object]]) -> dict[str, Seen]:
         """Return what is known of attributes that are suspect, given some events; each once."""
@@ -250,38 +317,80 @@ class SchemaWatch:
 
     def _look_up(self, name: str, pending: _Pending, event: Mapping[str, object]) -> Seen | None:
         """Return what is to be reported of an attribute after another event, if anything."""
-        value = to_plain(lookup(event, name))
+        if not is_path(name):
+            return self._look_within(name, pending, event)
+        value = present_value(event, name)
         pending.n_events += 1
         n = pending.n_events
         if value is not None:
-            domains = domains_of(value)
-            mask = sum(1 << domain for domain in domains)
+            mask = mask_of_value(value)
             pending.mask &= ~(mask | ANY)
             if not pending.mask:
                 return None
             pending.other = value
-            if n >= _LIKELY or not mask & self._used[name]:
-                return Seen(_clash(value), domains, is_present=True)
-            return None
+            is_clear = n >= _LIKELY or not mask & self._used[name]
+            return _seen_value(name, value) if is_clear else None
         if n not in (1, _LIKELY) and n < _SURE:
             return None
         if pending.other is not None:
-            domains = domains_of(pending.other)
-            return Seen(_clash(pending.other), domains, is_present=True) if n >= _LIKELY else None
-        near = similar_name(name, paths_of(event))
-        if n >= _SURE or (near is not None and (n >= _LIKELY or near not in self._used)):
-            return Seen("no event has it" + _hint(near))
+            return _seen_value(name, pending.other) if n >= _LIKELY else None
+        hint, is_clear = self._hint(name, paths_of(event))
+        if n >= _SURE or is_clear or (hint and n >= _LIKELY):
+            return Seen("no event has it" + hint)
+        return None
+
+    def _look_within(
+        self, name: str, pending: _Pending, event: Mapping[str, object]
+    ) -> Seen | None:
+        """Look at the elements of a list, or at two attributes that are compared."""
+        pair, of = compared_pair(name), list_of(name)
+        if pair is not None:
+            values = [present_value(event, each) for each in pair]
+            left, right = map(domains_of, values)
+            if left and right:
+                if left & right:
+                    pending.mask = 0
+                else:
+                    texts = [f"{n} is {shown(v)}" for n, v in zip(pair, values, strict=True)]
+                    return Seen(f"kinds do not compare, such as where {' and '.join(texts)}")
+            return None
+        value = present_value(event, of or "")
+        if is_sequence(value):
+            for element in value:
+                mask = mask_of_value(to_plain(element))
+                pending.mask &= ~(mask | ANY)
+                pending.n_events += 1
+                if not pending.mask:
+                    return None
+                if mask and (pending.n_events >= _LIKELY or not mask & self._used[name]):
+                    reason = _clash(element, "its elements are")
+                    return Seen(reason, domains_of(element), is_present=True)
         return None
 
     def set_reported(self, names: Iterable[str]) -> None:
         """Do not report some attributes again."""
-        for name in names:
-            self._reported.add(name)
-            self._pending.pop(name, None)
+        self._reported.update(names)
+        for name in [each for each in self._pending if shown_name(each) in self._reported]:
+            self._pending.pop(name)
 
 
-def _hint(near: str | None) -> str:
-    return f"; did you mean {near!r}?" if near else ""
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    """Whether a value is a list."""
+    return isinstance(value, list | tuple | np.ndarray)
+
+
+def present_value(event: Mapping[str, object], name: str) -> object:
+    """Return the value of an attribute; None for a list in which nothing is there."""
+    value = to_plain(lookup(event, name))
+    if is_sequence(value) and len(value) and all(each is None for each in value):
+        return None
+    return value
 
 
 def mask_of(condition: Condition) -> int:
@@ -290,12 +399,12 @@ def mask_of(condition: Condition) -> int:
         return 0 if condition.absent else ANY
     numbers, strings, booleans, timestamps = condition.intervals
     asks_for = bool(numbers) | bool(strings) << 1 | bool(booleans) << 2 | bool(timestamps) << 3
-    return asks_for | _ABSENT if condition.absent else asks_for
+    return asks_for | ABSENT if condition.absent else asks_for
 
 
 def _mask_seen(seen: Seen) -> int:
-    here = ANY | _ABSENT if seen.is_present else 0
-    return sum(1 << domain for domain in seen.domains) | here
+    here = ANY | ABSENT if seen.is_present else 0
+    return sum(1 << domain for domain in seen.domains) | here | LIST * seen.is_list
 
 
 def _subsets(names: Sequence[str]) -> Iterator[frozenset[str]]:
@@ -333,6 +442,21 @@ def domains_of(value: object) -> frozenset[Domain]:
     return frozenset({DOMAIN_OF_KIND[kind]})
 
 
+def mask_of_value(value: object) -> int:
+    """Return the domains that a value can be compared in, as a mask."""
+    return LIST if is_sequence(value) else sum(1 << domain for domain in domains_of(value))
+
+
+def demanded_by(form: NormalForm) -> dict[str, int]:
+    """Return what a condition asks of the attributes of events, and of the elements of lists."""
+    masks: dict[str, int] = {}
+    for conjunction in form:
+        for name, condition in conjunction.items():
+            for attribute, mask in demands_of(name, mask_of(condition)):
+                masks[attribute] = masks.get(attribute, 0) | mask
+    return masks
+
+
 NAMES_OF_DOMAINS = {
     Domain.NUMBER: "numbers",
     Domain.STRING: "strings",
@@ -341,10 +465,17 @@ NAMES_OF_DOMAINS = {
 }
 
 
-def _clash(value: object) -> str:
+def _seen_value(name: str, value: object) -> Seen:
+    """Return what a value of a kind that was not asked for says."""
+    is_list = is_sequence(value)
+    hint = f"; ANY({name}) stands for their elements" if is_list else ""
+    return Seen(_clash(value) + hint, domains_of(value), is_present=True, is_list=is_list)
+
+
+def _clash(value: object, are: str = "its values are") -> str:
     kinds = [NAMES_OF_DOMAINS[domain] for domain in sorted(domains_of(value))]
-    what = kinds[0] if kinds else "of no kind that compares"
-    return f"its values are {what}, such as {shown(value)}"
+    what = kinds[0] if kinds else "lists" if is_sequence(value) else "of no kind that compares"
+    return f"{are} {what}, such as {shown(value)}"
 
 
 def shown(value: object) -> str:
@@ -354,9 +485,11 @@ def shown(value: object) -> str:
 
 
 def paths_of(event: Mapping[str, object], prefix: str = "") -> Iterator[str]:
-    """Yield the attributes of an event, also those within objects, as paths."""
+    """Yield the attributes of an event, also those within objects and lists, as paths."""
     for name, value in event.items():
         if isinstance(value, Mapping):
             yield from paths_of(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
+            continue
+        yield f"{prefix}{name}"
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield from paths_of(value[0], f"{prefix}{name}.")

@@ -141,6 +141,11 @@ FILTERS: list[tuple[Any, list[int]]] = [
     # An attribute that is not there: the filter is false, so not of it is true.
     ([{"not": {"exact": {"subject": "z"}}}], [0, 1, 2]),
     ([{"exact": {"type": "org"}}, {"exact": {"source": "/y"}}], []),
+    ([{"sql": "type = 'org' XOR source = '/x'"}], [0]),
+    # An error makes the filter false, so not of it is true.
+    ([{"sql": "subject = 'z'"}], []),
+    ([{"not": {"sql": "LENGTH(subject) > 5"}}], [1, 2]),
+    ([{"not": {"any": [{"sql": "type = 'org'"}, {"sql": "NOT (type = 'org')"}]}}], []),
 ]
 
 
@@ -167,7 +172,8 @@ def test_types_and_sources_are_filters_too() -> None:
         [{"exact": {"type": 1}}],
         [{"exact": {"type": ""}}],
         [{"exact": {'a"; DROP': "x"}}],
-        [{"sql": "1"}],
+        [{"sql": 1}],
+        [{"sql": "type ="}],
         [{"exact": {"a": "b"}, "not": {}}],
     ],
 )

@@ -166,6 +166,27 @@ def test_the_cloudevents_shape_of_a_subscription_is_understood(http: httpx.Clien
     assert http.post("/events", content=json.dumps(event), headers=kind).json()["matches"] == 0
 
 
+def test_a_subscription_keeps_its_dialect(http: httpx.Client) -> None:
+    text = "sequence > 5 AND EXISTS subject"
+    subscribe(http, "in-cesql", text, dialect="cesql")
+    http.put("/subscriptions/in-jms", json={"where": "n IN ('a')", "dialect": "jms"})
+    shown = [http.get(f"/subscriptions/{id}").json() for id in ("in-cesql", "in-jms")]
+    assert [each["where"] for each in shown] == [text, "n IN ('a')"]
+    assert [each["dialect"] for each in shown] == ["cesql", "jms"]
+    tried = {"where": text, "dialect": "cesql"}
+    assert http.post("/conditions", json=tried).json()["parsed"].startswith("int32(sequence) > 5")
+    change = {"where": "NOT n = 'a'", "dialect": "jms"}
+    assert http.patch("/subscriptions/in-cesql", json=change).json()["dialect"] == "jms"
+    event = {"sequence": "7", "subject": "x", "n": 5}
+    assert http.post("/events", json=event).json()["matches"] == 1
+    assert http.patch("/subscriptions/in-jms", json={"where": "n = 5"}).json()["dialect"] == "sql"
+    assert http.patch("/subscriptions/in-jms", json={"dialect": "jms"}).status_code == 400
+    wrong = http.post("/subscriptions", json={"where": "a = 1", "dialect": "mysql"})
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "argument")
+    for id in ("in-cesql", "in-jms"):
+        http.delete(f"/subscriptions/{id}")
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

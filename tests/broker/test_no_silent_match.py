@@ -116,6 +116,16 @@ CASES: dict[str, tuple[Answer, str]] = {
     "an event is published to nearly a type that is subscribed to": (
         publish({}, "Odrer"), "did you mean 'Order'?",
     ),
+    "a computed value misspells an attribute": (
+        post("pirce * 2 < 10", type="Trade"), "has attribute 'pirce'; did you mean 'price'?",
+    ),
+    "a computed value is made of another kind": (
+        post("lower(price) = 'a'", type="Trade"), "they do not compare with strings",
+    ),
+    "a list is a text": (post("ANY(firm) = 'IBM'", type="Trade"), "with conditions on elements"),
+    "a text in lower case is compared with capitals": (
+        post("lower(firm) = 'IBM'", type="Trade"), "can never match",
+    ),
     "a trial misspells an attribute": (trial("pirce < 1", type="Trade"), "did you mean 'price'?"),
     "a trial compares other kinds": (trial("price = '1'", type="Trade"), "do not compare with"),
     "a trial is of a misspelt type": (trial("price < 1", type="Quotte"), "did you mean 'Quote'?"),

@@ -52,6 +52,27 @@ def sync(client: stomp.Connection12, listener: Listener) -> None:
         pass
 
 
+def test_a_selector_is_one_of_messages_unless_its_dialect_is_named(broker: Running) -> None:
+    client, listener = connect(broker.stomp_port)
+    client.subscribe("/topic/D1", id="1", headers={"selector": "n = 0x10 OR NOT s = 'a'"})
+    headers = {"selector": "s ILIKE 'A%'", "dialect": "sql"}
+    client.subscribe("/topic/D1", id="2", headers=headers)
+    sync(client, listener)
+    for event in ({"n": 16}, {"s": 5}, {"s": "ab"}, {"s": "a"}):
+        client.send("/topic/D1", json.dumps(event))
+    messages = [listener.messages.get(timeout=20) for _ in range(5)]
+    came = sorted((frame.headers["subscription"], frame.body) for frame in messages)
+    assert came == [
+        ("1", '{"n": 16}'),
+        ("1", '{"s": "ab"}'),
+        ("1", '{"s": 5}'),
+        ("2", '{"s": "a"}'),
+        ("2", '{"s": "ab"}'),
+    ]
+    client.disconnect()
+    assert not listener.errors
+
+
 def test_stomp_py_gets_what_its_selector_asks_for(broker: Running) -> None:
     client, listener = connect(broker.stomp_port)
     client.subscribe("/topic/S1", id="1", headers={"selector": "price > 5 AND firm = 'IBM'"})

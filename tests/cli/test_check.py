@@ -36,6 +36,18 @@ def test_a_syntax_error_shows_a_caret_on_standard_error() -> None:
     assert "expected an attribute, a literal or a parameter (line 1, column 8)" in result.stderr
 
 
+def test_a_condition_of_a_dialect_is_shown_as_sql() -> None:
+    result = run(app, ["check", "--dialect", "jms", "h.priority > 5", "weight BETWEEN 1 AND 0x10"])
+    assert result.exit_code == 0
+    assert "condition    coalesce(header.priority, 4) > 5" in result.stdout
+    assert "condition    weight BETWEEN 1 AND 16" in result.stdout
+    result = run(app, ["check", "--dialect", "jms", "--json", "a ="])
+    assert json.loads(result.stdout)["text"] == "a ="
+    result = run(app, ["check", "--dialect", "mysql", "a = 1"])
+    assert result.exit_code == 2
+    assert "dialect must be one of" in result.stderr
+
+
 def test_good_conditions_are_shown_beside_a_bad_one() -> None:
     result = run(app, ["check", "x = 1", "x ==", "y = 2"])
     assert result.exit_code == 2

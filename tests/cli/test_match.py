@@ -424,6 +424,36 @@ def test_what_no_row_has_is_said_at_the_end(tmp_path: Path, suffix: str, engine:
     assert "warning" not in match(good, events).stderr
 
 
+COMPUTED = (
+    "price * volume > 100", "lower(firm) = 'b'", "at > TIMESTAMP '2024-01-01' + INTERVAL '1 day'",
+    "matches(firm, 'a')", "coalesce(nothing, volume) = 6", "price < volume",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_what_computed_values_use_is_read_and_what_no_row_has_is_said(
+    tmp_path: Path, suffix: str
+) -> None:
+    subscriptions = write_text(tmp_path, "s.txt", "\n".join(COMPUTED))
+    rows = [{**event, "at": f"2024-01-0{day}"} for day, event in enumerate(EVENTS, 1)]
+    if suffix == ".csv":
+        columns = ["firm", "price", "volume", "at"]
+        lines = [",".join(str(row.get(name, "")) for name in columns) for row in rows]
+        events = write_text(tmp_path, "e.csv", "\n".join([",".join(columns), *lines]))
+    else:
+        events = write_text(tmp_path, "e.jsonl", "\n".join(map(json.dumps, rows)))
+    result = match(subscriptions, events)
+    assert pairs(result.stdout) == sorted(
+        [(0, 4), (1, 1), (1, 2), (2, 3), (3, 2), (3, 3), (3, 5), (3, 6)]
+    )
+    assert "warning" not in result.stderr
+    wrong = ("pirce * volume > 1", "lower(price) = 'a'", "ANY(firm) = 'A'")
+    result = match(write_text(tmp_path, "s.txt", "\n".join(wrong)), events)
+    assert "pirce: no row has it; did you mean 'price'?" in result.stderr
+    assert "price: its values are numbers, and conditions compare it with strings" in result.stderr
+    assert "firm: its values are strings, and conditions ask for elements" in result.stderr
+
+
 def test_an_attribute_that_only_a_late_row_has_is_no_warning(tmp_path: Path) -> None:
     rows = [{"x": i} for i in range(3000)] + [{"x": 1, "late": "a"}]
     events = write_text(tmp_path, "e.jsonl", "\n".join(map(json.dumps, rows)))

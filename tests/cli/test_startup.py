@@ -98,3 +98,14 @@ def n_unread(pipe: int) -> int:
     waiting = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, waiting)
     return waiting[0]
+
+
+def test_shells_complete_commands_and_options() -> None:
+    environment = {
+        **os.environ, "_TOCSIN_COMPLETE": "complete_bash", "COMP_WORDS": "tocsin subscriptions ex",
+        "COMP_CWORD": "2",
+    }  # fmt: skip
+    done = subprocess.run(
+        [*TOCSIN], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["export"]

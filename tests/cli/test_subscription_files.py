@@ -104,6 +104,7 @@ def test_bad_json_subscriptions_are_reported_with_their_lines(tmp_path: Path) ->
             {"id": 5, "where": "x = :a", "params": 3},
             {"id": 6, "where": "x = :a", "params": {"b": 1}},
             {"id": 7, "where": "x = 1", "valid_until": "soon"},
+            {"id": 8, "where": "x = :a", "params": {"a": {"b": 1}}},
         ),
     )
     assert [row["id"] for row in rows] == [1]
@@ -115,10 +116,11 @@ def test_bad_json_subscriptions_are_reported_with_their_lines(tmp_path: Path) ->
         (6, "an id must be a string or a 64-bit integer, not 1.5"),
         (7, "an id must be a string or a 64-bit integer, not True"),
         (8, "a subscription with id 1 exists already"),
-        (9, "parameter :a is an array or an object"),
+        (9, "parameter :a is a list, which only IN takes"),
         (10, "params is not an object"),
         (11, "no value for parameter :a"),
         (12, "valid_until 'soon' is not a timestamp"),
+        (13, "parameter :a is an object, or an array of arrays or objects"),
     ]
 
 

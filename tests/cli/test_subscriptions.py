@@ -105,6 +105,28 @@ def test_what_makes_no_sense_is_refused(store: str, tmp_path: Path) -> None:
     assert facts("stats", store)["version"] == 2
 
 
+def test_subscriptions_have_dialects(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    rules = tmp_path / "rules.jsonl"
+    lines = [{"id": "b", "where": "EXISTS s", "dialect": "cesql"}, {"id": "c", "where": "n = 7L"}]
+    rules.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("add", store, "--id", "a", "--where", "n IN (1)", "--dialect", "jms")
+    run("add", store, str(rules), "--dialect", "jms")
+    run("update", store, "a", "--where", "n = 0x10", "--dialect", "jms")
+    listed = run("list", store, "--json").splitlines()
+    assert [json.loads(line) for line in listed] == [
+        {"id": "b", "where": "EXISTS s", "dialect": "cesql"},
+        {"id": "c", "where": "n = 7L", "dialect": "jms"},
+        {"id": "a", "where": "n = 0x10", "dialect": "jms"},
+    ]
+    table = tmp_path / "rules.csv"
+    table.write_text("id,where,dialect\nd,EXISTS s,cesql\ne,n = 7L,\n")
+    run("add", store, str(table), "--dialect", "jms")
+    with tocsin.SubscriptionStore(store) as opened, opened.matcher() as matcher:
+        assert sorted(map(str, matcher.match({"n": 7, "s": 1}))) == ["b", "c", "d", "e"]
+        assert matcher.match({"n": 16}) == ["a"]
+
+
 def test_subscriptions_are_listed_and_shown(store: str) -> None:
     run("add", store, "--id", "a", "--where", "x = :v", "--param", "v=1")
     run("add", store, "--id", "b", "--where", "x = 2", "--valid-until", "2099-01-01T00:00Z")
@@ -121,6 +143,7 @@ def test_subscriptions_are_listed_and_shown(store: str) -> None:
         "id": "a",
         "where": "x = :v",
         "params": {"v": 1},
+        "dialect": "sql",
         "valid_until": None,
     }
     run("update", store, "b", "--valid-until", "none")
@@ -137,6 +160,36 @@ def test_an_id_that_looks_like_an_integer_is_found_either_way(store: str) -> Non
     assert "--integers means the integer" in run("remove", store, "7", code=2)
     run("remove", store, "7", "--integers")
     assert match(store, {"x": 1}) == ["7", "8"]
+
+
+def test_what_is_exported_can_be_added_again_and_replaced(store: str, tmp_path: Path) -> None:
+    lines = [
+        {"id": "a", "where": "x IN :ids", "params": {"ids": [1, 2]}},
+        {"id": 7, "where": "x = 7", "valid_until": "2099-01-01T00:00:00+00:00"},
+        {"id": "7", "where": "x = 8 AND name = 'é'"},
+    ]
+    rules, out = tmp_path / "rules.jsonl", tmp_path / "out.jsonl"
+    rules.write_text("\n".join(map(json.dumps, lines)))
+    run("add", store, str(rules))
+    assert "3 subscriptions" in run("export", store, str(out))
+    exported = [json.loads(line) for line in out.read_text().splitlines()]
+    assert run("export", store).splitlines() == out.read_text().splitlines()
+    assert {(type(row["id"]), row["id"]) for row in exported} == {(str, "a"), (int, 7), (str, "7")}
+    assert run("list", store, "--json").splitlines() == out.read_text().splitlines()
+    again = str(tmp_path / "again.store")
+    run("add", again, str(out))
+    assert match(again, {"x": 7}) == [7]
+    assert match(again, {"x": 2}) == ["a"]
+    assert "exists already" in run("add", again, str(out), code=2)
+    out.write_text('{"id": "a", "where": "x = 9"}\n{"id": "new", "where": "x = 9"}\n')
+    replaced = facts("add", again, str(out), "--replace")
+    assert (replaced["added"], replaced["replaced"]) == (1, 1)
+    assert match(again, {"x": 9}) == ["a", "new"]
+    one = ["--id", "a", "--where", "x IN :ids", "--param", "ids=(4, 5)", "--replace"]
+    assert facts("add", again, *one)["replaced"] == 1
+    assert facts("show", again, "a")["params"] == {"ids": [4, 5]}
+    assert match(again, {"x": 5}) == ["a"]
+    assert "must end in .jsonl" in run("export", store, str(tmp_path / "out.csv"), code=2)
 
 
 def test_conditions_and_subscriptions_are_explained(store: str, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numba
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -31,6 +30,7 @@ from tocsin.engines.auto.pattern_set import PatternSet, Scratch
 from tocsin.engines.auto.plan import Costs
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.auto.serialization import put_together, take_apart
+from tocsin.jit import kernel
 from tocsin.language import parse
 from tocsin.normalize import normalize
 from tocsin.normalize.patterns import Pattern, parse_pattern
@@ -57,7 +57,7 @@ def strings_of(texts: Sequence[str], *, ignore_case: bool = False) -> Strings:
     return batch.strings("t", ignore_case=ignore_case)
 
 
-@numba.njit
+@kernel
 def fit_all(start: Integers, octets: Octets, programs: Programs, is_fit: Octets) -> None:
     """Write for each text, and each program, whether they fit: a row for each text."""
     n = len(programs.start) - 1

@@ -147,11 +147,10 @@ def test_what_is_printed_is_read_again(text: str) -> None:
         " + ".join(["x"] * 102) + " > 3",
         " || ".join(["x"] * 1_000) + " = 'a'",
         "x" + "::STRING" * 1_000 + " = 'a'",
-        "- " * 60 + "x > 3",
     ],
 )
 def test_a_term_of_too_many_operators_in_a_row_is_refused(text: str) -> None:
-    with pytest.raises(ConditionSyntaxError, match="more than 100 operators in a row"):
+    with pytest.raises(ConditionSyntaxError, match="more than 100 operators"):
         parse(text)
 
 
@@ -162,12 +161,7 @@ def test_a_term_of_too_many_operators_in_a_row_is_refused(text: str) -> None:
         ("(" * 60 + "x" + " BETWEEN y AND z)" * 60, "copies"),
         ("CASE " * 50 + "x" + " WHEN 1 THEN 2 WHEN 2 THEN 3 END" * 50 + " = 5", "copies"),
         (f"x + 1 IN ({', '.join(f'y + {n}' for n in range(9_000))})", "copies"),
-        ("exists(a, x -> exists(b, y -> x = y))", "lists"),
-        ("exists(a, x -> ANY(b) = x)", "lists"),
-        ("exists(a, x -> contains(x, 'b') AND matches(s, 'c'))", "lists"),
-        ("ANY(a) = cardinality(b)", "lists"),
         (" AND ".join(f"x{n} * y > {n}" for n in range(2_500)), "functions"),
-        ("replace(" * 20 + "s" + ", 'a', 'aaaaaaaaaa')" * 20 + " = 'a'", "functions"),
         (f"CASE WHEN s LIKE '%{'a_' * 600}b%' THEN 1 END = 1", "piece"),
     ],
 )
@@ -181,14 +175,14 @@ def test_what_would_cost_too_much_is_refused(text: str, limit: str) -> None:
 @pytest.mark.parametrize("old", ["a", "b", "ab", ""])
 @pytest.mark.parametrize("new", ["", "aa", "é" * 100])
 def test_a_text_that_replace_makes_too_long_is_absent(old: str, new: str) -> None:
-    most = functions.MAX_GROWN
+    most = functions.MAX_MADE
     texts = ["", "a", "ab" * 400, "a" * (most // 2), "a" * (most // 2 + 1), "b" * most + "a"]
     literals = {"old": old, "new": new}
     m = Matcher()
     m.subscribe("here", "replace(s, :old, :new) IS NOT NULL", literals)
     for text, ids in zip(texts, m.match_batch([{"s": text} for text in texts]), strict=True):
         grown = text.replace(old, new) if old else text
-        is_short = len(grown) <= max(most, len(text) + len(new))
+        is_short = len(grown) <= most
         assert (ids == ["here"]) == is_short == (m.match({"s": text}) == ["here"])
 
 

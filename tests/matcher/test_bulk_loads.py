@@ -518,7 +518,7 @@ HUGE = pa.array([2**63], pa.uint64())
     ("table", "options", "why"),
     [
         (5, {}, "not a table"),
-        ([{"id": 1, "where": "x = 1"}], {}, "not a table"),
+        ([5], {}, "not a table"),
         ({"where": ["x = 1"]}, {}, "no column id"),
         ({"id": [1]}, {}, "no column where"),
         ({"id": [1.5], "where": ["x = 1"]}, {}, "id must hold strings or integers"),
@@ -528,7 +528,6 @@ HUGE = pa.array([2**63], pa.uint64())
         ({"id": [1], "where": ["x = 1"]}, {"on_error": "ignore"}, "on_error"),
         ({"id": [1], "where": ["x = 1"], "valid_until": ["now"]}, {}, "valid_until"),
         ({"id": [1], "where": ["x = 1"], "valid_until": HUGE}, {}, "valid_until"),
-        ({"id": [1], "v": [[1]]}, {"where": "x = :v"}, "no known kind"),
         ({"id": [1], "v": HUGE}, {"where": "x = :v"}, "beyond 64 bits"),
         ({"id": [1], "v": FAR}, {"where": "x = :v"}, "years 1 to 9999"),
     ],

@@ -204,7 +204,7 @@ def _() -> object:
     return rules("id LIKE '17%'").match_batch(pa.table({"id": [171]}))
 
 
-@case("an attribute is a list", "its values are of no kind that compares, such as ['red']")
+@case("an attribute is a list", "its values are lists, such as ['red']; ANY(tags) stands")
 def _() -> object:
     return rules("tags = 'red'").match({"tags": ["red"]})
 
@@ -229,6 +229,106 @@ def _() -> object:
     return rules("price < 10").match_batch(pd.DataFrame({"price": [5, "n/a"]}))
 
 
+# Computed values, lists and texts.
+
+
+@case("a computed value misspells an attribute", "pirce: there is no such column; did you mean")
+def _() -> object:
+    return rules("pirce * volume > 10").match_batch(pa.table({"price": [5.0], "volume": [3]}))
+
+
+@case("a computed value of numbers is made of texts", "price: its values are strings")
+def _() -> object:
+    return rules("price * volume > 10").match({"price": "5.0", "volume": 3})
+
+
+@case("a function of texts is given numbers", "firm: the column has type int64")
+def _() -> object:
+    return rules("lower(firm) = 'ibm'").match_batch(pa.table({"firm": [5]}))
+
+
+@case("two attributes that are compared have other kinds", "kinds do not compare")
+def _() -> object:
+    return rules("price < limit").match({"price": 5, "limit": "6"})
+
+
+@case("two columns that are compared have other types", "and limit has type string")
+def _() -> object:
+    return rules("price < limit").match_batch(pa.table({"price": [5], "limit": ["6"]}))
+
+
+@case("a text is not in quotes", "write 'IBM' for a text")
+def _() -> object:
+    return rules("firm = IBM").match_batch(PRICES)
+
+
+@case("a name with a minus is not in quotes", 'did you mean "user-id"? It needs double quotes')
+def _() -> object:
+    return rules("user-id = 5").match({"user-id": 5})
+
+
+@case("a part of a date is taken of a text that is none", "at: its values are strings")
+def _() -> object:
+    return rules("year(at) = 2026").match({"at": "02/01/2026"})
+
+
+@case("a text in lower case is compared with capitals", "can never match")
+def _() -> None:
+    tocsin.Matcher().subscribe("a", "lower(firm) = 'IBM'")
+
+
+@case("|| stands for OR", "can never match")
+def _() -> None:
+    tocsin.Matcher().subscribe("a", "price < 5 || open")
+
+
+@case("a list is misspelt", "tgas: no event has it; did you mean 'tags'?")
+def _() -> object:
+    return rules("ANY(tgas) = 'red'").match({"tags": ["red"]})
+
+
+@case("elements are asked for, and the attribute is a text", "tags: the column has type string")
+def _() -> object:
+    return rules("ANY(tags) = 'red'").match_batch(pa.table({"tags": ["red"]}))
+
+
+@case("elements have another kind", "ANY(sizes): its elements are numbers, such as 5")
+def _() -> object:
+    return rules("ANY(sizes) = '5'").match({"sizes": [5]})
+
+
+@case("elements of a column have another kind", "ANY(sizes): its elements have type int64")
+def _() -> object:
+    return rules("ANY(sizes) = '5'").match_batch(pa.table({"sizes": [[5]]}))
+
+
+@case(
+    "a field of the elements is misspelt", "items.skku: no event has it; did you mean 'items.sku'"
+)
+def _() -> object:
+    return rules("exists(items, i -> i.skku = 'x')").match({"items": [{"sku": "x"}]})
+
+
+@case("a text that is searched for words is misspelt", "boddy: no event has it; did you mean")
+def _() -> object:
+    return rules("matches(boddy, 'rate hike')").match({"body": "rate hike"})
+
+
+@case("what is searched for words is no text", "body: the column has type int64")
+def _() -> object:
+    return rules("matches(body, 'rate')").match_batch(pa.table({"body": [5]}))
+
+
+@case("a word is written with a capital", "can never match")
+def _() -> None:
+    tocsin.Matcher().subscribe("a", "ANY(words(title)) = 'Red'")
+
+
+@case("explain is asked about a computed value that is absent", "price is '5'; volume is 3")
+def _() -> object:
+    return rules("price * volume > 10").explain("r0", {"price": "5", "volume": 3})
+
+
 # Declared types.
 
 
@@ -240,6 +340,17 @@ def _() -> None:
 @case("one of many rules misspells a declared attribute", "did you mean 'price'?")
 def _() -> object:
     return tocsin.Matcher(QUOTE).subscribe_many({"id": [1, 2], "where": ["pirce < 1", "price < 1"]})
+
+
+@case("a computed value misspells a declared attribute", "did you mean 'price'?")
+def _() -> None:
+    tocsin.Matcher(QUOTE).subscribe("a", "pirce * 2 < 10")
+
+
+@case("a computed value of many rules names what a strict type lacks", "'volume' is not declared")
+def _() -> object:
+    table = {"id": [1, 2], "where": ["price * 2 < 1", "price * volume < 1"]}
+    return tocsin.Matcher(STRICT).subscribe_many(table, on_error="quarantine").bad[0].reason
 
 
 @case("a rule names what a strict type does not declare", "UndeclaredAttributeError")
@@ -391,11 +502,32 @@ def test_right_rules_and_events_are_not_warned_of() -> None:
     wheres = [
         "price < 10", "firm = 'IBM' OR firm IS NULL", "at > TIMESTAMP '2026-01-01'",
         "x = 1 OR x = 'a'", "note LIKE '%a%' OR note IS NULL", "price IS NOT NULL",
+        "price * 2 < 10", "lower(firm) = 'ibm'", "at - INTERVAL '1 day' < now()", "price < big",
+        "ANY(tags) = 'red' OR ANY(tags) = 5", "exists(items, i -> i.sku = 'x' OR i.odd = 1)",
+        "coalesce(nothing, price) > 1", "matches(note, 'a b -c')", "cardinality(tags) = 0",
     ]  # fmt: skip
     events: list[dict[str, Any]] = [
-        {"price": 5, "firm": "IBM", "at": "2026-02-02", "x": 1, "note": None},
-        {"price": 5.5, "x": "a", "at": dt.datetime(2026, 2, 2), "firm": None, "note": "a"},
-        {"price": None},
+        {
+            "price": 5,
+            "firm": "IBM",
+            "at": "2026-02-02",
+            "x": 1,
+            "note": None,
+            "big": 7.5,
+            "tags": ["red"],
+            "items": [{"sku": "x"}],
+        },
+        {
+            "price": 5.5,
+            "x": "a",
+            "at": dt.datetime(2026, 2, 2),
+            "firm": None,
+            "note": "a",
+            "tags": [5, "red"],
+            "items": [],
+            "big": 8,
+        },
+        {"price": None, "tags": []},
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

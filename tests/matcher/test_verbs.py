@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -280,3 +284,49 @@ def test_an_id_of_the_other_kind_is_named_in_the_message() -> None:
         m.unsubscribe_many([f"{i}" for i in range(5, 100)])
     with pytest.raises(BadRowsError, match="one with id 7, an integer"):
         m.update_many({"id": ["7"], "where": ["x = 2"]})
+
+
+def test_lists_as_parameters_are_taken_and_read_back_by_every_road(tmp_path: Path) -> None:
+    m = tocsin.Matcher()
+    lists: list[Any] = [[5, 6], (5,), {5}, np.array([5]), pa.array([5]), pl.Series([5, 9])]
+    for at, values in enumerate(lists):
+        m.subscribe(f"one {at}", "x IN (:ids)", {"ids": values})
+    m.subscribe_many(
+        pa.table({"id": [f"column {n}" for n in range(20)], "ids": [[n, 100] for n in range(20)]}),
+        where="x IN :ids AND x > 1",
+    )
+    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    m.subscribe_many([
+        {"id": "row", "where": "x IN :ids OR at IN :at", "params": {"ids": [5], "at": [moment]}},
+        {"id": "text", "where": "x = 5"},
+    ])  # fmt: skip
+    expected = sorted([*(f"one {at}" for at in range(len(lists))), "column 5", "row", "text"])
+    m.save(tmp_path / "store")
+    again = tocsin.Matcher()
+    again.subscribe_many(m.to_table())
+    for each in (m, tocsin.Matcher.open(tmp_path / "store"), again):
+        assert sorted(map(str, each.match({"x": 5}))) == expected
+        assert each.match({"at": moment}) == ["row"]
+        assert each.get("column 7").params == {"ids": [7, 100]}
+        assert each.get("row").params == {"ids": [5], "at": [moment]}
+        each.update("column 7", params={"ids": [7, 3]})
+        assert "column 7" in each.match({"x": 3})
+    with tocsin.SubscriptionStore.create(tmp_path / "other") as store:
+        store.subscribe_many(pa.table({"id": ["a"], "ids": [[4, 5]]}), where="x IN :ids")
+        store.compact(grace=0)
+        assert tocsin.SubscriptionStore.open(tmp_path / "other").get("a").params == {"ids": [4, 5]}
+
+
+def test_subscriptions_and_events_come_from_rows_and_generators() -> None:
+    m = tocsin.Matcher()
+    assert m.subscribe_many({"id": n, "where": f"x = {n % 2}"} for n in range(4)).loaded == 4
+    assert m.put_many([{"id": 1, "where": "x = 5"}, {"id": 9, "where": "x = 5"}]).replaced == 1
+    assert [sorted(ids) for ids in m.match_batch({"x": n} for n in (0, 5))] == [[0, 2], [1, 9]]
+    assert m.subscribe_many([]).loaded == 0
+    for rows in ([1, 2], [{"id": 1}], [{"id": 1, "where": 5}]):
+        with pytest.raises(ArgumentError):
+            m.subscribe_many(rows)
+    with pytest.raises(ArgumentError, match="collect"):
+        m.match_batch(pl.LazyFrame({"x": [1]}))
+    with pytest.raises(ArgumentError, match="save"):
+        pickle.dumps(m)

@@ -48,6 +48,19 @@ def test_a_store_in_parts_matches_as_one_matcher_does(spark: SparkSession, tmp_p
     assert sorted((row["event"], id) for row in rows for id in row["subscriptions"]) == expected
 
 
+def test_dialects_are_compiled_from_a_column_or_one_for_all(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [(1, "sequence > 5", None), (2, "n NOT IN ('a')", "jms"), (3, "n = 5", "sql")]
+    frame = spark.createDataFrame(rows, "id long, where string, dialect string")
+    ts.compile(frame, tmp_path / "store", parts=2, dialect="cesql")
+    store = tocsin.SubscriptionStore(tmp_path / "store")
+    assert [store.get(at).dialect for at in (1, 2, 3)] == ["cesql", "jms", "sql"]
+    assert store.get(1).where == "sequence > 5"
+    events = spark.createDataFrame([(0, "6", 5)], "event long, sequence string, n long")
+    assert found(ts.match(events, store, keep=["event"])) == [(0, 1), (0, 2), (0, 3)]
+
+
 def test_changes_since_the_parts_were_made_count_in_both_placements(
     spark: SparkSession, tmp_path: Path
 ) -> None:

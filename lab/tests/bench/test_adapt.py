@@ -126,7 +126,7 @@ class Unchanging(Matcher):
     def unsubscribe_many(self, ids):
         pass
 
-    def subscribe_many(self, table, where=None, *, on_error="raise", progress=None):
+    def subscribe_many(self, table, where=None, *, dialect="sql", on_error="raise", progress=None):
         if not len(self):
             return super().subscribe_many(table)
         return None

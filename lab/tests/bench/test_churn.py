@@ -124,7 +124,7 @@ def test_the_writer_knows_which_subscriptions_are_there(chunk):
 class Deaf(Matcher):
     """Takes new subscriptions for others that nothing satisfies."""
 
-    def subscribe(self, id, where, params=None, valid_until=None):
+    def subscribe(self, id, where, params=None, *, valid_until=None, dialect="sql"):
         super().subscribe(id, "a0 = -1")
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tocsin.broker.protocol import json_text
 from tocsin.errors import ArgumentError, ConditionWarning, TocsinError
+from tocsin.language.dialects import SQL
 from tocsin.language.expression import Expression
 from tocsin.language.printer import print_expression
 from tocsin.model import to_plain
@@ -242,10 +243,12 @@ def subscribe(
     max_deliveries: int | None = None,
     ttl: float | None = None,
     linger: float | None = None,
+    dialect: str | None = None,
 ) -> Call[str]:
     """Add a subscription; return its id, which the broker chooses where `id` is None.
 
-    `params` fills the `:name` parameters of the condition. With `type` only events of that type
+    `params` fills the `:name` parameters of the condition, which is in a `dialect` (see
+    `Matcher.subscribe`). With `type` only events of that type
     match. A `durable` subscription gets every match at least once, also those published while no
     client listens. `notify` asks for the transitions of publications instead of every match.
     `overflow` is what happens to a full backlog, `window` how many notifications may be
@@ -258,7 +261,7 @@ def subscribe(
     fields = _subscription(where, params, _given(
         id=id, valid_until=valid_until, type=type, durable=durable, notify=notify,
         overflow=overflow, window=window, webhook=webhook, ack_seconds=ack_seconds,
-        max_deliveries=max_deliveries, ttl=ttl, linger=linger,
+        max_deliveries=max_deliveries, ttl=ttl, linger=linger, dialect=dialect,
     ))  # fmt: skip
     return Call("POST", "/subscriptions", _id_of, fields)
 
@@ -277,6 +280,7 @@ def put(
     webhook: Mapping[str, str] | None = None,
     ack_seconds: float | None = None,
     max_deliveries: int | None = None,
+    dialect: str | None = None,
 ) -> Call[None]:
     """Add a subscription, or replace the one of this id; arguments as for `subscribe`.
 
@@ -286,7 +290,7 @@ def put(
     call = subscribe(
         None, where, params, valid_until=valid_until, type=type, durable=durable, notify=notify,
         overflow=overflow, window=window, webhook=webhook, ack_seconds=ack_seconds,
-        max_deliveries=max_deliveries,
+        max_deliveries=max_deliveries, dialect=dialect,
     )  # fmt: skip
     return Call("PUT", subscription_path(id), _warn, call.body)
 
@@ -302,14 +306,15 @@ def update(
     webhook: Mapping[str, str] | None = None,
     ack_seconds: float | None = None,
     max_deliveries: int | None = None,
+    dialect: str | None = None,
 ) -> Call[None]:
     """Change the condition, some parameters, the end or options of a subscription.
 
-    Whatever is left out stays. `valid_until=None` removes the end.
+    Whatever is left out stays; `dialect` is that of `where`. `valid_until=None` removes the end.
     """
     fields = _subscription(where, params, _given(
         overflow=overflow, window=window, webhook=webhook, ack_seconds=ack_seconds,
-        max_deliveries=max_deliveries,
+        max_deliveries=max_deliveries, dialect=dialect,
     ))  # fmt: skip
     if valid_until is not Keep.KEEP:
         fields["valid_until"] = valid_until
@@ -321,24 +326,28 @@ def unsubscribe(id: str) -> Call[None]:
     return Call("DELETE", subscription_path(id), _nothing)
 
 
-def subscribe_many(subscriptions: Iterable[Row], where: str | None = None) -> Call[int]:
+def subscribe_many(
+    subscriptions: Iterable[Row], where: str | None = None, *, dialect: str | None = None
+) -> Call[int]:
     """Add several subscriptions, all or none; return how many.
 
     Each is a mapping with the arguments of `subscribe` by name; an Arrow table or a data frame with
     such columns does as well. With `where`, a condition for all, columns other than `id` and
-    `valid_until` are its parameters.
+    `valid_until` are its parameters. `dialect` is that of the conditions that name none.
     """
-    rows = [_row(each, where) for each in _rows(subscriptions)]
+    rows = [_given(dialect=dialect) | _row(each, where) for each in _rows(subscriptions)]
     return Call("POST", "/subscriptions", _count_created, rows)
 
 
-def put_many(subscriptions: Iterable[Row], where: str | None = None) -> Call[int]:
+def put_many(
+    subscriptions: Iterable[Row], where: str | None = None, *, dialect: str | None = None
+) -> Call[int]:
     """Add several subscriptions, and replace those whose ids are taken; return how many.
 
     The arguments are those of `subscribe_many`; every subscription has an id. All are checked
     before the first is changed.
     """
-    rows = [_row(each, where) for each in _rows(subscriptions)]
+    rows = [_given(dialect=dialect) | _row(each, where) for each in _rows(subscriptions)]
     return Call("PUT", "/subscriptions", _count_put, rows)
 
 
@@ -423,7 +432,8 @@ def to_table(described: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return subscriptions as a broker describes them as a table that `Matcher` loads."""
     params = [json_text.write(each["params"]).decode() if each["params"] else None
               for each in described]  # fmt: skip
-    return pa.table(
+    dialects = pa.array([each["dialect"] for each in described], pa.string())
+    table = pa.table(
         {
             "id": pa.array([each["id"] for each in described], pa.string()),
             "where": pa.array([each["where"] for each in described], pa.string()),
@@ -433,6 +443,9 @@ def to_table(described: Sequence[Mapping[str, Any]]) -> pa.Table:
             ),
         }
     )
+    if set(dialects.to_pylist()) <= {SQL}:
+        return table
+    return table.append_column("dialect", dialects)
 
 
 # Notifications and dead letters.

@@ -6,18 +6,25 @@ the current epoch.
 
 Event numbers are reserved in blocks. The end of the last block is stored in the database first and
 in the file afterwards, and only then are its numbers used. So a database that reserves less than
-the file, has another epoch, is another file (by its inode) or has no file next to it may have been
-restored. It then begins an epoch: its numbers start beyond every number that was ever used, and the
-broker takes a new instance id, by which neighbours notice that it is not the one they knew. Being
-wrong about this costs a few repeated deliveries; a number used twice would lose events.
+the file, has another epoch, is another file (by its inode), or has no file next to it or a copied
+one, may have been restored. It then begins an epoch: its numbers start beyond every number that was
+ever used, and the broker takes a new instance id, by which neighbours notice that it is not the one
+they knew. Being wrong about this costs a few repeated deliveries; a number used twice would lose
+events.
+
+A file system gives the inode of a deleted file again, but then with another generation, so the
+epoch file says which generation it has itself. (The database is never opened here: closing it would
+give up SQLite's locks.)
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import sqlite3
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +32,9 @@ from typing import NamedTuple
 from tocsin.broker import schema
 
 FILE = "epoch"
+_GET_VERSION = 0x80087601
+"""Linux's FS_IOC_GETVERSION: the generation of an inode."""
+_NO_INODE = -1
 _AHEAD = 1 << 32
 """How far a new epoch is ahead of the last reserved number, whatever the clock says."""
 
@@ -65,11 +75,24 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def _identify(handle: int) -> list[int]:
+    """Return the inode of an open file and its generation, 0 where there are no generations."""
+    try:
+        answer = fcntl.ioctl(handle, _GET_VERSION, bytes(8))
+    except OSError:
+        answer = bytes(8)
+    return [os.fstat(handle).st_ino, int.from_bytes(answer[:4], sys.byteorder)]
+
+
 def read(folder: Path) -> Record | None:
     """Return what the file says; None where there is none, or none that can be read."""
     try:
-        fields = json.loads((folder / FILE).read_bytes())
-        return Record(int(fields["epoch"]), int(fields["reserved"]), int(fields["inode"]))
+        with (folder / FILE).open("rb") as file:
+            fields = json.loads(file.read())
+            own = _identify(file.fileno())
+        is_copy = fields.get("own", own) != own
+        inode = _NO_INODE if is_copy else int(fields["inode"])
+        return Record(int(fields["epoch"]), int(fields["reserved"]), inode)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -79,7 +102,8 @@ def write(folder: Path, record: Record) -> None:
     path, new = folder / FILE, folder / f"{FILE}.new"
     make_private(new)
     with new.open("wb") as file:
-        file.write(json.dumps(record._asdict()).encode() + b"\n")
+        fields = {**record._asdict(), "own": _identify(file.fileno())}
+        file.write(json.dumps(fields).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)

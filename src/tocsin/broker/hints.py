@@ -12,13 +12,22 @@ from functools import lru_cache
 from itertools import chain, islice
 
 from tocsin.broker.events import Event
-from tocsin.encode.events import lookup
 from tocsin.language.expression import Expression
+from tocsin.language.names import is_path
 from tocsin.model import EventType, similar_name, to_plain
+from tocsin.normalize.demands import ANY, LIST, list_of, shown_name
 from tocsin.normalize.diagnose import diagnose
 from tocsin.normalize.domains import Domain
 from tocsin.normalize.normal import NormalForm
-from tocsin.schema_watch import ANY, NAMES_OF_DOMAINS, domains_of, mask_of, paths_of, shown
+from tocsin.schema_watch import (
+    NAMES_OF_DOMAINS,
+    demanded_by,
+    is_sequence,
+    mask_of_value,
+    paths_of,
+    present_value,
+    shown,
+)
 
 _MOST = 20
 """The number of sentences about one condition, and of attributes that are searched."""
@@ -42,16 +51,14 @@ def attribute_hints(
     """Yield the attributes that no recent event has, or has in a kind that does not compare."""
     if not recent:
         return
-    masks: dict[str, int] = {}
-    for conjunction in form:
-        for name, condition in conjunction.items():
-            masks[name] = masks.get(name, 0) | mask_of(condition)
     n = "the last event" if len(recent) == 1 else f"none of the last {len(recent)} events"
     verb = "has no" if len(recent) == 1 else "has"
-    for name, mask in islice(masks.items(), _MOST):
-        if not mask & (ANY | _DOMAINS):
+    for name, mask in islice(demanded_by(form).items(), _MOST):
+        if not mask & (ANY | LIST | _DOMAINS):
             continue  # only asks whether the attribute is absent
         seen, example = _values(name, mask, recent)
+        if seen is None and not is_path(name):
+            continue  # no event has the list
         if seen is None:
             near = similar_name(name, _names(recent))
             hint = f"; did you mean {near!r}?" if near else ""
@@ -60,10 +67,11 @@ def attribute_hints(
                 yield f"{n} {verb} attribute {name!r}{hint}"
         elif not seen & mask:
             kinds = [NAMES_OF_DOMAINS[each] for each in Domain if seen & 1 << each]
-            what = kinds[0] if kinds else "of no kind that compares"
+            what = "lists" if seen & LIST else kinds[0] if kinds else "of no kind that compares"
+            whose = "values" if is_path(name) else "elements"
             yield (
-                f"{name!r}: the values of recent events are {what}, such as {shown(example)}; "
-                f"they do not compare with {_asked_for(mask)}"
+                f"{shown_name(name)!r}: the {whose} of recent events are {what}, such as "
+                f"{shown(example)}; they do not compare with {_asked_for(mask)}"
             )
 
 
@@ -93,14 +101,18 @@ def _values(name: str, mask: int, recent: Sequence[Event]) -> tuple[int | None, 
     seen: int | None = None
     example: object = None
     for event in reversed(recent):
-        value = to_plain(lookup(event.attributes, name))
+        of = list_of(name)
+        value = present_value(event.attributes, name if of is None else of)
         if value is None and event.numbers:
             value = event.numbers.get(name)
-        if value is not None:
-            kinds = sum(1 << domain for domain in domains_of(value))
+        values = [value] if of is None else value if is_sequence(value) else ()
+        for each in values:
+            if each is None:
+                continue
+            kinds = mask_of_value(to_plain(each))
             if event.numbers and name in event.numbers:
                 kinds |= 1 << Domain.NUMBER
-            seen, example = (seen or 0) | kinds, value
+            seen, example = (seen or 0) | kinds, each
             if (seen | ANY) & mask:
                 return seen | ANY, example
     return seen, example
@@ -112,4 +124,5 @@ def _names(recent: Sequence[Event]) -> list[str]:
 
 
 def _asked_for(mask: int) -> str:
-    return " or ".join(NAMES_OF_DOMAINS[each] for each in Domain if mask & 1 << each)
+    names = [NAMES_OF_DOMAINS[each] for each in Domain if mask & 1 << each]
+    return " or ".join([*names, "conditions on elements"] if mask & LIST else names)

@@ -50,6 +50,7 @@ from tocsin.errors import (
     TooManyConjunctionsError,
 )
 from tocsin.language import parse
+from tocsin.language.dialects import MARK
 from tocsin.language.expression import parameter_names
 from tocsin.loading import PreparedCondition, prepare
 from tocsin.matcher import Matcher
@@ -63,7 +64,8 @@ _STEPS_EACH = 2_000
 _MAX_TRIALS = 16
 """How many conditions may wait for a trial."""
 log = logging.getLogger("tocsin.broker")
-_MAY_BRANCH = re.compile(r"\b(or|not|in)\b", re.IGNORECASE).search
+_MAY_BRANCH = re.compile(rf"^{MARK}|\b(or|not|in)\b", re.IGNORECASE).search
+"""Whether a condition may be several conjunctions; one in a dialect always may."""
 
 
 KEEP: Any = object()

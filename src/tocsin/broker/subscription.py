@@ -17,6 +17,7 @@ from tocsin.broker.outbox import Outbox
 from tocsin.broker.protocol import json_text
 from tocsin.broker.transitions import to_notify
 from tocsin.errors import ArgumentError, UnknownSubscriptionError
+from tocsin.language.dialects import read
 from tocsin.normalize import NormalForm
 
 
@@ -191,6 +192,7 @@ class Subscription:
     def describe(self) -> dict[str, Any]:
         """Return the subscription as clients see it."""
         spec = self.spec
+        where, dialect = read(spec.where)
         shown = {k: v for k, v in spec.options.items() if k != "secret"}
         shown.pop("transitions", None)  # as the database names it
         if self.transition_mask:
@@ -204,7 +206,8 @@ class Subscription:
         return {
             "id": self.id,
             "type": spec.type,
-            "where": spec.where,
+            "where": where,
+            "dialect": dialect,
             "params": _to_json(spec.params),
             "durable": spec.durable,
             "valid_until": spec.valid_until,

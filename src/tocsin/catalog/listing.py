@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import INT64
 from tocsin.catalog.blocks import NEVER, Block
-from tocsin.catalog.records import UNTIL, to_columns
+from tocsin.catalog.records import UNTIL, to_columns, with_dialects
 
 _CHUNK = 65_536
 _COLUMNS = ("id", "where", "params", "valid_until")
@@ -33,14 +33,16 @@ class Listing:
             yield from block.ids.take(places).to_list()
 
     def to_table(self) -> pa.Table:
-        """Return columns `id`, `where`, `params` and `valid_until`."""
+        """Return columns `id`, `where`, `params` and `valid_until`; perhaps `dialect`."""
         are_numbers = all(block.ids.texts is None for block, _ in self._parts) and self._parts
         id_type = INT64 if are_numbers else pa.large_string()
         schema = pa.schema(
             zip(_COLUMNS, (id_type, pa.large_string(), pa.large_string(), UNTIL), strict=True)
         )
-        return pa.Table.from_batches(
-            [self._batch(block, places, schema) for block, places in self._chunks()], schema
+        return with_dialects(
+            pa.Table.from_batches(
+                [self._batch(block, places, schema) for block, places in self._chunks()], schema
+            )
         )
 
     def _chunks(self) -> Iterator[tuple[Block, NDArray[np.int64]]]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tocsin.arrow import STRING, decoded, to_array
 from tocsin.catalog.serialization import to_text
 from tocsin.catalog.sources import OneSource, Source, TemplateSource, TextSource
+from tocsin.language.dialects import MARK, SQL, read
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import SubscriptionId, to_plain
 
@@ -35,20 +36,33 @@ _ESCAPED = r'["\\\x00-\x1f]'
 class Subscription:
     """A subscription as it is now.
 
-    `where` is the text of its condition, `params` the values of its parameters. `valid_until` is
-    None for a subscription that never ends, and microseconds since 1970 beyond the year 9999.
+    `where` is the text of its condition in a `dialect`, `params` the values of its parameters.
+    `valid_until` is None for a subscription that never ends, and microseconds since 1970 beyond the
+    year 9999.
     """
 
     id: SubscriptionId
     where: str
     params: Mapping[str, Any] = field(default_factory=dict)
     valid_until: dt.datetime | int | None = None
+    dialect: str = SQL
 
 
 def text_and_params(source: OneSource) -> tuple[str, dict[str, object]]:
-    """Return the condition of one subscription as a text, with its parameters."""
+    """Return the condition of one subscription as a written text, with its parameters."""
     text, lifted = to_text(source.where)
     return text, {**source.params, **lifted}
+
+
+def with_dialects(table: pa.Table) -> pa.Table:
+    """Return a table of written conditions with a column `dialect`, where there are several."""
+    at = table.schema.get_field_index("where")
+    texts = table.column(at)
+    if not pc.any(pc.starts_with(texts, MARK)).as_py():
+        return table
+    pairs = [read(text) for text in texts.to_pylist()]
+    table = table.set_column(at, "where", pa.array([text for text, _ in pairs], texts.type))
+    return table.append_column("dialect", pa.array([dialect for _, dialect in pairs], STRING))
 
 
 def to_columns(source: Source, rows: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
@@ -79,6 +93,8 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def _to_json(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_to_json(each) for each in value]
     plain = to_plain(value)
     if isinstance(plain, float) and not math.isfinite(plain):
         return {"float": repr(plain)}
@@ -89,6 +105,8 @@ def _to_json(value: object) -> object:
 
 
 def _from_json(value: object) -> object:
+    if isinstance(value, list):
+        return [_from_json(each) for each in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"float"}:

@@ -139,6 +139,9 @@ def to_expression(where: str | Expression) -> Expression:
     return parse(where) if isinstance(where, str) else where
 
 
+_LIST = "list"
+
+
 def write_params(params: Mapping[str, object]) -> str:
     """Write parameters as JSON that keeps their kinds."""
     return json.dumps({name: _write_value(value) for name, value in params.items()})
@@ -150,6 +153,8 @@ def read_params(text: str) -> dict[str, object]:
 
 
 def _write_value(value: object) -> tuple[str | None, object]:
+    if isinstance(value, list | tuple):
+        return _LIST, [_write_value(each) for each in value]
     plain = to_plain(value)
     kind = kind_of(plain)
     if kind is None:
@@ -162,6 +167,8 @@ def _write_value(value: object) -> tuple[str | None, object]:
 
 
 def _read_value(kind: str | None, written: object) -> object:
+    if kind == _LIST:
+        return [_read_value(*each) for each in written]  # type: ignore[attr-defined]
     if kind == Kind.FLOAT.value:
         return float(written)  # type: ignore[arg-type]
     if kind == Kind.TIMESTAMP.value:

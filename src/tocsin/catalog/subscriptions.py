@@ -32,6 +32,7 @@ from tocsin.catalog.renumbering import Renumbering
 from tocsin.catalog.serialization import read_parts, write_parts
 from tocsin.catalog.sources import OneSource, Source, Template
 from tocsin.errors import CapacityError
+from tocsin.language.dialects import read
 from tocsin.language.expression import Expression
 from tocsin.model import INT64_MIN, SubscriptionId, from_microseconds, to_microseconds
 from tocsin.normalize.bind import bind
@@ -328,10 +329,11 @@ class SubscriptionCatalog:
 
     def record(self, dense: int) -> Subscription:
         """Return a subscription as users read it back."""
-        text, params = text_and_params(self.source(dense))
+        written, params = text_and_params(self.source(dense))
+        text, dialect = read(written)
         end = self.valid_until(dense)
         moment = end if end is None or not _FIRST <= end <= _LAST else from_microseconds(end)
-        return Subscription(self.names[dense], text, params, moment)
+        return Subscription(self.names[dense], text, params, moment, dialect)
 
     def listing(self) -> Listing:
         """Return all subscriptions as they are now; later changes do not affect the result."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 
 from tocsin.cli import clock as clock
@@ -36,6 +37,9 @@ class _WithoutPandas:
 
 def main() -> None:
     """Run the command that the process's arguments name, and exit."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # what is half done is undone, as by Ctrl-C
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     if _TAKE_NO_FRAMES.intersection(sys.argv[1:2]):
         sys.meta_path.insert(0, _WithoutPandas())
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from tocsin.cli import broker_app, demo_app, match_app, pipeline_app, subscriptions_app
 from tocsin.cli.console import guarded
-from tocsin.cli.shared import EXIT_CODES, AsJson, Types
+from tocsin.cli.shared import EXIT_CODES, AsJson, Dialect, Types
 from tocsin.errors import ArgumentError
 
 GROUP = "tocsin.commands"
@@ -62,7 +62,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Content-based publish/subscribe: which subscriptions does an event match?",
     epilog=EXIT_CODES,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -107,12 +106,15 @@ def check(
             help="A value for :NAME: a literal of the language, or else a string. Repeatable.",
         ),
     ] = [],  # noqa: B006
+    dialect: Dialect = "sql",
     as_json: AsJson = False,
 ) -> int:
     """Show how conditions are read, their normal form, and what looks wrong with them."""
     from tocsin.cli.check import check as run
+    from tocsin.language import dialects
 
-    return run(texts, types, params, as_json)
+    dialects.check(dialect)
+    return run([dialects.write(text, dialect) for text in texts], types, params, as_json)
 
 
 match_app.register(app)
@@ -141,11 +143,12 @@ def explain(
     integers: Annotated[
         bool, typer.Option("--integers", help="The id is an integer, not a string.")
     ] = False,
+    dialect: Dialect = "sql",
 ) -> int:
     """Say how a subscription is indexed, or why an event does or does not match it."""
     from tocsin.cli import subscriptions
 
-    options = subscriptions.ExplainOptions(params, types, integers)
+    options = subscriptions.ExplainOptions(params, types, integers, dialect)
     return subscriptions.explain(store, where, id, event, options)
 
 

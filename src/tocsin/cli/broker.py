@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tocsin.broker.server import Server
 
 
+_LINGER = 60.0
+"""Seconds for which the broker keeps a subscription whose command was killed."""
+
+
 def run_serve(path: Path | None, flags: Mapping[str, object]) -> int:
     """Serve until a signal stops the broker."""
     from tocsin import web
@@ -106,7 +110,10 @@ def run_subscribe(
     url: str,
     token: str | None,
 ) -> int:
-    """Print notifications; a subscription that is made here and not durable ends here."""
+    """Print notifications; a subscription that is made here and not durable ends here.
+
+    Where this process is killed, the broker ends it after a minute.
+    """
     from tocsin.broker.client import connect
     from tocsin.errors import RefusedError
 
@@ -117,7 +124,8 @@ def run_subscribe(
         made = None
         if where is not None:
             try:
-                id = made = client.subscribe(id, where, **options)
+                linger = None if durable else _LINGER
+                id = made = client.subscribe(id, where, **options, linger=linger)
             except RefusedError as error:
                 if error.code != "duplicate-id" or not durable:
                     raise

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.console import guarded
+from tocsin.cli.shared import Dialect
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 Url = Annotated[str, typer.Option(envvar="TOCSIN_URL", help="The broker.")]
@@ -111,13 +112,14 @@ def subscribe(
         typer.Option(help="Only when publications begin or cease to match: enter, leave or both."),
     ] = None,
     count: Annotated[int, typer.Option(min=0, help="Notifications to print; 0: no limit.")] = 0,
+    dialect: Dialect = "sql",
     url: Url = _HERE,
     token: Token = None,
 ) -> int:
     """Print notifications as JSON lines, as they come."""
     from tocsin.cli.broker import run_subscribe
 
-    options = {"type": type, "durable": durable, "notify": notify}
+    options = {"type": type, "durable": durable, "notify": notify, "dialect": dialect}
     return run_subscribe(where, id, options, count, url, token)
 
 

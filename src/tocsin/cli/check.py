@@ -12,8 +12,9 @@ from tocsin.cli.console import BAD_INPUT, OK, printable, say
 from tocsin.cli.options import to_event_type, to_params
 from tocsin.errors import ArgumentError, ConditionSyntaxError, SubscriptionError
 from tocsin.language import parse, print_expression
+from tocsin.language.dialects import read
 from tocsin.language.expression import Expression, parameter_names
-from tocsin.model import EventType, Value
+from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.describe import describe, to_json
 from tocsin.normalize.diagnose import diagnose
@@ -23,7 +24,7 @@ from tocsin.normalize.normal import check_kinds, normalize
 def check(
     texts: Sequence[str], types: Sequence[str], assignments: Sequence[str], as_json: bool
 ) -> int:
-    """Check every text; return the exit code: bad input if one of them has an error."""
+    """Check every written text; return the exit code: bad input if one of them has an error."""
     event_type, params = to_event_type(types), to_params(assignments)
     used: set[str] = set()
     code = OK
@@ -53,12 +54,12 @@ def check(
 
 
 def _report(
-    text: str, expression: Expression, params: Mapping[str, Value], event_type: EventType | None
+    text: str, expression: Expression, params: Mapping[str, object], event_type: EventType | None
 ) -> dict[str, Any]:
     """Return what there is to say; without values for its parameters, only the parsed form."""
     names = parameter_names(expression)
     report: dict[str, Any] = {
-        "text": text,
+        "text": read(text)[0],
         "parsed": print_expression(expression),
         "parameters": list(names),
         "normal_form": None,
@@ -99,4 +100,4 @@ def _error_to_json(text: str, error: SubscriptionError) -> dict[str, Any]:
         facts["line"] = error.line
         facts["column"] = error.column
         facts["expected"] = error.expected
-    return {"text": text, "error": facts}
+    return {"text": read(text)[0], "error": facts}

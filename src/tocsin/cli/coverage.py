@@ -7,26 +7,21 @@ It is said once, about all rows: an attribute may be missing in the first millio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from tocsin.drift import SchemaIssue, Seen, find_issues
 from tocsin.encode.events import EventBatch
+from tocsin.language.computed import attributes_of
+from tocsin.language.names import is_path
 from tocsin.matcher import Matcher
 from tocsin.model import similar_name
-from tocsin.normalize.domains import Domain
-from tocsin.schema_watch import paths_of
+from tocsin.normalize.demands import ANY, LIST, MOMENT, demands_of, list_of
+from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain
+from tocsin.schema_watch import NAMES_OF_DOMAINS, paths_of
 
 _MAX_PARSED = 10_000
 """Up to this number, conditions are parsed again for an engine that cannot list them."""
 _SAMPLED = 200
-_WORDS = {
-    Domain.NUMBER: "numbers",
-    Domain.STRING: "strings",
-    Domain.BOOLEAN: "booleans",
-    Domain.TIMESTAMP: "timestamps",
-}
 
 
 class Coverage:
@@ -35,22 +30,28 @@ class Coverage:
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self.is_known = matcher.engine == "auto" or len(matcher) <= _MAX_PARSED
-        self.attributes: dict[str, set[Domain]] = {}
-        """What conditions compare each attribute with; nothing where they only ask for it."""
+        self.attributes: dict[str, int] = {}
+        """What conditions ask of the attributes of events, and of the elements of lists."""
+        self.reads: set[str] = set()
+        """The attributes of events that conditions depend on, also where they may be absent."""
         if self.is_known:
             for group in matcher.conditions():
                 for name, domains in zip(group.space.attributes, group.space.domains, strict=True):
-                    self.attributes.setdefault(name, set()).update(domains)
+                    self._ask(name, sum(1 << domain for domain in domains))
         self._pending = set(self.attributes)
-        self._domains: dict[str, set[Domain]] = {}
-        self._present: set[str] = set()
+        self._seen_mask: dict[str, int] = {}
         self._names: dict[str, None] = {}
         declared = matcher.event_type.attributes if matcher.event_type else {}
         self.moments = tuple(
             name
-            for name, domains in self.attributes.items()
-            if Domain.TIMESTAMP in domains and name not in declared
+            for name, mask in self.attributes.items()
+            if mask & MOMENT and is_path(name) and name not in declared
         )
+
+    def _ask(self, name: str, mask: int) -> None:
+        self.reads.update(attributes_of(name))
+        for attribute, need in demands_of(name, mask):
+            self.attributes[attribute] = self.attributes.get(attribute, 0) | need
 
     def add(self, batch: EventBatch) -> None:
         """Take note of what some events have."""
@@ -67,22 +68,28 @@ class Coverage:
                 self._names.update(dict.fromkeys(paths_of(event)))
 
     def _add(self, name: str, batch: EventBatch) -> None:
-        domains = self._domains.setdefault(name, set())
+        of = list_of(name)
+        mask = self._mask_of_column(name, batch) if of is None else _mask_of_elements(of, batch)
+        if mask:
+            mask |= self._seen_mask.get(name, 0)
+            self._seen_mask[name] = mask
+            if not self.attributes[name] & ~mask:
+                self._pending.discard(name)
+
+    def _mask_of_column(self, name: str, batch: EventBatch) -> int:
+        """Return what an attribute has in some events, as a mask of domains."""
         plain = batch.plain(name)
         if plain is not None:
-            if plain.n_here:
-                domains.add(Domain.NUMBER)
-        else:
-            column = batch.column(name)
-            if column.other is not None:
-                self._present.add(name)
-            domains.update(
-                part.domain for part in column.parts if part.here is None or np.any(part.here)
-            )
-        if domains:
-            self._present.add(name)
-            if domains >= self.attributes[name]:
-                self._pending.discard(name)
+            return (ANY | 1 << Domain.NUMBER) if plain.n_here else 0
+        column = batch.column(name)
+        mask = sum(
+            1 << part.domain for part in column.parts if part.here is None or np.any(part.here)
+        )
+        if column.other is not None:
+            mask |= ANY
+            if self.attributes[name] & LIST and batch.list(name) is not None:
+                mask |= LIST
+        return mask | ANY * bool(mask)
 
     def issues(self) -> list[SchemaIssue]:
         """Return the attributes whose conditions no row could meet, by name."""
@@ -91,17 +98,34 @@ class Coverage:
         seen = {name: self._seen(name) for name in sorted(self._pending)}
         return find_issues(self._matcher.conditions(), seen.get, self._matcher.catalog)
 
-    def _seen(self, name: str) -> Seen:
-        if name not in self._present:
+    def _seen(self, name: str) -> Seen | None:
+        mask = self._seen_mask.get(name, 0)
+        if not mask:
+            if not is_path(name):
+                return None  # no row has the list
             near = similar_name(name, [each for each in self._names if each])
             hint = f"; did you mean {near!r}?" if near else ""
             return Seen(f"no row has it{hint}")
-        domains = self._domains[name]
-        reason = f"its values are {_words(domains) or 'of no kind that compares'}"
-        if others := self.attributes[name] - domains:
-            reason += f", and conditions compare it with {_words(others)}"
-        return Seen(reason, frozenset(domains), is_present=True)
+        domains = frozenset(domain for domain in Domain if mask >> domain & 1)
+        whose = "values" if is_path(name) else "elements"
+        what = "lists" if mask & LIST else _words(mask) or "of no kind that compares"
+        others = _words(self.attributes[name] & ~mask)
+        reason = f"its {whose} are {what}" + (
+            f", and conditions compare it with {others}" if others else ""
+        )
+        if self.attributes[name] & ~mask & LIST:
+            reason += ", and conditions ask for elements of a list"
+        return Seen(reason, domains, is_present=True, is_list=bool(mask & LIST))
 
 
-def _words(domains: Iterable[Domain]) -> str:
-    return " or ".join(_WORDS[domain] for domain in sorted(domains))
+def _mask_of_elements(of: str, batch: EventBatch) -> int:
+    """Return what the elements of a list have in some events, as a mask of domains."""
+    elements = batch.list(of)
+    kind = None if elements is None else elements.vector().kind
+    if kind is None:
+        return 0
+    return 1 << DOMAIN_OF_KIND[kind]
+
+
+def _words(mask: int) -> str:
+    return " or ".join(NAMES_OF_DOMAINS[domain] for domain in Domain if mask >> domain & 1)

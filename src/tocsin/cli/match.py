@@ -59,6 +59,7 @@ class MatchOptions:
     subscriptions: str | None = None
     store: str | None = None
     conditions: Sequence[str] = ()
+    dialect: str = "sql"
     out: Path | None = None
     engine: str = "auto"
     types: Sequence[str] = ()
@@ -195,10 +196,11 @@ def _load(
     matcher = Matcher(to_event_type(options.types), engine=options.engine)
     if options.subscriptions is None:
         ids = list(range(1, len(options.conditions) + 1))
-        report = matcher.subscribe_many({"id": ids, "where": list(options.conditions)})
+        table = {"id": ids, "where": list(options.conditions)}
+        report = matcher.subscribe_many(table, dialect=options.dialect)
         summary.warnings += map(str, report.warnings)
         return matcher, False
-    file = SubscriptionFile(options.subscriptions)
+    file = SubscriptionFile(options.subscriptions, options.dialect)
     for _ in load_file(matcher, file, quarantine, progress, summary.warnings):
         pass
     if quarantine.n_rows and options.on_error == "raise":
@@ -223,7 +225,7 @@ class _Run:
     def open(self, path: str) -> EventFile:
         """Open an event file, with what is known of it."""
         options = self.options
-        known = {*self.coverage.attributes, *options.keep} if self.coverage.is_known else None
+        known = {*self.coverage.reads, *options.keep} if self.coverage.is_known else None
         hints = Hints(
             separator=None if options.delimiter is None else to_separator(options.delimiter),
             has_header=options.has_header,

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.console import guarded
-from tocsin.cli.shared import EXIT_CODES, AsJson, Engine, OnError, Types
+from tocsin.cli.shared import EXIT_CODES, AsJson, Dialect, Engine, OnError, Types
 
 
 class Format(StrEnum):
@@ -119,6 +119,7 @@ def match(
     subscriptions: Subscriptions = None,
     store: Store = None,
     conditions: Conditions = [],  # noqa: B006 - Typer copies it
+    dialect: Dialect = "sql",
     out: Out = None,
     keep: Keep = [],  # noqa: B006
     delimiter: Delimiter = None,
@@ -142,6 +143,7 @@ def match(
             subscriptions=subscriptions,
             store=store,
             conditions=conditions,
+            dialect=dialect,
             out=None if out == Path("-") else out,
             engine=engine,
             types=types,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tocsin.errors import ArgumentError, ConditionSyntaxError
 from tocsin.language import parse
-from tocsin.language.expression import Comparison, Literal
+from tocsin.language.expression import Comparison, In, Literal
 from tocsin.model import EventType, Kind, Value
 
 _KINDS = {
@@ -36,26 +36,30 @@ def to_event_type(declarations: Sequence[str]) -> EventType | None:
     return EventType("--attribute", attributes)
 
 
-def to_params(assignments: Sequence[str]) -> dict[str, Value]:
+def to_params(assignments: Sequence[str]) -> dict[str, Value | list[Value]]:
     """Return the parameters that `name=value` options give.
 
-    A value is a literal of the language (`90.5`, `'90'`, `TRUE`, `TIMESTAMP '…'`); any other
-    text is a string.
+    A value is a literal of the language (`90.5`, `'90'`, `TRUE`, `TIMESTAMP '…'`), or a list of
+    them in parentheses; any other text is a string.
     """
-    params: dict[str, Value] = {}
+    params: dict[str, Value | list[Value]] = {}
     for assignment in assignments:
         name, text = _split(assignment, "--param")
         params[name.removeprefix(":")] = _to_value(text)
     return params
 
 
-def _to_value(text: str) -> Value:
+def _to_value(text: str) -> Value | list[Value]:
+    is_list = text.startswith("(")
     try:
-        parsed = parse(f"x = {text}")
+        parsed = parse(f"x {'IN' if is_list else '='} {text}")
     except ConditionSyntaxError:
         return text
     if isinstance(parsed, Comparison) and isinstance(parsed.operand, Literal):
         return parsed.operand.value
+    if isinstance(parsed, In) and not parsed.negated:
+        values = [each.value for each in parsed.operands if isinstance(each, Literal)]
+        return values if len(values) == len(parsed.operands) else text
     return text
 
 

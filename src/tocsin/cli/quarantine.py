@@ -52,19 +52,20 @@ def load_file(
     quarantine: Quarantine,
     progress: Progress,
     warnings: list[str],
+    *,
+    replaces: bool = False,
 ) -> Iterator[tuple[pa.Table, str | None]]:
     """Subscribe all good rows of a file; yield them as tables, with the text of parameters.
 
-    Texts of what is suspect about them are added to `warnings`.
+    Texts of what is suspect about them are added to `warnings`. `replaces`: ids may be taken.
     """
+    load = matcher.put_many if replaces else matcher.subscribe_many
     for part in file:
 
         def show(n_read: int, before: float = file.fraction) -> None:
             progress.show("subscriptions", before, note=f"{len(matcher) + n_read:,}")
 
-        report = matcher.subscribe_many(
-            part.table, where=part.where, on_error="quarantine", progress=show
-        )
+        report = load(part.table, where=part.where, on_error="quarantine", progress=show)
         warnings += map(str, report.warnings)
         for bad in report.bad:
             text = part.where if part.where is not None else part.table["where"][bad.row].as_py()

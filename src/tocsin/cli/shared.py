@@ -31,5 +31,8 @@ Types = Annotated[
         help="Declare an attribute: integer, float, string, boolean or timestamp. Repeatable.",
     ),
 ]
+Dialect = Annotated[
+    str, typer.Option("--dialect", help="The language of conditions: sql, cesql, jms, ….")
+]
 Engine = Annotated[str, typer.Option(help=f"The matching algorithm: {', '.join(names())}.")]
 Seed = Annotated[int, typer.Option(min=0, help="The seed of the generated data.")]

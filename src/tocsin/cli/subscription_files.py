@@ -2,11 +2,11 @@
 
 Enters: a path; `-` is standard input. `.txt` and `.conditions` hold one condition a line, its id
 being the line's number (blank lines and lines that start with # are skipped); `.jsonl` an object a
-line with `id`, `where` and optionally `params` and `valid_until`; `.csv`, `.tsv` and `.parquet`
-columns `id`, `where` and optionally `valid_until`. The text formats may end in `.gz` as well.
-Leaves: tables of columns `id`, `where` and `valid_until`, or `id` and parameters of a shared
-template, with the place of every row; and the bad rows. Conditions are not parsed here, except to
-bind their parameters.
+line with `id`, `where` and optionally `params`, `valid_until` and `dialect`; `.csv`, `.tsv` and
+`.parquet` columns `id`, `where` and optionally `valid_until` and `dialect`. The text formats may
+end in `.gz` as well. Leaves: tables of columns `id`, `where` and `valid_until`, or `id` and
+parameters of a shared template, with the place of every row; and the bad rows. Conditions are
+written with their dialects, and are not parsed here, except to bind their parameters.
 
 In CSV, ids are integers when all of them are written as integers are, otherwise strings.
 """
@@ -41,8 +41,10 @@ from tocsin.encode.files import (
 from tocsin.encode.json_lines import parse_json_object
 from tocsin.errors import DuplicateSubscriptionError, SubscriptionError
 from tocsin.language import parse, print_expression
+from tocsin.language.dialects import SQL, check, write
 from tocsin.language.expression import parameter_names
 from tocsin.language.parser import parse_timestamp
+from tocsin.loading import written_table
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, SubscriptionId, check_id, kind_of
 from tocsin.normalize.bind import bind
 
@@ -50,7 +52,8 @@ MIN_GROUP = 8
 """Fewer subscriptions with one template have their parameters written into their texts."""
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-_RESERVED = frozenset(("id", "where", "valid_until"))
+_COLUMNS = ("id", "where", "valid_until", "dialect")
+_RESERVED = frozenset(_COLUMNS)
 
 
 class SubscriptionTable(NamedTuple):
@@ -64,7 +67,8 @@ class SubscriptionTable(NamedTuple):
 class SubscriptionFile:
     """A subscription file; iterate over it for its tables. Rows that are none go to `bad`."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, dialect: str = SQL) -> None:
+        self.dialect = check(dialect)
         self.source = Input(path)
         self.path = Path(self.source.name)
         self.format = _format_of(self.source)
@@ -84,7 +88,10 @@ class SubscriptionFile:
         }
         for part in readers[self.format]():
             self.has_integer_ids &= pa.types.is_integer(part.table["id"].type)
-            yield part
+            if self.format == "jsonl":  # each row says its own
+                yield part
+            else:
+                yield part._replace(table=written_table(part.table, self.dialect))
         self.fraction = 1.0
 
     def _read_conditions(self) -> Iterator[SubscriptionTable]:
@@ -123,7 +130,7 @@ class SubscriptionFile:
                 if raw.isspace():
                     continue
                 try:
-                    row = _to_row(parse_json_object(raw), line)
+                    row = _to_row(parse_json_object(raw), line, self.dialect)
                     if row.id in seen:
                         raise DuplicateSubscriptionError(row.id)
                 except (ValueError, SubscriptionError) as error:
@@ -145,7 +152,9 @@ class SubscriptionFile:
             names = {name for name, _ in group.kinds}
             if not rows[0].params:
                 plain.setdefault(group.id_type, []).extend(rows)
-            elif len(rows) < MIN_GROUP or names & _RESERVED or not _fits(rows[0]):
+            elif (
+                len(rows) < MIN_GROUP or names & _RESERVED or not _fits(rows[0]) or group.has_lists
+            ):
                 plain.setdefault(group.id_type, []).extend(self._write_params(rows))
             else:
                 columns = {name: pa.array([row.params[name] for row in rows]) for name in names}
@@ -192,7 +201,7 @@ class SubscriptionFile:
         for name in ("id", "where"):
             if name not in names:
                 fail(self.path, f"there is no column {name!r} among {', '.join(names)}", None)
-        return {n: names.index(n) for n in ("id", "where", "valid_until") if n in names}
+        return {name: names.index(name) for name in _COLUMNS if name in names}
 
     def _drop_null(self, places: Numbers, table: pa.Table, name: str) -> tuple[Numbers, pa.Table]:
         if not table[name].null_count:
@@ -257,14 +266,16 @@ class _Group(NamedTuple):
     where: str | None
     id_type: type
     kinds: frozenset[tuple[str, Kind | None]]
+    has_lists: bool
 
 
 def _group_of(row: _Row) -> _Group:
     kinds = frozenset((name, kind_of(value)) for name, value in row.params.items())
-    return _Group(row.where if row.params else None, type(row.id), kinds)
+    has_lists = any(isinstance(value, list) for value in row.params.values())
+    return _Group(row.where if row.params else None, type(row.id), kinds, has_lists)
 
 
-def _to_row(values: Mapping[str, Any], line: int) -> _Row:
+def _to_row(values: Mapping[str, Any], line: int, dialect: str) -> _Row:
     """Check one subscription; ValueError or SubscriptionError says what is wrong with it."""
     where, params, until = (values.get(key) for key in ("where", "params", "valid_until"))
     if values.get("id") is None:
@@ -276,11 +287,13 @@ def _to_row(values: Mapping[str, Any], line: int) -> _Row:
     if not isinstance(params, dict | None):
         raise ValueError("params is not an object")
     for name, value in (params or {}).items():
-        if value is not None and kind_of(value) is None:
-            raise ValueError(f"parameter :{name} is an array or an object")
+        each_of = value if isinstance(value, list) else [value]
+        if any(each is not None and kind_of(each) is None for each in each_of):
+            raise ValueError(f"parameter :{name} is an object, or an array of arrays or objects")
     moment = parse_timestamp(until) if isinstance(until, str) else None
     if until is not None and moment is None:
         raise ValueError(f"valid_until {until!r} is not a timestamp")
+    where = write(where, check(values.get("dialect", dialect)))
     return _Row(line, check_id(values["id"]), where, params or {}, moment)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tocsin.cli.quarantine import Quarantine, load_file
 from tocsin.cli.subscription_files import SubscriptionFile
 from tocsin.encode.files import open_text
 from tocsin.errors import ArgumentError, FileFormatError
+from tocsin.language.dialects import SQL
 from tocsin.language.parser import parse_timestamp
 from tocsin.matcher import Matcher
 from tocsin.model import INT64_MAX, INT64_MIN, SubscriptionId
@@ -43,6 +45,18 @@ class FileOptions:
     on_error: str
     quarantine: Path | None
     as_json: bool
+    dialect: str = SQL
+    """That of the conditions that have none of their own."""
+
+
+@dataclass(frozen=True)
+class OneOptions:
+    """A subscription as options give it."""
+
+    id: SubscriptionId
+    where: str
+    params: Sequence[str]
+    valid_until: str | None
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,7 @@ class ExplainOptions:
     params: Sequence[str]
     types: Sequence[str]
     is_integer: bool
+    dialect: str = SQL
 
 
 def to_id(text: str, is_integer: bool) -> SubscriptionId:
@@ -86,28 +101,55 @@ def find_id(store: SubscriptionStore, text: str, is_integer: bool) -> Subscripti
 def list_all(path: str, limit: int | None, as_json: bool) -> int:
     """List the subscriptions of a store."""
     with SubscriptionStore(path) as store:
-        table = store.to_table()
-    shown = table if limit is None else table.slice(0, limit)
-    for batch in shown.to_batches(max_chunksize=10_000):
-        for row in batch.to_pylist():
-            typer.echo(_row_to_text(row, as_json))
-    if len(shown) < len(table):
-        say(f"{len(shown):,} of {len(table):,} subscriptions")
+        n = len(store)
+        for facts in islice(_records(store), limit):
+            typer.echo(_to_line(facts) if as_json else _to_text(facts))
+    if limit is not None and limit < n:
+        say(f"{limit:,} of {n:,} subscriptions")
     return OK
 
 
-def _row_to_text(row: dict[str, Any], as_json: bool) -> str:
-    until = row["valid_until"]
-    facts = {"id": row["id"], "where": row["where"]}
-    if row["params"] is not None:
-        facts["params"] = json.loads(row["params"])
-    if until is not None:
-        facts["valid_until"] = until.isoformat()
-    if as_json:
-        return json.dumps(facts, ensure_ascii=False)
-    more = [row["params"]] if row["params"] else []
-    more += [f"until {facts['valid_until']}"] if until is not None else []
-    return printable("\t".join([str(row["id"]), row["where"], *more]).replace("\n", " "))
+def export(path: str, file: Path | None) -> int:
+    """Write the subscriptions of a store as JSON lines."""
+    with SubscriptionStore(path) as store:
+        if file is None or file == Path("-"):
+            for facts in _records(store):
+                typer.echo(_to_line(facts))
+            return OK
+        if file.suffix.lower() not in (".jsonl", ".ndjson"):
+            raise FileFormatError(str(file), "JSON lines are written: its name must end in .jsonl")
+        check_target(file)
+        with replacing(file) as stream:
+            for facts in _records(store):
+                stream.write(_to_line(facts).encode() + b"\n")
+        say(f"{file}: {len(store):,} subscriptions")
+    return OK
+
+
+def _records(store: SubscriptionStore) -> Iterator[dict[str, Any]]:
+    """Yield the subscriptions of a store; ids keep their kinds."""
+    ids = iter(store)
+    for batch in store.to_table().to_batches(max_chunksize=10_000):
+        for id, row in zip(ids, batch.to_pylist(), strict=False):
+            facts = {"id": id, "where": row["where"]}
+            if row.get("dialect", SQL) != SQL:
+                facts["dialect"] = row["dialect"]
+            if row["params"] is not None:
+                facts["params"] = json.loads(row["params"])
+            if row["valid_until"] is not None:
+                facts["valid_until"] = row["valid_until"].isoformat()
+            yield facts
+
+
+def _to_line(facts: Mapping[str, Any]) -> str:
+    return json.dumps(facts, ensure_ascii=False)
+
+
+def _to_text(facts: Mapping[str, Any]) -> str:
+    more = [f"in {facts['dialect']}"] if "dialect" in facts else []
+    more += [_to_line(facts["params"])] if "params" in facts else []
+    more += [f"until {facts['valid_until']}"] if "valid_until" in facts else []
+    return printable("\t".join([str(facts["id"]), facts["where"], *more]).replace("\n", " "))
 
 
 def show(path: str, id: str, is_integer: bool, as_json: bool) -> int:
@@ -118,6 +160,7 @@ def show(path: str, id: str, is_integer: bool, as_json: bool) -> int:
     facts: dict[str, Any] = {
         "id": one.id,
         "where": one.where,
+        "dialect": one.dialect,
         "params": json.loads(write_json(one.params)),
         "valid_until": until.isoformat() if isinstance(until, dt.datetime) else until,
     }
@@ -144,7 +187,8 @@ def explain(
         if where is None or id is not None:
             raise ArgumentError("give a store, or --where with a condition")
         matcher = Matcher(to_event_type(options.types))
-        matcher.subscribe("--where", where, to_params(options.params) or None)
+        params = to_params(options.params) or None
+        matcher.subscribe("--where", where, params, dialect=options.dialect)
         typer.echo(printable(matcher.explain("--where", values)))
         return OK
     if where is not None or options.params or options.types:
@@ -177,29 +221,37 @@ def _to_moment(text: str | None) -> dt.datetime | None:
 
 
 def add_one(
-    path: str,
-    id: SubscriptionId,
-    where: str,
-    params: Sequence[str],
-    types: Sequence[str],
-    valid_until: str | None,
-    as_json: bool,
+    path: str, one: OneOptions, types: Sequence[str], as_json: bool, *, replaces: bool
 ) -> int:
-    """Add one subscription."""
+    """Add one subscription, or replace it."""
     store = open_or_create(path, to_event_type(types))
-    version = store.subscribe(id, where, to_params(params), valid_until=_to_moment(valid_until))
-    return _done({"version": version, "added": 1}, as_json)
+    params, end = to_params(one.params), _to_moment(one.valid_until)
+    if not replaces:
+        version = store.subscribe(one.id, one.where, params, valid_until=end)
+        return _done({"version": version, "added": 1}, as_json)
+    n_before = len(store)
+    version = store.put(one.id, one.where, params, valid_until=end)
+    n_added = len(store) - n_before
+    return _done({"version": version, "added": n_added, "replaced": 1 - n_added}, as_json)
 
 
-def add_files(path: str, options: FileOptions) -> int:
-    """Add the subscriptions of files, in one version."""
+def add_files(path: str, options: FileOptions, *, replaces: bool) -> int:
+    """Add the subscriptions of files, in one version; or replace those whose ids are taken.
+
+    Replacing takes a version for each kind of ids, and for each template.
+    """
     store = open_or_create(path, to_event_type(options.types))
     matcher = store.matcher(merges=False)
     n_before = len(matcher)
-    tables, quarantine = _load(matcher, options)
+    tables, quarantine = _load(matcher, options, replaces=replaces)
     n_added = len(matcher) - n_before
-    version = _add(store, tables) if n_added else store.newest()
-    return _report({"version": version, "added": n_added}, quarantine, options)
+    if not replaces:
+        version = _add(store, tables) if n_added else store.newest()
+        return _report({"version": version, "added": n_added}, quarantine, options)
+    reports = [store.put_many(table, where) for table, where in tables]
+    n_replaced = sum(report.loaded for report in reports) - n_added
+    facts = {"version": store.newest(), "added": n_added, "replaced": n_replaced}
+    return _report(facts, quarantine, options)
 
 
 def _add(store: SubscriptionStore, tables: Sequence[tuple[pa.Table, str | None]]) -> int:
@@ -217,7 +269,9 @@ def compile_files(path: str, engine: str, options: FileOptions) -> int:
     return _report(facts, quarantine, options)
 
 
-def _load(matcher: Matcher, options: FileOptions) -> tuple[list[Any], Quarantine]:
+def _load(
+    matcher: Matcher, options: FileOptions, *, replaces: bool = False
+) -> tuple[list[Any], Quarantine]:
     """Load files into a matcher; return their good rows as tables, and the bad ones."""
     if not options.files:
         raise ArgumentError("give files of subscriptions, or one with --id and --where")
@@ -230,7 +284,10 @@ def _load(matcher: Matcher, options: FileOptions) -> tuple[list[Any], Quarantine
         quarantine = Quarantine(stream)
         with Progress() as progress:
             for path in options.files:
-                tables += load_file(matcher, SubscriptionFile(path), quarantine, progress, warnings)
+                file = SubscriptionFile(path, options.dialect)
+                tables += load_file(
+                    matcher, file, quarantine, progress, warnings, replaces=replaces
+                )
         if quarantine.n_rows and options.on_error == "raise":
             message = f"{quarantine.n_rows:,} bad rows; nothing was changed"
             named = ", ".join(map(str, options.files))

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.console import guarded
-from tocsin.cli.shared import EXIT_CODES, AsJson, Engine, OnError, Types
+from tocsin.cli.shared import EXIT_CODES, AsJson, Dialect, Engine, OnError, Types
 
 app = typer.Typer(
     name="subscriptions",
@@ -56,25 +56,33 @@ def add(
     files: Files = None,
     id: Annotated[str | None, typer.Option("--id", help="Add one subscription: its id.")] = None,
     where: Annotated[str | None, typer.Option("--where", help="… and its condition.")] = None,
+    dialect: Dialect = "sql",
     params: Params = [],  # noqa: B006 - Typer copies it
     valid_until: ValidUntil = None,
     integers: Integers = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace subscriptions whose ids are taken.")
+    ] = False,
     types: Types = [],  # noqa: B006
     on_error: OnBadRows = OnError.RAISE,
     quarantine: QuarantineFile = None,
     as_json: AsJson = False,
 ) -> int:
     """Add the subscriptions of files, or one. A store that does not exist is created."""
+    from tocsin.arguments import to_written
     from tocsin.cli import subscriptions
     from tocsin.errors import ArgumentError
 
     if id is None and where is None:
-        options = subscriptions.FileOptions(files or [], types, on_error.value, quarantine, as_json)
-        return subscriptions.add_files(store, options)
+        options = subscriptions.FileOptions(
+            files or [], types, on_error.value, quarantine, as_json, dialect
+        )
+        return subscriptions.add_files(store, options, replaces=replace)
     if files or id is None or where is None:
         raise ArgumentError("give files, or one subscription with --id and --where")
     name = subscriptions.to_id(id, integers)
-    return subscriptions.add_one(store, name, where, params, types, valid_until, as_json)
+    one = subscriptions.OneOptions(name, to_written(where, dialect), params, valid_until)
+    return subscriptions.add_one(store, one, types, as_json, replaces=replace)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -100,6 +108,7 @@ def update(
     store: Store,
     id: Annotated[str, typer.Argument(metavar="ID", help="The id.")],
     where: Annotated[str | None, typer.Option("--where", help="The new condition.")] = None,
+    dialect: Dialect = "sql",
     params: Params = [],  # noqa: B006
     valid_until: Annotated[
         str | None,
@@ -109,8 +118,10 @@ def update(
     as_json: AsJson = False,
 ) -> int:
     """Change the condition of a subscription, some of its parameters, or its end."""
+    from tocsin.arguments import to_written
     from tocsin.cli import subscriptions
 
+    where = to_written(where, dialect)
     return subscriptions.update(store, id, where, params, valid_until, integers, as_json)
 
 
@@ -125,6 +136,21 @@ def list_(
     from tocsin.cli import subscriptions
 
     return subscriptions.list_all(store, limit, as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+@guarded
+def export(
+    store: Store,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A .jsonl file; by default standard output."),
+    ] = None,
+) -> int:
+    """Write the subscriptions of a store as JSON lines, as `add` and `match` read them."""
+    from tocsin.cli import subscriptions
+
+    return subscriptions.export(store, file)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -150,12 +176,15 @@ def compile_(
     types: Types = [],  # noqa: B006
     on_error: OnBadRows = OnError.RAISE,
     quarantine: QuarantineFile = None,
+    dialect: Dialect = "sql",
     as_json: AsJson = False,
 ) -> int:
     """Build an index of the subscriptions of files; it replaces the contents of the store."""
     from tocsin.cli import subscriptions
 
-    options = subscriptions.FileOptions(files or [], types, on_error.value, quarantine, as_json)
+    options = subscriptions.FileOptions(
+        files or [], types, on_error.value, quarantine, as_json, dialect
+    )
     return subscriptions.compile_files(store, engine, options)
 
 

@@ -17,7 +17,7 @@ from tocsin.encode import vectors
 from tocsin.encode.lists import Elements, python_elements, word_elements
 from tocsin.encode.vectors import Mask, Vector
 from tocsin.language import functions
-from tocsin.language.computed import term_of
+from tocsin.language.computed import mentions, term_of
 from tocsin.language.evaluate import SPECIAL, evaluate_term, moment, now
 from tocsin.language.expression import (
     And,
@@ -213,6 +213,10 @@ class ComputedColumns:
     # Lists.
 
     def _list(self, term: Term) -> Elements | None:
+        outer = self._batch.outer
+        if outer is not None and not mentions(term, outer.variable):
+            elements = outer.batch.computed.elements(term)
+            return None if elements is None else elements.repeated(outer.rows, outer.sizes)
         if isinstance(term, Attribute):
             return self._batch.list(term.name)
         if isinstance(term, Call) and term.function == "words":

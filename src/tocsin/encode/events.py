@@ -179,6 +179,11 @@ class EventBatch:
         """
         return EventBatch(_ElementSource(self, elements, variable), None)
 
+    @property
+    def outer(self) -> _ElementSource | None:
+        """The events whose elements the events of this batch are, and the elements."""
+        return self._source if isinstance(self._source, _ElementSource) else None
+
     def strings(self, attribute: str, *, ignore_case: bool = False) -> Strings:
         """Return the distinct strings of an attribute, in lower case where case is ignored."""
         strings = self._strings.get((attribute, ignore_case))
@@ -296,11 +301,14 @@ def _to_source(events: object) -> _ArrowSource | _MappingSource:
         raise ArgumentError("match_batch takes many events; use match for one mapping")
     if any(hasattr(events, f"__{name}__") for name in _FRAMES):
         return _ArrowSource(_from_frame(events))
+    if isinstance(events, Iterator):
+        events = list(events)
     if isinstance(events, Sequence) and not isinstance(events, str | bytes):
         return _MappingSource(events)
+    hint = ": collect() it first" if hasattr(events, "collect") else ""
     raise ArgumentError(
         f"events must be an Arrow table or batch, a frame, or a sequence of mappings, "
-        f"not {type(events).__name__}"
+        f"not {type(events).__name__}{hint}"
     )
 
 
@@ -579,7 +587,13 @@ class _ElementSource:
         self.elements_of = elements
         self.variable = variable
         self.n = len(elements)
-        self._rows = elements.rows()
+        self.rows = elements.rows()
+        """The event of each element."""
+        n_elements: NDArray[np.int64] = np.diff(elements.start)
+        if batch.outer is not None:
+            n_elements = n_elements * batch.outer.sizes
+        self.sizes: NDArray[np.int64] = n_elements[self.rows]
+        """How often a condition on the elements is decided for the event of each element."""
 
     @cached_property
     def inner(self) -> EventBatch:
@@ -596,7 +610,7 @@ class _ElementSource:
             return self.elements_of.column()
         if attribute.startswith(f"{self.variable}."):
             return self.inner.column(attribute)
-        return take_column(self.batch.column(attribute), self._rows)
+        return take_column(self.batch.column(attribute), self.rows)
 
     def plain(self, attribute: str, declared: Kind | None) -> Plain | None:
         return None
@@ -604,14 +618,15 @@ class _ElementSource:
     def elements(self, attribute: str) -> Elements | None:
         if attribute == self.variable or attribute.startswith(f"{self.variable}."):
             return self.inner.list(attribute)
-        return python_elements([of(attribute) for of in self.readers()])
+        elements = self.batch.list(attribute)
+        return None if elements is None else elements.repeated(self.rows, self.sizes)
 
     def readers(self) -> Iterator[Callable[[str], object]]:
         return (partial(read_value, event) for event in self.events())
 
     def events(self) -> Iterator[Mapping[str, object]]:
         events = list(self.batch.events())
-        for row, element in zip(self._rows.tolist(), self.inner.events(), strict=True):
+        for row, element in zip(self.rows.tolist(), self.inner.events(), strict=True):
             yield ChainMap(element, events[row])  # type: ignore[arg-type]
 
     def take(self, rows: NDArray[np.int64]) -> _Source:

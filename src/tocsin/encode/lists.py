@@ -18,6 +18,7 @@ from tocsin.arrow import STRING, to_array
 from tocsin.encode import vectors
 from tocsin.encode.columns import Column
 from tocsin.encode.vectors import Mask, Vector
+from tocsin.language.evaluate import MAX_PAIRS
 from tocsin.language.text_query import SEPARATORS
 from tocsin.model import Kind
 
@@ -54,6 +55,20 @@ class Elements:
         """Return the event of each element."""
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
 
+    def repeated(self, rows: Integers, sizes: Integers) -> Elements:
+        """Return the elements of some events; those of which there would be too many are absent.
+
+        `sizes` is how often the list of an event is used, see `MAX_PAIRS`.
+        """
+        counts = np.diff(self.start)[rows]
+        fits = counts * sizes <= MAX_PAIRS
+        here = fits if self.here is None else fits & self.here[rows]
+        counts[~here] = 0
+        start = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(counts, out=start[1:])
+        at = np.repeat(self.start[rows] - start[:-1], counts) + np.arange(start[-1])
+        return Elements(start, _take(self.source, at), None if here.all() else here)
+
     def _values(self) -> Vector:
         from tocsin.encode.events import to_batch
 
@@ -64,6 +79,14 @@ class Elements:
         else:
             batch = to_batch([{"element": value} for value in self.source])
         return batch.vector("element")
+
+
+def _take(source: Any, at: Integers) -> Any:
+    if isinstance(source, Vector):
+        return vectors.take(source, at)
+    if isinstance(source, pa.Array):
+        return source.take(pa.array(at))
+    return [source[i] for i in at.tolist()]
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tocsin.arrow import STRING
 from tocsin.encode.columns import NO_COLUMN, Column, Part, column_of_values
 from tocsin.language import functions
+from tocsin.language.functions import MAX_MADE
 from tocsin.model import Kind, from_microseconds, to_microseconds
 from tocsin.normalize.domains import Domain
 
@@ -62,6 +63,16 @@ def constant(value: Any, kind: Kind | None, n: int) -> Vector:
 def absent(n: int) -> Vector:
     """Return absent values."""
     return Vector(None, [None] * n)
+
+
+def take(vector: Vector, rows: NDArray[np.int64]) -> Vector:
+    """Return the values of some events, perhaps repeated."""
+    here = None if vector.here is None else vector.here[rows]
+    if vector.kind is None:
+        return Vector(None, [vector.values[row] for row in rows.tolist()], here)
+    if vector.kind is Kind.STRING:
+        return Vector(vector.kind, vector.values.take(pa.array(rows)), here)
+    return Vector(vector.kind, vector.values[rows], here)
 
 
 def from_column(column: Column, n: int) -> Vector | None:
@@ -432,7 +443,23 @@ def _concatenated(*vectors: Vector) -> Vector | None:
     for vector in vectors:
         here = both(here, vector.here)
     parts = [plain_strings(vector.values) for vector in vectors]
-    return Vector(Kind.STRING, pc.binary_join_element_wise(*parts, pa.scalar("", STRING)), here)
+    lengths = np.sum([_lengths(part) for part in parts], axis=0)
+    first, fits = _if_short(parts[0], lengths)
+    joined = pc.binary_join_element_wise(first, *parts[1:], pa.scalar("", STRING))
+    return Vector(Kind.STRING, joined, _limited(here, fits))
+
+
+def _lengths(strings: pa.Array) -> NDArray[np.int64]:
+    lengths = pc.fill_null(pc.utf8_length(strings), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _if_short(strings: pa.Array, lengths: NDArray[np.int64]) -> tuple[pa.Array, Mask]:
+    """Make strings absent of which a text that is too long would be made; return where none is."""
+    fits = lengths <= MAX_MADE
+    if fits.all():
+        return strings, fits
+    return pc.if_else(pa.array(fits), strings, pa.scalar(None, strings.type)), fits
 
 
 def _replaced(a: Vector, old: Vector, new: Vector) -> Vector | None:
@@ -440,26 +467,13 @@ def _replaced(a: Vector, old: Vector, new: Vector) -> Vector | None:
     if a.kind is not Kind.STRING or not before or after is None:
         return None
 
-    grown = len(after) - len(before)
-
     def change(strings: pa.Array) -> pa.Array:
-        if grown > 0:
-            strings = _not_grown(strings, before, after, grown)
-        return pc.replace_substring(strings, before, after)
+        counts = pc.fill_null(pc.count_substring(strings, before), 0).to_numpy(zero_copy_only=False)
+        growth = counts.astype(np.int64) * (len(after) - len(before))
+        short, _ = _if_short(strings, _lengths(strings) + growth)
+        return pc.replace_substring(short, before, after)
 
     return on_distinct(a, change, Kind.STRING)
-
-
-def _not_grown(strings: pa.Array, before: str, after: str, grown: int) -> pa.Array:
-    """Return strings, absent where they would become too long."""
-    lengths = pc.utf8_length(strings).cast(pa.int64())
-    if (pc.max(lengths).as_py() or 0) * (1 + grown) <= functions.MAX_GROWN:
-        return strings
-    became = pc.add(
-        lengths, pc.multiply(pc.count_substring(strings, before), grown).cast(pa.int64())
-    )
-    limit = pc.max_element_wise(pc.add(lengths, len(after)), functions.MAX_GROWN)
-    return pc.if_else(pc.less_equal(became, limit), strings, pa.scalar(None, strings.type))
 
 
 def _substring(a: Vector, start: Vector, length: Vector | None = None) -> Vector | None:
@@ -475,6 +489,35 @@ def _substring(a: Vector, start: Vector, length: Vector | None = None) -> Vector
         return pc.utf8_slice_codeunits(strings, begin, end)
 
     return on_distinct(a, change, Kind.STRING)
+
+
+def _trimmed(trim: Callable[[pa.Array, str], pa.Array]) -> Callable[..., Vector | None]:
+    def applied(a: Vector, *characters: Vector) -> Vector | None:
+        text = _only(characters[0]) if characters else " "
+        if a.kind is not Kind.STRING or not text:
+            return None
+        return on_distinct(a, lambda strings: trim(strings, text), Kind.STRING)
+
+    return applied
+
+
+def _kind_names(a: Vector) -> Vector:
+    assert a.kind is not None
+    return Vector(Kind.STRING, constant(a.kind.value, Kind.STRING, len(a)).values, a.here)
+
+
+def _int32(a: Vector) -> Vector | None:
+    if a.kind is Kind.BOOLEAN:
+        return Vector(Kind.INTEGER, a.values.astype(np.int64), a.here)
+    if a.kind is Kind.INTEGER:
+        return Vector(a.kind, a.values, _limited(a.here, a.values.astype(np.int32) == a.values))
+    if a.kind is not Kind.STRING:
+        return absent(len(a))
+
+    def change(strings: pa.Array) -> pa.Array:
+        return pa.array([functions.to_int32(text) for text in strings.to_pylist()], pa.int64())
+
+    return on_distinct(a, change, Kind.INTEGER)
 
 
 # Timestamps.
@@ -538,9 +581,9 @@ _FAST: dict[str, Callable[..., Vector | None]] = {
     "lower": _of_strings(pc.utf8_lower, Kind.STRING),
     "upper": _of_strings(pc.utf8_upper, Kind.STRING),
     "length": _of_strings(pc.utf8_length, Kind.INTEGER),
-    "trim": _of_strings(lambda s: pc.utf8_trim(s, " "), Kind.STRING),
-    "ltrim": _of_strings(lambda s: pc.utf8_ltrim(s, " "), Kind.STRING),
-    "rtrim": _of_strings(lambda s: pc.utf8_rtrim(s, " "), Kind.STRING),
+    "trim": _trimmed(pc.utf8_trim),
+    "ltrim": _trimmed(pc.utf8_ltrim),
+    "rtrim": _trimmed(pc.utf8_rtrim),
     "starts_with": _with_text(lambda s, text: pc.starts_with(s, text), Kind.BOOLEAN),
     "ends_with": _with_text(lambda s, text: pc.ends_with(s, text), Kind.BOOLEAN),
     "contains": _with_text(lambda s, text: pc.match_substring(s, text), Kind.BOOLEAN),
@@ -548,5 +591,7 @@ _FAST: dict[str, Callable[..., Vector | None]] = {
     "replace": _replaced,
     "substring": _substring,
     "extract": _extracted,
+    "typeof": _kind_names,
+    "int32": _int32,
 }
 """Functions of whole vectors; where one returns None, the arguments are taken one by one."""

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from tocsin.errors import ConditionCostError
 from tocsin.language import functions
 from tocsin.language.expression import (
     And,
@@ -254,7 +253,7 @@ def _on_elements(op: str, left: Term, right: Term) -> Expression | None:
     variable = _unused("element", right)
     condition = compare(op, Attribute(variable), right)
     exists = Exists(term_of(of.list), variable, condition, of.quantifier == "all")
-    return Truth(name_of(checked_lists(exists)))
+    return Truth(name_of(exists))
 
 
 def _unused(variable: str, term: Term) -> str:
@@ -265,16 +264,6 @@ def _unused(variable: str, term: Term) -> str:
     while variable in names:
         variable += "_"
     return variable
-
-
-def checked_lists(exists: Exists) -> Exists:
-    """Return a condition on elements; refuse it if it is about another list of the event.
-
-    Each element of one would be taken with each of the other.
-    """
-    if lists_within(exists) > 1:
-        raise ConditionCostError("lists", 1)
-    return exists
 
 
 def static_kind(
@@ -354,28 +343,10 @@ def _is_element(term: Term, variable: str) -> bool:
     )
 
 
-def lists_within(term: Term, variable: str = "") -> int:
-    """Return how many lists are gone through within each other, without those of an element.
-
-    `variable` is the element in whose condition the term is.
-    """
-    inner = max((lists_within(part, variable) for part in subterms(term)), default=0)
-    if isinstance(term, Exists):
-        own = _is_element(term.list, variable)
-        return max(inner, (not own) + _lists_of(term.condition, term.variable))
-    if isinstance(term, Attribute) and is_elements(term.name):
-        listed = term_of(element_name(term.name).list)
-        return max(not _is_element(listed, variable), lists_within(listed, variable))
-    if isinstance(term, Attribute) and is_computed(term.name):
-        return lists_within(term_of(term.name), variable)
-    if isinstance(term, Call) and term.function in ("words", "cardinality", "has_phrase"):
-        inner = max(inner, not _is_element(term.arguments[0], variable))
-    return max((_lists_of(each, variable) for each in conditions_within(term)), default=inner)
-
-
-def _lists_of(condition: Expression, variable: str) -> int:
-    names = (predicate.attribute for predicate in predicates(condition))
-    return max((lists_within(Attribute(name), variable) for name in names), default=0)
+@lru_cache(maxsize=1 << 12)
+def mentions(term: Term, variable: str) -> bool:
+    """Whether a term is made of an element of a list, or of a part of it."""
+    return any(_is_element(part, variable) for part in _all_parts(term))
 
 
 @lru_cache(maxsize=1 << 17)

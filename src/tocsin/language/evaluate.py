@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 
 from tocsin.language import functions
-from tocsin.language.computed import add_interval, term_of
+from tocsin.language.computed import add_interval, mentions, term_of
 from tocsin.language.expression import (
     And,
     Between,
@@ -35,7 +34,7 @@ from tocsin.language.expression import (
 from tocsin.language.functions import compare, like
 from tocsin.language.names import element_name, is_computed, is_elements
 from tocsin.language.terms import Attribute, Call, Case, Cast, Exists, Interval, Term, Test
-from tocsin.model import Kind, from_microseconds
+from tocsin.model import Kind, from_microseconds, kind_of, to_microseconds
 
 ValueOf = Callable[[str], object]
 
@@ -109,7 +108,49 @@ def _decide(predicate: Expression, value: object) -> bool | None:
 def _on_elements(predicate: Expression, quantifier: str, value: object) -> bool | None:
     if not isinstance(value, list):
         return None
-    return _quantify(quantifier == "all", (_decide(predicate, each) for each in value))
+    every = quantifier == "all"
+    if isinstance(predicate, In) and len(predicate.operands) > _FEW:
+        members = _Members(predicate)
+        return _quantify(every, (members.decide(each) for each in value))
+    return _quantify(every, (_decide(predicate, each) for each in value))
+
+
+_FEW = 8
+"""An IN with more operands is prepared before it is decided for the elements of a list."""
+
+
+def _key(value: object) -> object:
+    return to_microseconds(value) if isinstance(value, dt.datetime) else value
+
+
+class _Members:
+    """The operands of an IN by their kinds, to decide it for many values."""
+
+    def __init__(self, predicate: In) -> None:
+        self.negated = predicate.negated
+        self.by_kind: dict[Kind, set[object]] = {}
+        values = [_value(operand) for operand in predicate.operands]
+        for value in values:
+            kind = self._kind(value)
+            if kind is not None:
+                self.by_kind.setdefault(kind, set()).add(_key(value))
+        self.n_unknown = sum(self._kind(value) is None for value in values)
+
+    @staticmethod
+    def _kind(value: object) -> Kind | None:
+        """Return the kind that a value is compared with; None where it is equal to nothing."""
+        kind = kind_of(value)
+        if kind is None or value != value:  # NaN
+            return None
+        return Kind.FLOAT if kind in functions.NUMBERS else kind
+
+    def decide(self, value: object) -> bool | None:
+        kind = self._kind(value)
+        if kind is not None and _key(value) in self.by_kind.get(kind, ()):
+            return not self.negated
+        if kind is None or self.n_unknown or any(other is not kind for other in self.by_kind):
+            return None
+        return self.negated
 
 
 def _quantify(every: bool, truths: Iterable[bool | None]) -> bool | None:
@@ -123,8 +164,18 @@ def read(name: str, value_of: ValueOf) -> object:
     return evaluate_term(term_of(name), value_of) if is_computed(name) else value_of(name)
 
 
+MAX_PAIRS = 1 << 14
+"""How many elements a list in a condition on elements may have, counted once for each of those.
+
+That is, one which is no part of the element: otherwise three conditions on the elements of one list
+of a thousand, one within the other, would be decided a billion times.
+"""
+
+
 def read_list(term: Term, value_of: ValueOf) -> list[object] | None:
-    """Return the elements of a list, or None where it is absent or no list."""
+    """Return the elements of a list, or None where it is absent, no list, or too long here."""
+    if isinstance(value_of, _Scope) and not mentions(term, value_of.variable):
+        return value_of.outer_list(term)
     value = evaluate_term(term, value_of)
     return value if isinstance(value, list) else None
 
@@ -176,20 +227,41 @@ def _exists(term: Exists, value_of: ValueOf) -> bool | None:
     elements = read_list(term.list, value_of)
     if elements is None:
         return None
-    condition, variable = term.condition, term.variable
-    truths = (
-        evaluate(condition, partial(_of, variable, element, value_of)) for element in elements
-    )
+    scope = _Scope(value_of, term.variable, len(elements))
+    truths = (evaluate(term.condition, scope.at(element)) for element in elements)
     return _quantify(term.every, truths)
 
 
-def _of(variable: str, element: object, value_of: ValueOf, name: str) -> object:
-    """Return the value of a name in a condition on an element."""
-    if name == variable:
-        return element
-    if name.startswith(f"{variable}."):
-        return descend(element, name[len(variable) + 1 :])
-    return value_of(name)
+class _Scope:
+    """The values of names in a condition on the elements of a list."""
+
+    def __init__(self, outer: ValueOf, variable: str, n_elements: int) -> None:
+        self.outer = outer
+        self.variable = variable
+        self.size: int = n_elements * (outer.size if isinstance(outer, _Scope) else 1)
+        """How often the condition is decided for an event."""
+        self.element: object = None
+        self.lists: dict[Term, list[object] | None] = {}
+
+    def at(self, element: object) -> _Scope:
+        """Go to an element."""
+        self.element = element
+        return self
+
+    def outer_list(self, term: Term) -> list[object] | None:
+        """Return a list that is the same for all elements."""
+        if term not in self.lists:
+            value = read_list(term, self.outer)
+            fits = value is not None and len(value) * self.size <= MAX_PAIRS
+            self.lists[term] = value if fits else None
+        return self.lists[term]
+
+    def __call__(self, name: str) -> object:
+        if name == self.variable:
+            return self.element
+        if name.startswith(f"{self.variable}."):
+            return descend(self.element, name[len(self.variable) + 1 :])
+        return self.outer(name)
 
 
 def descend(value: object, path: str) -> object:

@@ -182,8 +182,24 @@ def _negate(a: Any) -> Any:
     return whole(-a) if isinstance(a, int) else -a
 
 
+MAX_MADE = 1 << 18
+"""How many characters a text may have that `||` or `replace` makes; a longer one is absent.
+
+Otherwise a few replacements, one within the other, would make gigabytes of a word.
+"""
+
+
 def _concatenate(*parts: Any) -> str | None:
-    return "".join(parts) if all(isinstance(part, str) for part in parts) else None
+    if not all(isinstance(part, str) for part in parts):
+        return None
+    return "".join(parts) if sum(map(len, parts)) <= MAX_MADE else None
+
+
+def _replace(text: str, old: str, new: str) -> str | None:
+    growth = text.count(old) * (len(new) - len(old)) if old else 0
+    if len(text) + growth > MAX_MADE:
+        return None
+    return text.replace(old, new) if old else text
 
 
 def _on_strings(apply: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,19 +219,6 @@ def fold_case(text: str, *, upper: bool = False) -> str:
 
     change = pc.utf8_upper if upper else pc.utf8_lower
     return str(change(text).as_py())
-
-
-MAX_GROWN = 65_536
-"""How many characters `replace` may make of fewer: what would be longer is absent."""
-
-
-def _replace(text: str, old: str, new: str) -> str | None:
-    if not old:
-        return text
-    grown = max(len(new) - len(old), 0)
-    if grown and len(text) + grown * text.count(old) > max(MAX_GROWN, len(text) + len(new)):
-        return None
-    return text.replace(old, new)
 
 
 def _substring(text: Any, start: Any, length: Any = INT64_MAX) -> str | None:
@@ -396,6 +399,27 @@ def _in_network(address: Any, network: Any) -> bool | None:
         return None if among is None else ipaddress.ip_address(address) in among
     except ValueError:
         return None
+
+
+def to_int32(value: Any) -> int | None:
+    """Return the integer of 32 bits that a value is: an integer, a text of one, or a boolean."""
+    if isinstance(value, str):
+        if not 0 < len(value) <= _MAX_INTEGER_TEXT or not _INTEGER_TEXT.fullmatch(value):
+            return None
+        value = int(value)
+    if not isinstance(value, int):
+        return None
+    return int(value) if -(1 << 31) <= value < 1 << 31 else None
+
+
+_INTEGER_TEXT = re.compile("[+-]?[0-9]+", re.ASCII)
+_MAX_INTEGER_TEXT = 1_000
+"""Longer texts are no integers, whatever their zeros: reading one takes time."""
+
+
+def _typeof(value: Any) -> str | None:
+    kind = kind_of(value)
+    return None if kind is None else kind.value
 
 
 def _number_of(value: Any) -> int | float | None:
@@ -590,9 +614,9 @@ FUNCTIONS: dict[str, Function] = {
     "lower": Function(1, 1, _on_strings(fold_case), _S),
     "upper": Function(1, 1, _on_strings(lambda s: fold_case(s, upper=True)), _S),
     "length": Function(1, 1, _on_strings(len), _I),
-    "trim": Function(1, 1, _on_strings(lambda s: s.strip(" ")), _S),
-    "ltrim": Function(1, 1, _on_strings(lambda s: s.lstrip(" ")), _S),
-    "rtrim": Function(1, 1, _on_strings(lambda s: s.rstrip(" ")), _S),
+    "trim": Function(1, 2, _on_strings(lambda s, chars=" ": s.strip(chars)), _S),
+    "ltrim": Function(1, 2, _on_strings(lambda s, chars=" ": s.lstrip(chars)), _S),
+    "rtrim": Function(1, 2, _on_strings(lambda s, chars=" ": s.rstrip(chars)), _S),
     "reverse": Function(1, 1, _on_strings(lambda s: s[::-1]), _S),
     "substring": Function(2, 3, _substring, _S),
     "starts_with": Function(2, 2, _on_strings(str.startswith), _B),
@@ -614,6 +638,8 @@ FUNCTIONS: dict[str, Function] = {
     "extract": Function(2, 2, extract, _N),
     "date_trunc": Function(2, 2, truncate, Kind.TIMESTAMP),
     "in_network": Function(2, 2, _in_network, _B),
+    "typeof": Function(1, 1, _typeof, _S),
+    "int32": Function(1, 1, to_int32, _I),
 }
 """All functions by their names; `now`, lists, texts and places have modules of their own."""
 

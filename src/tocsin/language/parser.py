@@ -24,7 +24,6 @@ from tocsin.language import functions
 from tocsin.language.computed import (
     bind_names,
     canonical,
-    checked_lists,
     compare,
     fold_constants,
     name_of,
@@ -68,11 +67,12 @@ from tocsin.model import INT64_MAX, INT64_MIN, Kind, Value
 
 MAX_DEPTH = 100
 """How deep parentheses and NOTs may nest: far beyond use, well within Python's stack."""
-MAX_HEIGHT = MAX_DEPTH
-"""How high the tree of an expression may be: that of `a + b + c` is two operators high."""
-
+MAX_REGEXPS = 32
+"""How many regular expressions a condition may have: one may take 40 ms on a text of 100 kB."""
 MAX_COPIED = 20_000
 """How many tokens of terms may be repeated, such as that of `term IN (a, b, c)` for each value."""
+_EXISTS_HEIGHT = 5
+"""A condition on elements counts as this many operators: deciding it takes several calls."""
 
 _COMPARISONS = functions.COMPARISONS
 _FOREIGN_MARKS = {
@@ -139,7 +139,20 @@ def parse(text: str) -> Expression:
     >>> parse("price IS NOT NULL")
     IsNull(attribute='price', negated=True)
     """
+    if text[:1] == "\0":
+        return _parse_written(text)
     return _Parser(text, lift=False).condition()
+
+
+def _parse_written(written: str) -> Expression:
+    """Parse a text that says its dialect."""
+    from tocsin.language import dialects
+
+    text, dialect = dialects.read(written)
+    if dialect not in dialects.DIALECTS or dialect == dialects.SQL:
+        known = ", ".join(dialects.DIALECTS)
+        raise ConditionSyntaxError(f"there is no dialect {dialect!r}, only {known}", written, 0)
+    return dialects.parse(text, dialect)
 
 
 def parse_term(text: str) -> Term:
@@ -181,6 +194,8 @@ class _Parser:
         self.at = 0
         self.depth = 0
         self.height = 0
+        """The height of the highest tree below the node that is being read."""
+        self.n_regexps = 0
         self.subject_size = 0
         self.n_copied = 0
         self.lift = lift
@@ -208,14 +223,8 @@ class _Parser:
 
     def node(self, level: int = 0, expected: str = _CONDITION) -> _Node:
         """Read what binds at least as tightly as a level."""
-        outer, self.height = self.height, -1
-        node = self.operators(level, expected)
-        self.height = max(outer, self.height)
-        return node
-
-    def operators(self, level: int, expected: str) -> _Node:
-        """Read operators and what is between them; the height of the tree is kept on the way."""
         start, kind, copied = self.at, self.kinds[self.at], self.n_copied
+        others, self.height = self.height, 0
         if kind == "NOT" and level <= _NOT:
             self.enter()
             self.at += 1
@@ -226,20 +235,16 @@ class _Parser:
         else:
             simple = level <= _TEST and kind == "name" and self.kinds[self.at + 1] in _COMPARISONS
             left = (self.simple_comparison() if simple else None) or self.primary(expected)
-        if self.height < 0 or kind not in ("(", "NOT"):
-            self.height += 1
         while True:
             kind = self.kinds[self.at]
             power = _POWERS.get(kind, -1)
             if kind == "name" and self.word() in _LIKES:
                 power = _TEST
             if power < level:
+                self.height = max(others, self.height)
                 return left
             self.subject_size = self.at - start + self.n_copied - copied
             left = self.joined(left, kind, power, start)
-            self.height += power > _AND
-            if self.height > MAX_HEIGHT:
-                self.fail(f"more than {MAX_HEIGHT} operators in a row, or within each other")
 
     def joined(self, left: _Node, kind: str, power: int, start: int) -> _Node:
         """Read an infix operator and what is to the right of it."""
@@ -249,6 +254,7 @@ class _Parser:
                 self.at += 1
                 parts.append(self.to_condition(self.node(power + 1)))
             return disjoin(parts) if kind == "OR" else conjoin(parts)
+        self.grow(1)
         if power == _TEST:
             if not isinstance(left, _TERMS) and kind != "IS":
                 self.refuse("AND, OR or the end")
@@ -271,6 +277,12 @@ class _Parser:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"nested more than {MAX_DEPTH} deep")
+
+    def grow(self, by: int) -> None:
+        """Count what is put on top of the nodes of this level; it may need parentheses in print."""
+        self.height += by
+        if self.height > MAX_DEPTH:
+            self.fail(f"more than {MAX_DEPTH} operators, each on the result of another")
 
     def to_condition(self, node: _Node) -> Expression:
         """Return what stands where a condition is needed."""
@@ -386,7 +398,7 @@ class _Parser:
         exists = Exists(
             term_of(of.list), variable, self.grounded(condition), of.quantifier == "all"
         )
-        return Truth(name_of(checked_lists(exists)))
+        return Truth(name_of(exists))
 
     def tested(self, subject: Term) -> Expression:
         kind = self.kinds[self.at]
@@ -486,6 +498,9 @@ class _Parser:
         return to_condition(canonical(Call("regexp_matches", arguments)))
 
     def check_regexp(self, pattern: Term, start: int) -> None:
+        self.n_regexps += 1
+        if self.n_regexps > MAX_REGEXPS:
+            self.fail(f"more than {MAX_REGEXPS} regular expressions", self.positions[start])
         if isinstance(pattern, Literal) and isinstance(pattern.value, str):
             problem = functions.regexp_problem(pattern.value)
             if problem is not None:
@@ -544,7 +559,6 @@ class _Parser:
         self.enter()
         self.at += 1
         inner = self.value(self.node(_SIGN, _TERM))
-        self.height += 1  # it is written with parentheses where signs follow each other
         self.depth -= 1
         return inner if kind == "+" else canonical(Call("neg", (inner,)))
 
@@ -652,7 +666,6 @@ class _Parser:
     def made(self, term: Term, start: int) -> _Node:
         """Return a call; one that is a condition on words as that condition."""
         if isinstance(term, Call) and term.function == "matches":
-            self.copy((self.at - start) * _n_words(term))
             try:
                 return Test(to_condition(term))
             except TextQueryError as error:
@@ -702,8 +715,9 @@ class _Parser:
         self.at += 1
         self.expect("->", "-> and a condition")
         condition = self.grounded(self.to_condition(self.node()))
+        self.grow(_EXISTS_HEIGHT)
         self.expect(")", "AND, OR or )")
-        return checked_lists(Exists(of, variable, condition, every))
+        return Exists(of, variable, condition, every)
 
     def extract(self) -> Term:
         field = _FIELDS.get(self.word())
@@ -952,13 +966,6 @@ _NAME_FOLLOWERS = (
     | {"+", "*", "/", "%", "||", "::"}
 )
 _NOW = frozenset(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"))
-
-
-def _n_words(term: Call) -> int:
-    """Return about how many words a text query has, each of which is a condition on the text."""
-    query = term.arguments[1]
-    text = query.value if isinstance(query, Literal) else None
-    return len(text.split()) if isinstance(text, str) else 0
 
 
 def _is_operand(term: Term) -> TypeGuard[Operand]:

@@ -1,8 +1,7 @@
 """What computed values cost: a bound on the work and memory that an event takes.
 
 Enters: the name of a computed value. Leaves: the number of functions that it counts for, of which a
-condition has a limited number. One that makes texts longer, such as `replace(s, 'a', 'aaaa')`,
-counts for many, for its results have to be kept for a batch.
+condition has a limited number.
 """
 
 from __future__ import annotations
@@ -10,19 +9,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tocsin.errors import ConditionCostError
-from tocsin.language.computed import parts_of, term_of
+from tocsin.language.computed import parts_of
 from tocsin.language.expression import Like, predicates
 from tocsin.language.functions import MAX_PIECE, like_problem
-from tocsin.language.names import is_computed
 from tocsin.language.terms import Attribute, Call, Literal, Parameter, Term, conditions_within
 
 MAX_FUNCTIONS = 2_000
 """How many functions a condition may have."""
-_OF_GROWTH = 20
-"""For how many functions one counts that makes a text longer, for each time its length."""
 _OF_REGEXP = 5
-_MOST_GROWTH = 10.0
-"""A text that grows more than this costs no more: it is absent beyond a length."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -32,9 +26,7 @@ def cost_of(name: str) -> int:
     for part in parts_of(name):
         if isinstance(part, Literal | Parameter | Attribute):
             continue
-        growth = _growth(part)
         n += _OF_REGEXP if isinstance(part, Call) and part.function == "regexp_matches" else 1
-        n += int(_OF_GROWTH * growth) if growth > 1 else 0
         for condition in conditions_within(part):
             _check_patterns([p for p in predicates(condition) if isinstance(p, Like)])
         if isinstance(part, Call) and part.function in ("like", "ilike"):
@@ -51,22 +43,3 @@ def _check_patterns(likes: list[Like]) -> None:
 def _check_pattern(pattern: Term, escape: Term) -> None:
     if isinstance(pattern, Literal) and isinstance(escape, Literal):
         _check_patterns([Like("", pattern, escape.value)])  # type: ignore[arg-type]
-
-
-def _growth(term: Term) -> float:
-    """Return how much longer than the texts of an event `replace` may make a text; 1 for others."""
-    if isinstance(term, Attribute) and is_computed(term.name):
-        return _growth(term_of(term.name))
-    if not isinstance(term, Call):
-        return 1.0
-    inner = max(map(_growth, term.arguments), default=1.0)
-    if term.function != "replace":
-        return inner
-    lengths = [
-        len(part.value) if isinstance(part, Literal) and isinstance(part.value, str) else None
-        for part in term.arguments[1:]
-    ]
-    old, new = lengths
-    if old is None or new is None:
-        return _MOST_GROWTH
-    return min(max(inner * new / max(old, 1), inner), _MOST_GROWTH)

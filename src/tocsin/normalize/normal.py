@@ -66,6 +66,7 @@ from tocsin.normalize.condition import (
     unite,
 )
 from tocsin.normalize.cost import MAX_FUNCTIONS, cost_of
+from tocsin.normalize.reach import reachable
 
 MAX_CONJUNCTIONS = 4096
 """How many conjunctions a condition may have before it is refused."""
@@ -285,7 +286,7 @@ class _Normalizer:
 
     def computed(self, name: str, condition: Condition, negated: bool) -> list[Conjunction]:
         """Return the form of a condition on a computed value or on the elements of a list."""
-        of = elements_of(name)
+        of, condition = elements_of(name), reachable(name, condition)
         if of is None:
             return self.single(name, condition)
         if negated:  # not any element satisfies it: all satisfy its negation

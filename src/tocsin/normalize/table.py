@@ -10,6 +10,7 @@ from here on every comparison is one of integers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tocsin.language.names import is_elements
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.domains import FULL, Domain, Interval
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT, flatten_cut, unflatten_cut
@@ -81,6 +83,12 @@ class ConjunctionTable:
             self.attributes[self.attribute[c]]: self.condition(int(c)) for c in range(start, end)
         }
 
+    def renumbered(self, subscription: NDArray[np.int64]) -> ConjunctionTable:
+        """Return the same conjunctions for other subscriptions; as `replace` does, but faster."""
+        table = copy(self)
+        object.__setattr__(table, "subscription", subscription)
+        return table
+
     def form(self, subscription: int) -> NormalForm:
         """Return the normal form of one subscription."""
         first, last = np.searchsorted(self.subscription, [subscription, subscription + 1])
@@ -123,9 +131,12 @@ def from_forms(forms: Sequence[NormalForm]) -> ConjunctionTable:
                     seen.add(id(condition))
                     for low, high in condition.intervals[Domain.STRING]:
                         strings.update(key for key, _ in (low, high) if isinstance(key, str))
+    table = _Layout(names, sorted(strings)).lay_out(forms)
+    if not any(map(is_elements, names)):
+        return table
     from tocsin.normalize.elements import elements_as_truths
 
-    return elements_as_truths(_Layout(names, sorted(strings)).lay_out(forms))
+    return elements_as_truths(table)
 
 
 class _Flat(NamedTuple):

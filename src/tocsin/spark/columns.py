@@ -44,21 +44,31 @@ class Location(NamedTuple):
         """The kind of the values; None for a type without one."""
         return _KINDS.get(type(self.type))
 
+    @property
+    def is_list(self) -> bool:
+        """Whether the values are lists."""
+        return isinstance(self.type, st.ArrayType)
+
+    @property
+    def kind_of_elements(self) -> Kind | None:
+        """The kind of the elements of lists; None for a type without one."""
+        of = self.type
+        return _KINDS.get(type(of.elementType)) if isinstance(of, st.ArrayType) else None
+
 
 def find(schema: st.StructType, attribute: str) -> Location | None:
-    """Return the location of an attribute in a schema, or None."""
+    """Return the location of an attribute in a schema, or None; through a list, that of a list."""
     first = _descend(schema, attribute)
     if first is None:
         return None
     column, rest = first
     inner = schema[column].dataType
-    is_list = False
+    is_within = False
     while rest:
+        while isinstance(inner, st.ArrayType):
+            inner, is_within = inner.elementType, True
         if isinstance(inner, st.NullType):
             break
-        if isinstance(inner, st.ArrayType):  # a path through a list is the list of the values there
-            inner, is_list = inner.elementType, True
-            continue
         if not isinstance(inner, st.StructType):
             return None
         step = _descend(inner, rest)
@@ -66,7 +76,9 @@ def find(schema: st.StructType, attribute: str) -> Location | None:
             return None
         name, rest = step
         inner = inner[name].dataType
-    return Location(column, st.ArrayType(inner) if is_list else inner)
+    if is_within and not isinstance(inner, st.ArrayType):
+        inner = st.ArrayType(inner)
+    return Location(column, inner)
 
 
 def _descend(schema: st.StructType, path: str) -> tuple[str, str] | None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from tocsin.arguments import to_expression
+from tocsin.arguments import to_expression, to_written
 from tocsin.encode.events import EventBatch, to_batch
 from tocsin.errors import (
     ArgumentError,
@@ -34,8 +34,9 @@ from tocsin.errors import (
     ChangedStoreError,
     DuplicateSubscriptionError,
 )
+from tocsin.language.dialects import SQL
 from tocsin.language.expression import parameter_names
-from tocsin.loading import Load, load_table
+from tocsin.loading import Load, load_table, written_table
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
 from tocsin.spark import clusters, columns, hadoop, profiles
@@ -78,6 +79,7 @@ def compile(
     path: str | os.PathLike[str],
     *,
     where: str | None = None,
+    dialect: str = SQL,
     event_type: EventType | None = None,
     engine: str = "auto",
     profile: Profile | None = None,
@@ -91,11 +93,14 @@ def compile(
 
     Parameters:
         subscriptions: columns `id` and `where`, or with the argument `where` one column for each of
-            its parameters; `valid_until` is optional.
+            its parameters; `valid_until` is optional, and so is `dialect` where there is `where`.
         path: the store, which is created if there is none. Driver and executors must all be able
             to write to it.
         where: the condition of all subscriptions, with parameters.
-        event_type, engine, options: those of `Matcher`, for a new store.
+        dialect: the language of the conditions that have none in a column `dialect`.
+        event_type: that of `Matcher`, for a new store.
+        engine: that of `Matcher`, for a new store.
+        **options: those of the engine, for a new store.
         profile: a profile of the events, by which the index is planned.
         parts: the number of parts, each built by one task; by default one for each million
             subscriptions.
@@ -110,9 +115,10 @@ def compile(
         raise ArgumentError(f"a store has at least one part, not {parts}")
     sample = None if profile is None else _to_bytes(profile.sample)
     store = open_or_create(hadoop.open_place(path), event_type, engine=engine, **options)
-    setting = Setting(store.place, where, event_type, engine, options, sample)
+    condition = to_written(where, dialect)
+    setting = Setting(store.place, condition, dialect, event_type, engine, options, sample)
     covers = store.newest()
-    frame = _numbered(subscriptions, where)
+    frame = _numbered(subscriptions, condition)
     n_rows, is_twice = _count_rows(frame)
     distinct, doubles = _split_twice(frame) if is_twice else (frame, ())
     n_parts = parts or max(1, -(-n_rows // PART_SIZE))
@@ -133,6 +139,7 @@ class Setting:
 
     place: Place
     where: str | None
+    dialect: str
     event_type: EventType | None
     engine: str
     options: dict[str, Any]
@@ -140,7 +147,7 @@ class Setting:
 
     def load(self, table: pa.Table) -> Load:
         """Read a table of subscriptions."""
-        return load_table(table, self.where, self.event_type, None)
+        return load_table(written_table(table, self.dialect), self.where, self.event_type, None)
 
     def events(self) -> EventBatch | None:
         """Return the profiled events."""
@@ -165,7 +172,7 @@ def _numbered(frame: DataFrame, where: str | None) -> DataFrame:
         raise ArgumentError(
             f"the subscriptions have no column {', '.join(missing)}; they have {', '.join(names)}"
         )
-    needed += ["valid_until"] if "valid_until" in names else []
+    needed += [name for name in ("valid_until", "dialect") if name in names]
     selected = [columns.quoted(name) for name in dict.fromkeys(needed)]
     return frame.selectExpr(*selected, f"monotonically_increasing_id() AS {_ROW}")
 

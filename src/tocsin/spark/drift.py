@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 from tocsin.drift import SchemaIssue, Seen, report
 from tocsin.drift import find_issues as find_issues_of
 from tocsin.errors import SchemaDriftWarning
+from tocsin.language.computed import attributes_of as attributes_of_name
+from tocsin.language.names import is_path
 from tocsin.matcher import Matcher
+from tocsin.normalize.demands import list_of
 from tocsin.normalize.domains import DOMAIN_OF_KIND
 from tocsin.spark import columns, subscription_source
 
@@ -40,23 +43,32 @@ def find_issues(schema: StructType, matcher: Matcher) -> tuple[SchemaIssue, ...]
     """Return the issues that a matcher's subscriptions have with a schema."""
     misfits = columns.misfits(schema, matcher.event_type)
 
-    def seen(attribute: str) -> Seen:
+    def seen(name: str) -> Seen | None:
+        of = list_of(name)
+        if of is None and not is_path(name):
+            return None
+        attribute = name if of is None else of
         location = columns.find(schema, attribute)
         if location is None:
-            return Seen("there is no such column")
+            return None if of else Seen("there is no such column")
         reason = f"the column {location.column!r} has type {location.type.simpleString()}"
         if attribute in misfits:  # the matcher does not see it
             return Seen(reason)
-        kind = location.kind
+        if of is not None and not location.is_list:
+            return None
+        kind = location.kind if of is None else location.kind_of_elements
+        if of is not None and kind is None:
+            return None
         domains = frozenset() if kind is None else frozenset({DOMAIN_OF_KIND[kind]})
-        return Seen(reason, domains, is_present=True)
+        return Seen(reason, domains, is_present=True, is_list=of is None and location.is_list)
 
     return tuple(find_issues_of(matcher.conditions(), seen, matcher.catalog))
 
 
 def attributes_of(matcher: Matcher) -> list[str]:
     """Return the attributes that a matcher's subscriptions mention."""
-    return sorted({name for group in matcher.conditions() for name in group.space.attributes})
+    names = {name for group in matcher.conditions() for name in group.space.attributes}
+    return sorted({each for name in names for each in attributes_of_name(name)})
 
 
 def warn(issues: Sequence[SchemaIssue]) -> None:

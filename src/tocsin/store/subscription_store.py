@@ -29,7 +29,7 @@ from tocsin.arguments import (
     to_end,
     to_ids,
     to_params,
-    to_table,
+    to_written,
 )
 from tocsin.catalog.ids import Ids
 from tocsin.catalog.records import Subscription
@@ -42,8 +42,9 @@ from tocsin.errors import (
     StoreError,
     SubscriptionError,
 )
+from tocsin.language.dialects import SQL
 from tocsin.language.expression import Expression
-from tocsin.loading import LoadReport, are_rules
+from tocsin.loading import LoadReport, are_rules, written_table
 from tocsin.matcher import Matcher
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.storage import folder, manifests, pins
@@ -192,12 +193,13 @@ class SubscriptionStore:
         params: Mapping[str, object] | None = None,
         *,
         valid_until: Moment | None = None,
+        dialect: str = SQL,
     ) -> int:
         """Register a subscription under a new id; return the version that has it.
 
         The arguments and errors are those of `Matcher.subscribe`.
         """
-        text, lifted = to_text(where)
+        text, lifted = to_text(to_written(where, dialect))
         values = {**to_params(params), **lifted}
         return self.apply(AddOne(check_id(id), text, values, to_end(valid_until)))
 
@@ -208,13 +210,15 @@ class SubscriptionStore:
         params: Mapping[str, object] | None = None,
         *,
         valid_until: Moment | Unchanged | None = UNCHANGED,
+        dialect: str = SQL,
     ) -> int:
         """Change a subscription; return the version that has the change.
 
         The arguments and errors are those of `Matcher.update`.
         """
+        written = to_written(where, dialect)
         return self._commit(
-            lambda matcher: update_one(id, where, params, valid_until, matcher)
+            lambda matcher: update_one(id, written, params, valid_until, matcher)
         ).number
 
     def put(
@@ -224,12 +228,13 @@ class SubscriptionStore:
         params: Mapping[str, object] | None = None,
         *,
         valid_until: Moment | None = None,
+        dialect: str = SQL,
     ) -> int:
         """Register a subscription, or replace the one with this id; return the version.
 
         The arguments and errors are those of `Matcher.put`.
         """
-        text, lifted = to_text(where)
+        text, lifted = to_text(to_written(where, dialect))
         values, name, until = {**to_params(params), **lifted}, check_id(id), to_end(valid_until)
         return self._commit(lambda matcher: put_one(name, text, values, until, matcher)).number
 
@@ -247,6 +252,7 @@ class SubscriptionStore:
         table: object,
         where: str | Expression | None = None,
         *,
+        dialect: str = SQL,
         on_error: OnError = "raise",
     ) -> LoadReport:
         """Register many subscriptions, in one version; the report names it.
@@ -254,7 +260,7 @@ class SubscriptionStore:
         The forms of the table and the errors are those of `Matcher.subscribe_many`.
         """
         check_on_error(on_error)
-        change = _to_change(to_table(table), where)
+        change = _to_change(written_table(table, dialect), to_written(where, dialect))
         return self._commit(lambda matcher: add_table(change, matcher, on_error)).report
 
     def update_many(
@@ -262,6 +268,7 @@ class SubscriptionStore:
         table: object,
         where: str | Expression | None = None,
         *,
+        dialect: str = SQL,
         on_error: OnError = "raise",
     ) -> LoadReport:
         """Change many subscriptions, in one version; the report names it.
@@ -269,14 +276,15 @@ class SubscriptionStore:
         The forms of the table and the errors are those of `Matcher.update_many`.
         """
         check_on_error(on_error)
-        data = to_table(table)
-        return self._commit(lambda matcher: update_table(data, where, matcher, on_error)).report
+        data, condition = written_table(table, dialect), to_written(where, dialect)
+        return self._commit(lambda matcher: update_table(data, condition, matcher, on_error)).report
 
     def put_many(
         self,
         table: object,
         where: str | Expression | None = None,
         *,
+        dialect: str = SQL,
         on_error: OnError = "raise",
     ) -> LoadReport:
         """Register or replace many subscriptions, in one version; the report names it.
@@ -284,7 +292,7 @@ class SubscriptionStore:
         The forms of the table and the errors are those of `Matcher.put_many`.
         """
         check_on_error(on_error)
-        change = _to_change(to_table(table), where)
+        change = _to_change(written_table(table, dialect), to_written(where, dialect))
         return self._commit(lambda matcher: put_table(change, matcher, on_error)).report
 
     def unsubscribe_many(self, ids: IdsArgument) -> int:

@@ -35,14 +35,15 @@ from tocsin.arguments import (
     to_end,
     to_ids,
     to_params,
-    to_table,
+    to_written,
 )
 from tocsin.catalog.blocks import NEVER
 from tocsin.catalog.records import Subscription
 from tocsin.catalog.serialization import to_text
 from tocsin.errors import ArgumentError, BadRowsError, UnknownSubscriptionError
+from tocsin.language.dialects import SQL
 from tocsin.language.expression import Expression
-from tocsin.loading import find_all, has_conditions, load_params, load_table
+from tocsin.loading import find_all, has_conditions, load_params, load_table, written_table
 from tocsin.model import EventType, SubscriptionId, check_id
 from tocsin.subjects import snapshots
 from tocsin.subjects.batches import read_batch
@@ -260,14 +261,16 @@ class SubjectSpace:
         valid_until: Moment | None = None,
         ttl: Seconds | None = None,
         notify: Literal["both", "enter", "leave"] = "both",
+        dialect: str = SQL,
     ) -> Transitions:
         """Add a subscription under a new id; return an ENTER for each publication it matches.
 
-        `where` is a condition in the first space, or an `Interest` of regions in any. It expires
-        at `valid_until`, or after `ttl` seconds. `notify` says which transitions it asks for.
+        `where` is a condition in the first space, in a `dialect`, or an `Interest` of regions in
+        any. It expires at `valid_until`, or after `ttl` seconds. `notify` says which transitions
+        it asks for.
         """
         mask = to_transition_mask(notify)
-        condition, values = _plain(where, params)
+        condition, values = _plain(to_written(where, dialect), params)
         moment = to_end(valid_until)
         if moment is not None and ttl is not None:
             raise ArgumentError("give valid_until or ttl, not both")
@@ -292,6 +295,7 @@ class SubjectSpace:
         table: object,
         where: str | None = None,
         *,
+        dialect: str = SQL,
         on_error: OnError = "raise",
         notify: Literal["both", "enter", "leave"] = "both",
         quiet: bool = False,
@@ -303,14 +307,14 @@ class SubjectSpace:
         """
         check_on_error(on_error)
         mask = to_transition_mask(notify)
-        data = to_table(table)
-        load = load_table(data, where, self.spaces[0])
+        data, condition = written_table(table, dialect), to_written(where, dialect)
+        load = load_table(data, condition, self.spaces[0])
         with Transaction(self) as transaction:
             self._subscriptions.reserve(len(load))
             bad = load.refuse_taken(self._subscriptions.catalog)
             if bad and on_error == "raise":
                 raise BadRowsError(bad)
-            options = {"where": where, "notify": from_transition_mask(mask), "quiet": quiet}
+            options = {"where": condition, "notify": from_transition_mask(mask), "quiet": quiet}
             transaction.log("subscribe_many", table=data, **options)
             self._add_by_row(transaction, self._subscriptions.add_many(load, mask, quiet))
         transaction.transitions.loaded = load.n_good
@@ -325,6 +329,7 @@ class SubjectSpace:
         *,
         valid_until: Moment | Unchanged | None = UNCHANGED,
         notify: Literal["both", "enter", "leave"] | None = None,
+        dialect: str = SQL,
     ) -> Transitions:
         """Change the condition, some parameters, the end or the transitions of a subscription.
 
@@ -333,7 +338,7 @@ class SubjectSpace:
         has_end = not isinstance(valid_until, Unchanged)
         if where is None and params is None and notify is None and not has_end:
             raise ArgumentError("update needs where, params, valid_until or notify")
-        condition, values = _plain(where, params)
+        condition, values = _plain(to_written(where, dialect), params)
         end = UNCHANGED if isinstance(valid_until, Unchanged) else to_end(valid_until)
         with Transaction(self) as transaction:
             self._subscriptions.reserve()
@@ -362,6 +367,7 @@ class SubjectSpace:
         table: object,
         where: str | None = None,
         *,
+        dialect: str = SQL,
         on_error: OnError = "raise",
     ) -> Transitions:
         """Change many subscriptions of the first space, all or none.
@@ -370,18 +376,18 @@ class SubjectSpace:
         report what was changed. Parameters of an `Interest` are changed by `update`.
         """
         check_on_error(on_error)
-        data = to_table(table)
+        data, condition = written_table(table, dialect), to_written(where, dialect)
         with Transaction(self) as transaction:
             catalog = self._subscriptions.catalog
             if has_conditions(data, where):
-                load = load_table(data, where, self.spaces[0])
+                load = load_table(data, condition, self.spaces[0])
             else:
                 load, _ = load_params(data, self._subscriptions.look_up, self.spaces[0])
             bad = load.refuse_unknown(catalog)
             if bad and on_error == "raise":
                 raise BadRowsError(bad)
             self._subscriptions.reserve(len(load))
-            transaction.log("update_subscriptions", table=data, where=where)
+            transaction.log("update_subscriptions", table=data, where=condition)
             rows = np.arange(len(load)) if load.good is None else load.good
             for row in rows.tolist():
                 name, source = load.ids.ids[row], load.source.one(row)
@@ -404,6 +410,7 @@ class SubjectSpace:
         *,
         valid_until: Moment | None = None,
         notify: Literal["both", "enter", "leave"] = "both",
+        dialect: str = SQL,
     ) -> Transitions:
         """Add a subscription, or replace the whole of the one with this id.
 
@@ -412,8 +419,12 @@ class SubjectSpace:
         with self._lock:
             if id in self:
                 with suppress(UnknownSubscriptionError):  # it has expired since
-                    return self.update(id, where, params, valid_until=valid_until, notify=notify)
-            return self.subscribe(id, where, params, valid_until=valid_until, notify=notify)
+                    return self.update(
+                        id, where, params, valid_until=valid_until, notify=notify, dialect=dialect
+                    )
+            return self.subscribe(
+                id, where, params, valid_until=valid_until, notify=notify, dialect=dialect
+            )
 
     def unsubscribe(self, id: SubscriptionId) -> Transitions:
         """Remove a subscription; its matches end without transitions."""

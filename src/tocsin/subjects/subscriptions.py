@@ -127,7 +127,7 @@ class SubscriptionTable:
         if old is not None:
             return self.prepare(where, values)
         expression, old_values = self.catalog.template(dense)
-        source: Any = expression
+        source: Any = self.catalog.source(dense).where
         if where is not None:
             expression, source = to_expression(where), where
         names = parameter_names(expression)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 import tocsin
+from tocsin.arguments import to_written
 from tocsin.broker.events import Event, check_type
 from tocsin.broker.hints import hints, type_hint
 from tocsin.broker.http.openapi import document
@@ -21,6 +22,7 @@ from tocsin.broker.quota import TRY
 from tocsin.broker.subscription import to_params
 from tocsin.errors import ArgumentError, LimitError, SubscriptionError, TocsinError
 from tocsin.language import parse, print_expression
+from tocsin.language.dialects import SQL
 from tocsin.language.expression import parameter_names
 from tocsin.loading import prepare
 from tocsin.matcher import Matcher
@@ -108,7 +110,7 @@ async def post_condition(request: Request) -> Response:
     try:
         result = await broker.registry.try_out(
             try_condition,
-            body["where"],
+            to_written(body["where"], body.get("dialect", SQL)),
             to_params(body.get("params")),
             broker.matcher.event_type(type),
             recent,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import tocsin
+from tocsin.language.dialects import DIALECTS
 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
 _BOOLEAN = {"type": "boolean"}
 _AMOUNT = {"type": "number"}
 _NUMBERS = {"type": "array", "items": _NUMBER}
+_DIALECT = {"enum": list(DIALECTS)}
 _TEXTS = {"type": "array", "items": _TEXT}
 _REFUSAL = {"ids": _NUMBERS, "delay": _AMOUNT, "reason": _TEXT}
 
@@ -261,7 +263,7 @@ def _publications() -> dict[str, Any]:
 
 
 def _others() -> dict[str, Any]:
-    trial = _object(["where"], where=_TEXT, type=_TEXT, params=_object())
+    trial = _object(["where"], where=_TEXT, dialect=_DIALECT, type=_TEXT, params=_object())
     body = {"application/json": {"schema": trial}}
     return {
         "/stream": {
@@ -293,7 +295,8 @@ _FIXED = ("id", "type", "durable", "notify")
 
 def _schemas() -> dict[str, Any]:
     spec = {
-        "id": _TEXT, "where": _TEXT, "type": _TEXT, "params": {"type": "object"},
+        "id": _TEXT, "where": _TEXT, "dialect": _DIALECT, "type": _TEXT,
+        "params": {"type": "object"},
         "durable": _BOOLEAN, "valid_until": {"type": ["string", "integer"]}, "ttl": _AMOUNT,
         "linger": _AMOUNT,
         "webhook": _object(["url"], url=_TEXT, secret=_TEXT),

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tocsin.arguments import to_written
 from tocsin.broker import schema
 from tocsin.broker.audit import names_of
 from tocsin.broker.core import Broker
@@ -56,14 +57,15 @@ from tocsin.errors import (
     LimitError,
     UnknownSubscriptionError,
 )
+from tocsin.language.dialects import SQL, read
 
 _KNOWN = {
-    "id", "where", "type", "params", "durable", "valid_until", "webhook", "overflow", "window",
-    "notify", "ack_seconds", "max_deliveries", "ttl", "linger",
+    "id", "where", "dialect", "type", "params", "durable", "valid_until", "webhook", "overflow",
+    "window", "notify", "ack_seconds", "max_deliveries", "ttl", "linger",
 }  # fmt: skip
 _CHANGEABLE = {
-    "where", "params", "valid_until", "ttl", "webhook", "overflow", "window", "ack_seconds",
-    "max_deliveries",
+    "where", "dialect", "params", "valid_until", "ttl", "webhook", "overflow", "window",
+    "ack_seconds", "max_deliveries",
 }  # fmt: skip
 _API = {"id", "source", "types", "config", "filters", "sink", "sinkcredential", "protocol",
         "protocolsettings"}  # fmt: skip
@@ -109,7 +111,7 @@ def to_spec(fields: object, principal: Principal, broker: Broker) -> Subscriptio
         raise ArgumentError("a webhook needs a durable subscription")
     return SubscriptionSpec(
         id=id or secrets.token_hex(8),
-        where=where,
+        where=to_written(where, fields.get("dialect", SQL)),
         type=type,
         params=to_params(fields.get("params")),
         durable=durable,
@@ -258,12 +260,14 @@ async def _with_warnings(broker: Broker, subscription: Subscription) -> dict[str
 def _facts(subscription: Subscription) -> dict[str, Any]:
     """Return the facts about a subscription for the audit log."""
     spec = subscription.spec
+    where, dialect = read(spec.where)
     hook = spec.options.get("webhook")
     return {
         "id": spec.id,
         "owner": spec.owner or None,
         "type": spec.type,
-        "where": spec.where,
+        "where": where,
+        "dialect": dialect,
         "webhook": None if hook is None else hook["url"],
     }
 
@@ -357,10 +361,12 @@ def to_edit(changes: Any, subscription: Subscription, broker: Broker) -> SpecEdi
     where = changes.get("where")
     if where is not None and not isinstance(where, str):
         raise ArgumentError("where is a text")
+    if where is None and "dialect" in changes:
+        raise ArgumentError("dialect is that of where, which is missing")
     if changes.get("webhook") is not None and not subscription.durable:
         raise ArgumentError("a webhook needs a durable subscription")
     return SpecEdit(
-        where=where,
+        where=to_written(where, changes.get("dialect", SQL)),
         params=to_params(changes["params"]) if "params" in changes else None,
         options=to_options(changes, broker),
         valid_until=_to_end(changes) if changes.keys() & {"valid_until", "ttl"} else KEEP,

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
+from tocsin.arguments import to_written
 from tocsin.broker.durable import Consumer
 from tocsin.broker.events import OWN_HEADERS, Event, check_type, from_stomp
 from tocsin.broker.idempotency import Key, to_key
@@ -304,7 +305,8 @@ class Connection(Link):
         type = to_type(self.need(frame, "destination"))
         assert self.principal is not None
         self.principal.may_subscribe(type)
-        where = frame.headers.get("selector", "").strip() or "TRUE"
+        selector = frame.headers.get("selector", "").strip()
+        where = to_written(selector, frame.headers.get("dialect", "jms")) if selector else "TRUE"
         refuse_old_name(frame.headers)
         mask = to_transition_mask(frame.headers.get("notify"))
         options: dict[str, Any] = {"transitions": mask} if mask else {}

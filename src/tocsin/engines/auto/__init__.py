@@ -68,6 +68,8 @@ _MAX_PENDING = 16_384
 """Small additions are indexed when more conjunctions are pending, matched or not."""
 _MAX_COMPARED = 1 << 20
 """Pending subscriptions are indexed when more comparisons were made with them one by one."""
+_SMALL_BATCH, _MANY_NEW = 64, 16
+"""A batch of more events has more pending subscriptions, that came since the last, indexed."""
 _MAX_DELTA = 0.25
 """The delta holds up to this share of the largest segment."""
 
@@ -254,15 +256,19 @@ class AutoEngine(Engine):
     def reader_for(self, n_events: int) -> Snapshot:
         """Return a snapshot; index pending subscriptions if that is worth it for `n_events`.
 
-        A batch is compared with them one by one until that has cost as much as indexing them. For
-        a single event that is cheaper than a segment more, as long as the write buffer has room.
+        A batch is compared with them one by one until that has cost as much as indexing them; many
+        new ones are indexed at once for a batch that is not small. For a single event comparing is
+        cheaper than a segment more, as long as the write buffer has room.
         """
         with self._lock:
             current = self.current(n_events)
             if current is not None:
                 return current
             self._forget_current()
-            buffer = self._pending.buffered() if self._pending and self._merges else None
+            is_worth_it = bool(self._pending) and self._merges
+            if n_events > _SMALL_BATCH and self._pending.n_new > _MANY_NEW:
+                is_worth_it = False
+            buffer = self._pending.buffered() if is_worth_it else None
             if buffer is None or not self._is_cheap(buffer, self._n_compared, n_events):
                 return self.reader()
             self._current = self._snapshot(buffer)

@@ -41,6 +41,11 @@ class Pending:
         self.tables.append(table)
         self.n_conjunctions += table.n_conjunctions
 
+    @property
+    def n_new(self) -> int:
+        """How many tables came since `buffered` was called."""
+        return len(self.tables) - self._n_buffered
+
     def buffered(self) -> BufferSnapshot | None:
         """Return all conjunctions as rows of the write buffer, or None if they are too many."""
         if self._is_full or self.n_conjunctions > MAX_ROWS:
