@@ -22,10 +22,11 @@ from functools import partial
 from tocsin import Matcher, covers
 from tocsin.errors import TocsinError
 from tocsin.language import parse, print_expression
+from tocsin.language.functions import MAX_PIECE
 from tocsin.normalize import normalize
 from tocsin.normalize.describe import describe, to_json
 from tocsin.normalize.diagnose import diagnose
-from tocsin.normalize.patterns import MAX_PIECE, parse_pattern
+from tocsin.normalize.patterns import parse_pattern
 
 MAX_TEXT = 65_536
 """Conditions are no longer than this: what a matcher promises to take or refuse soon."""
@@ -235,6 +236,64 @@ def huge(draw: random.Random) -> str:
     )()
 
 
+def leaf(draw: random.Random) -> str:
+    """Return a short term."""
+    return draw.choice(["a0", "a1", "s", "7", "2.5", "'ab'", "TRUE", "NULL", "now()"])
+
+
+def deep_terms(draw: random.Random) -> str:
+    """Functions and operators within each other as deep as may be, on a long core or a short."""
+    forms = ["({t} + {l})", "({l} || {t})", "power({t}, 9)", "-({t})", "abs({t})",
+             "CASE WHEN {t} = {l} THEN {l} END", "CASE {t} WHEN 1 THEN {l} WHEN 2 THEN 3 END",
+             "({t} BETWEEN {l} AND a2)", "({t} IS UNKNOWN)", "({t} IN (a1, a2, {l}))",
+             "CAST({t} AS STRING)", "coalesce({t}, {l}, {t})", "replace({t}, 'a', 'aaaaaaaa')",
+             "concat({t}, {t})", "regexp_matches({t}, '(a+a+)+b')"]  # fmt: skip
+    chosen, text = draw.sample(forms, draw.randrange(1, 4)), leaf(draw)
+    if draw.random() < 0.4:
+        branches = (f"WHEN a0 = {n} THEN {n}" for n in iter(lambda: draw.randrange(9999), -1))
+        text = f"CASE {joined(branches, ' ', draw.choice([500, 20_000]))} END"
+    for _ in range(draw.randrange(1, 105)):
+        longer = draw.choice(chosen).format(t=text, l=leaf(draw))
+        if len(longer) > MAX_TEXT - 20:
+            break
+        text = longer
+    return f"{text} > 3"
+
+
+def wide_terms(draw: random.Random) -> str:
+    """Very many computed values, or one of very many parts."""
+    size = draw.choice([300, 4_000, 30_000, MAX_TEXT - 100])
+    number = draw.randrange
+
+    def many(form: str, separator: str) -> str:
+        parts = (form.format(n=n, m=number(50)) for n in range(size))
+        return joined(parts, separator, size)
+
+    return draw.choice(
+        [
+            lambda: many("a{n} * s > {m}", draw.choice([" AND ", " OR "])),
+            lambda: many("a0 + {n} > s", draw.choice([" AND ", " OR "])),
+            lambda: f"a0 IN ({many('a1 + {n}', ', ')})",
+            lambda: f"lower(a0) IN ({many(chr(39) + 'x{n}' + chr(39), ', ')})",
+            lambda: f"CASE {many('WHEN a0 = {n} THEN a{m} + {n}', ' ')} END = 1",
+            lambda: f"coalesce({many('a{n}', ', ')}) = 1",
+            lambda: f"concat({many('s', ', ')}) = 'a'",
+            lambda: many("replace(s, 'a', 'aaa{n}') = 'b'", " OR "),
+            lambda: many("regexp_matches(s, '(x{n}+)+y')", " OR "),
+            lambda: f"regexp_matches(s, '{many('(a|b{m})*', '')}')",
+            lambda: f"s RLIKE '{'(a?){500}' * (size // 100 + 1)}'",
+            lambda: many("ANY(tags) = 'x{n}'", draw.choice([" AND ", " OR "])),
+            lambda: many("ALL(tags) <> 'x{n}'", draw.choice([" AND ", " OR "])),
+            lambda: f"ANY(tags) IN ({many(chr(39) + 'x{n}' + chr(39), ', ')})",
+            lambda: f"exists(tags, t -> {many('t = {n}', ' OR ')})",
+            lambda: f"matches(s, '{many('w{n}', draw.choice([' ', ' OR ', ' -']))}')",
+            lambda: f"matches(s, '{'(' * (size // 2)}a')",
+            lambda: f"CASE WHEN s LIKE '{like_text(draw, size)}' THEN 1 END = 1",
+            lambda: many("a{n}", draw.choice([" + ", " || ", " - ", "::STRING || "])) + " = 1",
+        ]
+    )()
+
+
 def of_condition(name: str, text: str) -> Case:
     """Return all that may be done with a condition, by every road."""
     matcher, loaded = Matcher(), Matcher()
@@ -242,6 +301,12 @@ def of_condition(name: str, text: str) -> Case:
 
     def subscribe() -> None:
         matcher.subscribe("it", text)
+
+    event = {"a0": 1, "a1": 2, "a2": "aab", "s": "ab" * 500, "tags": ["x1", "x2", 5, None]}
+
+    def match() -> None:
+        matcher.match(event)
+        matcher.match_batch([event, {}])
 
     def explain() -> None:
         if "it" in matcher:
@@ -264,7 +329,8 @@ def of_condition(name: str, text: str) -> Case:
             ("subscribe", subscribe, SECONDS),
             ("update", lambda: matcher.update("other", where=text), SECONDS),
             ("load", lambda: loaded.subscribe_many({"id": [1], "where": [text]}), SECONDS),
-            ("explain", explain, 4 * SECONDS),  # what was subscribed is indexed first
+            ("match", match, 2 * SECONDS),  # what was subscribed is indexed first
+            ("explain", explain, 4 * SECONDS),
             ("describe", tell, 2 * SECONDS),
             ("diagnose", lambda: diagnose(parse(text)), 2 * SECONDS),
             ("covers", compare, 2 * SECONDS),
@@ -273,7 +339,8 @@ def of_condition(name: str, text: str) -> Case:
 
 
 def _add_conditions() -> None:
-    for make in (conjunctive, disjunctive, uniform, points_and_patterns, nested, huge):
+    conditions = (conjunctive, disjunctive, uniform, points_and_patterns, nested, huge)
+    for make in (*conditions, deep_terms, wide_terms):
 
         def condition(draw: random.Random, make: Callable[..., str] = make) -> Case:
             text = make(draw)

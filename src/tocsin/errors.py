@@ -10,6 +10,7 @@ class is that too: the name of it stands in brackets. The hierarchy::
     │   │   └── UnsupportedSyntaxError   it is SQL, but not in our subset; named
     │   ├── KindClashError           a literal does not fit the declared kind [ValueError]
     │   ├── UndeclaredAttributeError a strict event type does not declare it [ValueError]
+    │   ├── ComputedValueError       a subject space cannot compute what it is about [ValueError]
     │   ├── TooManyConjunctionsError the normal form would exceed the limit
     │   ├── ConditionCostError       the condition would take too much work (the limit is named)
     │   ├── CapacityError            a matcher or an index cannot number any more
@@ -149,6 +150,23 @@ class UndeclaredAttributeError(SubscriptionError, ValueError):
         return f"attribute {self.attribute!r} is not declared by {self.event_type}{hint}"
 
 
+class ComputedValueError(SubscriptionError, ValueError):
+    """A subscription of a subject space is about a computed value or the elements of a list."""
+
+    code = "computed-value"
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+        super().__init__(value)
+
+    def __str__(self) -> str:
+        return (
+            f"a subject space takes conditions on attributes only, not on {self.value!r}: its "
+            "publications may be ranges, of which nothing is computed; publish the value as an "
+            "attribute"
+        )
+
+
 class TooManyConjunctionsError(SubscriptionError):
     """The disjunctive normal form of a condition would exceed the limit."""
 
@@ -165,8 +183,9 @@ class TooManyConjunctionsError(SubscriptionError):
 class ConditionCostError(SubscriptionError):
     """A condition would take too much work; ``limit`` names what is bounded, ``most`` by how much.
 
-    The limits are `steps` (of the normal form), `pattern` (characters of a LIKE pattern) and
-    `piece` (characters between two `%` of a pattern, where `_` is among them).
+    The limits are `steps` (of the normal form), `pattern` (characters of a LIKE pattern), `piece`
+    (characters between two `%` of a pattern, where `_` is among them), `copies` (tokens of terms
+    that are compared several times), `functions` (functions and operators that an event takes).
     """
 
     code = "condition-cost"
@@ -175,6 +194,9 @@ class ConditionCostError(SubscriptionError):
         "steps": "the condition takes more than {:,} steps to bring into normal form; write it "
         "with fewer ORs within ANDs, or as several subscriptions",
         "pattern": "a LIKE pattern has more than {:,} characters; shorten it",
+        "copies": "the condition compares long terms with many values, more than {:,} tokens of "
+        "them; compare them with constants, or write fewer values",
+        "functions": "the condition has more than {:,} functions and operators; write fewer",
         "piece": "a LIKE pattern has more than {:,} characters, with _ among them, between two %; "
         "shorten that piece, or divide it by %",
     }

@@ -5,13 +5,14 @@ Enters: a subscription's expression, and an event. Leaves: text for people.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from tocsin.encode.events import read_value, value_at
+from tocsin.encode.events import Reading, elements_in, read_value, satisfies, value_at
 from tocsin.encode.moments import holds
 from tocsin.language import print_expression
+from tocsin.language.computed import moments_of
 from tocsin.language.expression import Expression
-from tocsin.language.names import is_path
+from tocsin.language.names import elements_of, is_path
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, SubscriptionId
 from tocsin.normalize import Conjunction, NormalForm, normalize
@@ -64,6 +65,9 @@ def _explain_choice(
     form: NormalForm, event: Mapping[str, object], event_type: EventType | None
 ) -> str:
     failures = []
+    moments = {of for conjunction in form for name in conjunction for of in moments_of(name)}
+    if moments:  # a condition says itself which texts count as timestamps
+        event = Reading(event, (), frozenset(moments.difference(_declared(event_type))))
     for conjunction in form:
         failed = _failures(conjunction, event, event_type)
         if not failed:
@@ -73,13 +77,17 @@ def _explain_choice(
     return "no match: " + " — and ".join(failures)
 
 
+def _declared(event_type: EventType | None) -> Iterable[str]:
+    return event_type.attributes if event_type else ()
+
+
 def _failures(
     conjunction: Conjunction, event: Mapping[str, object], event_type: EventType | None
 ) -> list[str]:
     return [
         "not " + _phrase(name, condition, event, event_type)
         for name, condition in conjunction.items()
-        if not holds(condition, read_value(event, name))
+        if not satisfies(event, name, condition)
     ]
 
 
@@ -87,12 +95,15 @@ def _phrase(
     name: str, condition: Condition, event: Mapping[str, object], event_type: EventType | None
 ) -> str:
     declared = event_type.kind_of(name) if event_type else None
-    value = read_value(event, name)
+    of = elements_of(name)
+    value = read_value(event, name) if of is None else elements_in(event, of)
     text = describe_condition(name, condition, declared)
     if value is None:
-        needed = [] if is_path(name) else demands_of(name, ANY)
+        needed = [] if is_path(name) or of else demands_of(name, ANY)
         parts = [f"{each} is {_shown(value_at(event, each))}" for each, _ in needed]
         return f"{text} (absent{''.join(f'; {part}' for part in parts)})"
+    if of is not None:
+        return f"{text} ({value!r})"
     domain = domain_of(value)
     domains = [each for each in Domain if condition.intervals[each]]
     if not domains or condition.other or domain in domains or holds(condition, value):

@@ -58,6 +58,7 @@ from tocsin.errors import (
 from tocsin.explain import explain_event, explain_subscription
 from tocsin.language.computed import attributes_of, attributes_of_names
 from tocsin.language.dialects import SQL
+from tocsin.language.evaluate import at_moment
 from tocsin.language.expression import Expression, parameter_names
 from tocsin.loading import (
     Load,
@@ -392,7 +393,11 @@ class Matcher:
         with self._match_guard:
             names, reader = self._reader(1)
             match = partial(watch.match_one, reader) if watch.reads_events else reader.match_one
-            matches = names.of(match(checked))
+            if self._clock is time.time:
+                matches = names.of(match(checked))
+            else:
+                with at_moment(self._clock()):
+                    matches = names.of(match(checked))
         if watch.is_open:
             self._warn_of_drift(watch.look_at_mappings([checked]))
         return matches
@@ -409,7 +414,8 @@ class Matcher:
         batch = to_batch(events, self.event_type, watch.moments.names)
         with self._match_guard:
             names, reader = self._reader(len(batch))
-            matches = Matches(watch.match_batch(reader, batch), names)
+            with at_moment(self._clock()):
+                matches = Matches(watch.match_batch(reader, batch), names)
         suspects = watch.look_at(batch)
         if suspects:
             self._warn_of_drift(suspects)

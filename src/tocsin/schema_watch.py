@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from tocsin.arrow import kind_of_type
 from tocsin.drift import Seen
 from tocsin.encode.choices import Choices
-from tocsin.encode.events import EventBatch, lookup
+from tocsin.encode.events import EventBatch, Reading, lookup
 from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
-from tocsin.language.computed import choices_of
+from tocsin.language.computed import choices_of, moments_of
 from tocsin.language.names import each_name, is_path, spelling
 from tocsin.language.parser import parse_timestamp
 from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
@@ -150,6 +150,8 @@ class SchemaWatch:
         if not is_path(name):
             if before & mask == mask:
                 return
+            for attribute in moments_of(name):
+                self._add(attribute, MOMENT)
             for attribute, need in demands_of(name, mask):
                 if attribute != name:
                     self._add(attribute, need)
@@ -215,11 +217,12 @@ class SchemaWatch:
         ]
         if chosen:  # these stay texts
             event = {each: lookup(event, name) for each, name in chosen} | dict(event)
+        known = frozenset(moments.names)
         mixed = [name for name in values if name in moments.mixed][:_MAX_MIXED]
         matches: dict[int, None] = {}
         for texts in _subsets(mixed):
-            read = {name: value for name, value in values.items() if name not in texts}
-            matches.update(dict.fromkeys(reader.match_one({**event, **read})))
+            read = [name for name in values if name not in texts]
+            matches.update(dict.fromkeys(reader.match_one(Reading(event, read, known))))
         return list(matches)
 
     def match_batch(self, reader: Reader, batch: EventBatch) -> RaggedIds:

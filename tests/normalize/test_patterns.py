@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from tests.property.strategies import FRAGMENTS, STRINGS, Drawn, pattern
 
 from tocsin.errors import ConditionCostError, ParameterError
-from tocsin.language.functions import like
+from tocsin.language.functions import MAX_PATTERN, MAX_PIECE, like
 from tocsin.normalize import domains, patterns
 from tocsin.normalize.domains import TOP, Domain
 from tocsin.normalize.patterns import (
     MANY,
-    MAX_PATTERN,
-    MAX_PIECE,
     ONE,
     Pattern,
     interval_of,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.overlay.networks import (
     SMALL,
     TYPES,
+    check_delivery,
     check_events,
     check_quiet,
     form,
@@ -161,6 +162,36 @@ def test_a_redundant_link_stands_by_and_takes_over() -> None:
         assert network.got(happening) == {"s": 1}
     network.mend("a", "c")
     network.run()
+    check_quiet(network)
+
+
+@pytest.mark.parametrize("grading", GRADINGS, ids=GRADES)
+def test_conditions_on_computed_values_and_lists_are_decided_at_their_broker(
+    grading: Grading,
+) -> None:
+    network = Simulator(5, grading)
+    network.add("edge", "core", "feed")
+    network.link("edge", "core")
+    network.link("core", "feed")
+    wheres = [
+        "price * volume > 10",
+        "price < volume AND firm = 'IBM'",
+        "ANY(tags) = 'x' AND price > 1",
+        "firm ILIKE 'i%'",
+        "NOT matches(firm, 'sun') AND price < 3",
+        "exists(tags, t -> t = firm)",
+    ]
+    for at, where in enumerate(wheres):
+        network.subscribe("edge", f"s{at}", form(where))
+    network.run()
+    for event in (
+        {"price": 2, "volume": 6, "firm": "IBM", "tags": ["x"]},
+        {"price": 2, "volume": 1, "firm": "SUN", "tags": ["SUN"]},
+        {"price": 9, "volume": 1, "firm": "SUN"},
+    ):
+        happening = network.publish("feed", event)
+        network.run()
+        check_delivery(network, happening)
     check_quiet(network)
 
 

@@ -2,16 +2,25 @@
 
 The two texts differ where DuckDB raises an error and we have an absent value (`TRY`), and for
 lists. Values stay where both mean the same: `docs/language.md` lists where they do not.
+
+`python -m tests.property.terms --pairs 1000000` tries as many pairs of a condition and an event,
+half of them against DuckDB, half against the oracle engine (`wild`).
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
+import sys
+import warnings
 from random import Random
 from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+from tests.property.wild import differences_from_oracle
+
+from tocsin import Matcher
 
 SCHEMA = pa.schema(
     [
@@ -205,9 +214,34 @@ class Terms:
             [
                 (
                     "tags",
-                    ["= 'a'", "<> 'a'", "LIKE 'a%'", "IN ('a', 'b')", "> 'a'", "IS NULL", "= s"],
+                    [
+                        "= 'a'",
+                        "<> 'a'",
+                        "LIKE 'a%'",
+                        "IN ('a', 'b')",
+                        "> 'a'",
+                        "IS NULL",
+                        "= s",
+                        "BETWEEN u AND s",
+                        "NOT IN (s, u)",
+                        "IS DISTINCT FROM s",
+                    ],
                 ),
-                ("sizes", ["= 1", "BETWEEN 2 AND 5", "> 3", "NOT IN (1, 2)", "IS NOT NULL", "< i"]),
+                (
+                    "sizes",
+                    [
+                        "= 1",
+                        "BETWEEN 2 AND 5",
+                        "> 3",
+                        "NOT IN (1, 2)",
+                        "IS NOT NULL",
+                        "< i",
+                        "BETWEEN i AND j",
+                        "IN (i, 4)",
+                        "NOT BETWEEN 1 AND j",
+                        "IS NOT DISTINCT FROM i",
+                    ],
+                ),
             ]
         )
         test, quantifier = pick(tests), pick(["ANY", "ALL", "exists", "forall"])
@@ -272,3 +306,70 @@ def ask_duckdb(rows: list[dict[str, Any]], conditions: list[Text]) -> list[list[
         ]
     finally:
         connection.close()
+
+
+def matches_of(
+    engine: str, conditions: list[Text], rows: list[dict[str, object]], how: str
+) -> list[list[int]]:
+    """Return for each condition the rows that match."""
+    matcher = Matcher(engine=engine)
+    for number, condition in enumerate(conditions):
+        matcher.subscribe(number, condition.ours)
+    if how == "one":
+        by_row = [matcher.match(row) for row in rows]
+    elif how == "mappings":
+        by_row = list(matcher.match_batch(rows))
+    else:
+        by_row = list(matcher.match_batch(pa.Table.from_pylist(rows, SCHEMA)))
+    lists: list[list[int]] = [[] for _ in conditions]
+    for row, ids in enumerate(by_row):
+        for id in ids:
+            lists[int(id)].append(row)
+    return lists
+
+
+def differences(seed: int, n_conditions: int, n_events: int) -> list[str]:
+    """Return where we differ from DuckDB, or two of our ways from each other."""
+    random = Random(seed)
+    terms = Terms(random)
+    conditions = [terms.condition(3) for _ in range(n_conditions)]
+    rows = draw_events(random, n_events)
+    expected = ask_duckdb(rows, conditions)
+    problems = []
+    for engine, how in (
+        ("auto", "table"),
+        ("auto", "mappings"),
+        ("auto", "one"),
+        ("oracle", "one"),
+    ):
+        lists = matches_of(engine, conditions, rows, how)
+        for condition, ours, theirs in zip(conditions, lists, expected, strict=True):
+            if ours != theirs:
+                row = rows[min(set(ours) ^ set(theirs))]
+                problems.append(
+                    f"{engine} {how}: {condition.ours}\n    {condition.theirs}\n    {row}"
+                )
+    return problems
+
+
+def main(arguments: list[str]) -> int:
+    """Try many pairs, half of them against DuckDB, and print those that differ."""
+    options = argparse.ArgumentParser(prog="python -m tests.property.terms")
+    options.add_argument("--pairs", type=int, default=1_000_000, help="conditions times events")
+    options.add_argument("--seed", type=int, default=0, help="the first seed")
+    chosen = options.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    n_done = n_wrong = 0
+    seed = chosen.seed
+    while n_done < chosen.pairs:
+        problems = differences(seed, 100, 200) + differences_from_oracle(seed, 50, 200)
+        n_done += 100 * 200 + 2 * 50 * 200
+        n_wrong += len(problems)
+        seed += 1
+        print(*problems[:3], sep="\n", end="\n" * bool(problems), flush=True)
+    print(f"{n_done:,} pairs, {n_wrong} differ")
+    return 1 if n_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ import datetime as dt
 import math
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any, Protocol, cast
 
@@ -44,15 +45,29 @@ from tocsin.encode.columns import (
     to_column,
 )
 from tocsin.encode.computed import ComputedColumns
-from tocsin.encode.lists import Elements, arrow_elements, flattened, is_list, python_elements
-from tocsin.encode.moments import event_with_moments, read_moments, with_moments
+from tocsin.encode.lists import (
+    Elements,
+    arrow_elements,
+    flattened,
+    is_list,
+    python_elements,
+    with_absent,
+)
+from tocsin.encode.moments import event_with_moments, holds, read_moments, with_moments
 from tocsin.encode.plain import Plain, plain_numbers, plain_vector
 from tocsin.encode.strings import Strings, distinct_strings
 from tocsin.encode.vectors import Vector
 from tocsin.errors import ArgumentError, EventError
-from tocsin.language.computed import term_of
-from tocsin.language.evaluate import evaluate_term
-from tocsin.language.names import HAS, is_computed, is_each, path_of
+from tocsin.language.computed import moments_of, term_of
+from tocsin.language.evaluate import evaluate_term, joined_lists, read_list
+from tocsin.language.names import (
+    HAS,
+    ElementName,
+    elements_of,
+    is_computed,
+    is_each,
+    path_of,
+)
 from tocsin.language.parser import parse_timestamp
 from tocsin.language.terms import Attribute
 from tocsin.model import (
@@ -64,6 +79,7 @@ from tocsin.model import (
     kind_of,
     to_plain,
 )
+from tocsin.normalize.condition import Condition
 from tocsin.normalize.domains import Domain
 
 MOST_EVENTS = 2**31 - 1
@@ -74,14 +90,24 @@ class EventBatch:
     """A batch of events, by attribute. Not changed once made; safe to read from many threads."""
 
     def __init__(
-        self, source: _Source, event_type: EventType | None, moments: Collection[str] = ()
+        self,
+        source: _Source,
+        event_type: EventType | None,
+        moments: Collection[str] = (),
+        known_moments: Collection[str] | None = None,
     ) -> None:
-        """`moments` are attributes, not declared, whose ISO 8601 texts count as timestamps."""
+        """`moments` are attributes, not declared, whose ISO 8601 texts count as timestamps.
+
+        Of `known_moments`, which are these and perhaps more, a computed value reads those as
+        timestamps that it uses as such, and others as texts.
+        """
         if source.n > MOST_EVENTS:
             raise EventError(f"a batch has at most {MOST_EVENTS:,} events: take fewer at a time")
         self._source = source
         self._event_type = event_type
         self._moments = moments
+        self._known_moments = frozenset(moments if known_moments is None else known_moments)
+        self._readings: dict[frozenset[str], EventBatch] = {}
         self._columns: dict[str, Column] = {}
         self._plain: dict[str, Plain | None] = {}
         self._strings: dict[tuple[str, bool], Strings] = {}
@@ -98,7 +124,7 @@ class EventBatch:
         column = self._columns.get(attribute)
         if column is None:
             if is_computed(attribute):
-                column = vectors.to_column(self.computed.vector(term_of(attribute)))
+                column = vectors.to_column(self._computed_vector(attribute))
             elif is_each(attribute):
                 column = self._source.each(attribute)
                 declared = (
@@ -118,7 +144,7 @@ class EventBatch:
         """Return the values of an attribute as they lie in memory, where they are such numbers."""
         if attribute not in self._plain:
             if is_computed(attribute):
-                vector = self.computed.vector(term_of(attribute))
+                vector = self._computed_vector(attribute)
                 self._plain[attribute] = plain_vector(vector.kind, vector.values, vector.here)
                 return self._plain[attribute]
             if is_each(attribute):
@@ -130,8 +156,25 @@ class EventBatch:
 
     @cached_property
     def computed(self) -> ComputedColumns:
-        """The computed values of the batch."""
-        return ComputedColumns(self)
+        """The computed values of the batch, in which texts are texts."""
+        return ComputedColumns(self._read_for(frozenset()))
+
+    def _computed_vector(self, name: str) -> Vector:
+        moments = self._known_moments.intersection(moments_of(name))
+        return self._read_for(moments).computed_here.vector(term_of(name))
+
+    def _read_for(self, moments: frozenset[str]) -> EventBatch:
+        """Return the batch in which the texts of just some attributes count as timestamps."""
+        if moments == frozenset(self._moments):
+            return self
+        if moments not in self._readings:
+            self._readings[moments] = EventBatch(self._source, self._event_type, moments)
+        return self._readings[moments]
+
+    @cached_property
+    def computed_here(self) -> ComputedColumns:
+        """The computed values of what this batch has, texts that are timestamps among it."""
+        return ComputedColumns(self) if self._moments else self.computed
 
     def vector(self, attribute: str) -> Vector:
         """Return the values of an attribute as a vector."""
@@ -201,15 +244,17 @@ class EventBatch:
 
     def events(self) -> Iterator[Mapping[str, object]]:
         """Yield the events as mappings, for the engines that take one at a time."""
+        events = self._source.events()
         declared = self._event_type.moments if self._event_type else ()
-        names = [*self._moments, *declared]
-        if not names:
-            return self._source.events()
-        return (event_with_moments(each, names, lookup) for each in self._source.events())
+        if declared:
+            events = (event_with_moments(each, declared, lookup) for each in events)
+        if not self._known_moments:
+            return events
+        return (Reading(each, self._moments, self._known_moments) for each in events)
 
     def reading(self, moments: Collection[str]) -> EventBatch:
         """Return the same events, in which the texts of other attributes count as timestamps."""
-        return EventBatch(self._source, self._event_type, moments)
+        return EventBatch(self._source, self._event_type, moments, self._known_moments)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -587,7 +632,7 @@ def _elements_at(column: pa.Array, path: str) -> Elements | None:
             return outer
         inner = _elements_at(outer.source, path)
         if inner is not None:
-            return flattened(outer, inner)
+            return flattened(outer, with_absent(inner))
         field = _descend(outer.source, path)
         return Elements(outer.start, pa.nulls(len(outer)) if field is None else field, outer.here)
     if not pa.types.is_struct(column.type):
@@ -833,12 +878,10 @@ def _lookup_within(value: object, path: str) -> object:
     """Return the value at a path within a value; through a list, the list of the values there."""
     if isinstance(value, Mapping):
         return lookup(value, path)
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | np.ndarray):
         return None
     values = [_lookup_within(element, path) for element in value]
-    if not any(isinstance(each, list) for each in values):
-        return values
-    return [e for each in values for e in (each if isinstance(each, list) else [each])]
+    return joined_lists([list(v) if isinstance(v, tuple | np.ndarray) else v for v in values])
 
 
 def value_at(event: Mapping[str, object], attribute: str) -> object:
@@ -854,9 +897,64 @@ def read_value(event: Mapping[str, object], attribute: str) -> object:
     It may be a path, or the name of a computed value.
     """
     if is_computed(attribute):
-        return evaluate_term(term_of(attribute), partial(read_value, event))
+        return evaluate_term(term_of(attribute), _reader(event, attribute))
     value = read_each(event, attribute) if is_each(attribute) else lookup(event, attribute)
     return None if value is None else check_value(value, attribute, None)
+
+
+class Reading(dict[str, object]):
+    """An event in which the texts of some attributes are timestamps.
+
+    `texts` is the event itself; of `known_moments`, a computed value reads those as timestamps
+    that it uses as such.
+    """
+
+    __slots__ = ("known_moments", "texts")
+
+    def __init__(
+        self,
+        event: Mapping[str, object],
+        moments: Collection[str],
+        known_moments: frozenset[str],
+    ) -> None:
+        super().__init__(event_with_moments(event, moments, lookup))
+        self.texts = event
+        self.known_moments = known_moments
+
+
+def texts_of(event: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the event in which texts are texts."""
+    return event.texts if isinstance(event, Reading) else event
+
+
+def elements_in(event: Mapping[str, object], of: ElementName) -> list[object] | None:
+    """Return the elements of a list of an event, or None where it has none."""
+    return read_list(term_of(of.list), partial(read_value, texts_of(event)))
+
+
+def satisfies(event: Mapping[str, object], name: str, condition: Condition) -> bool:
+    """Whether an event satisfies a condition of a conjunction."""
+    of = elements_of(name)
+    if of is None:
+        return holds(condition, read_value(event, name))
+    elements = elements_in(event, of)
+    quantify = all if of.quantifier == "all" else any
+    return elements is not None and quantify(map(condition.holds, elements))
+
+
+def _reader(event: Mapping[str, object], name: str) -> Callable[[str], object]:
+    """Return a function that gives the values of attributes in a computed value."""
+    read = partial(read_value, texts_of(event))
+    moments = (
+        event.known_moments.intersection(moments_of(name)) if isinstance(event, Reading) else ()
+    )
+    return partial(_read_moment, read, moments) if moments else read
+
+
+def _read_moment(read: Callable[[str], object], moments: Collection[str], attribute: str) -> object:
+    value = read(attribute)
+    moment = parse_timestamp(value) if attribute in moments and isinstance(value, str) else None
+    return value if moment is None else moment
 
 
 def _plain_list(value: Any, attribute: str, row: int | None) -> list[object]:
@@ -896,11 +994,20 @@ def check_event(event: object, event_type: EventType | None) -> Mapping[str, obj
     return values  # type: ignore[no-any-return]
 
 
+def _of_decimal(value: Decimal) -> object:
+    """Return a decimal as columns have it: a float, or an integer that not every float equals."""
+    plain = to_plain(value)
+    return float(plain) if isinstance(plain, int) and abs(plain) < _EXACT else plain
+
+
+_EXACT = 1 << 53
+
+
 def check_value(
     value: object, attribute: str, declared: Kind | None, row: int | None = None
 ) -> object:
     """Return an event's value as a plain Python value (None where it is null), or refuse it."""
-    value = to_plain(value)
+    value = to_plain(value) if not isinstance(value, Decimal) else _of_decimal(value)
     if isinstance(value, list | tuple | np.ndarray):
         value = _plain_list(value, attribute, row)
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:

@@ -110,6 +110,19 @@ def arrow_elements(lists: pa.Array) -> Elements:
     return Elements(start, to_array(pc.list_flatten(lists)), here)
 
 
+def with_absent(elements: Elements) -> Elements:
+    """Return elements of which one is null in place of each absent list."""
+    if elements.here is None:
+        return elements
+    counts = np.where(elements.here, np.diff(elements.start), 1)
+    start = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=start[1:])
+    is_null = np.zeros(int(start[-1]), np.bool_)
+    is_null[start[:-1][~elements.here]] = True
+    places = np.cumsum(~is_null) - 1
+    return Elements(start, elements.source.take(pa.array(places, mask=is_null)), None)
+
+
 def flattened(outer: Elements, inner: Elements) -> Elements:
     """Return the elements of lists within lists as those of one list each."""
     return Elements(inner.start[outer.start], inner.source, outer.here)

@@ -7,6 +7,7 @@ the other engines can be held against it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,24 @@ from numpy.typing import NDArray
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.engines.protocol import Engine, Expressions
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.computed import canonical, name_of, negate, term_of
 from tocsin.language.evaluate import evaluate
-from tocsin.language.expression import Expression
+from tocsin.language.expression import Distinct, Expression, Predicate, Truth, map_predicates
+from tocsin.language.names import is_elements
+from tocsin.language.terms import Call
 from tocsin.normalize.table import ConjunctionTable
+
+
+def _computed(predicate: Predicate) -> Expression:
+    """Write IS DISTINCT FROM as a computed value, which says whether a text is a timestamp in it.
+
+    Other predicates are unknown of a text that is read as a timestamp though it should not be.
+    """
+    if not isinstance(predicate, Distinct) or is_elements(predicate.attribute):
+        return predicate
+    arguments = (term_of(predicate.attribute), predicate.operand)
+    name = name_of(canonical(Call("is distinct from", arguments)))
+    return negate(Truth(name), predicate.negated)
 
 
 class OracleEngine(Engine):
@@ -46,16 +62,18 @@ class OracleEngine(Engine):
 
     def match_one(self, event: Mapping[str, object]) -> list[int]:
         """Evaluate every expression on one event."""
+        value_of = partial(read_value, event)
         return [
             dense
             for dense in self._expressions
-            if evaluate(self._expression(dense), lambda name: read_value(event, name)) is True
+            if evaluate(self._expression(dense), value_of, value_of) is True
         ]
 
     def _expression(self, dense: int) -> Expression:
         expression = self._expressions[dense]
         if expression is None:
-            expression = self._expressions[dense] = self._source.expression(dense)
+            expression = map_predicates(self._source.expression(dense), _computed)
+            self._expressions[dense] = expression
         return expression
 
     def explain(self, dense: int) -> str:

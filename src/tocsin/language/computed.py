@@ -40,6 +40,7 @@ from tocsin.language.names import (
     is_computed,
     is_each,
     is_elements,
+    is_path,
     paths_of,
     spelling,
 )
@@ -242,7 +243,11 @@ def compare(op: str, left: Term, right: Term) -> Expression:
         return Comparison(name_of(left), op, right)
     if isinstance(left, Literal | Parameter) and not isinstance(right, Parameter | Interval):
         return Comparison(name_of(right), FLIPPED[op], left)
-    return _on_elements(op, left, right) or Truth(name_of(canonical(Call(op, (left, right)))))
+    on_elements = _on_elements(op, left, right)
+    if on_elements is not None:
+        return on_elements
+    call = canonical(Call(op, (left, right)))
+    return Truth(name_of(call)) if isinstance(call, Call) else to_condition(call)
 
 
 def _on_elements(op: str, left: Term, right: Term) -> Expression | None:
@@ -252,9 +257,20 @@ def _on_elements(op: str, left: Term, right: Term) -> Expression | None:
             return _on_elements(FLIPPED[op], right, left)
         return None
     of = element_name(left.name)
-    condition = compare(op, Attribute("element"), right)
-    every = of.quantifier == "all"
-    return Truth(name_of(Exists(term_of(of.list), "element", condition, every)))
+    variable = _unused("element", right)
+    condition = compare(op, Attribute(variable), right)
+    exists = Exists(term_of(of.list), variable, condition, of.quantifier == "all")
+    return Truth(name_of(exists))
+
+
+def _unused(variable: str, term: Term) -> str:
+    """Return a name for an element that no attribute in a term has."""
+    names = {
+        part.name.partition(".")[0] for part in _all_parts(term) if isinstance(part, Attribute)
+    }
+    while variable in names:
+        variable += "_"
+    return variable
 
 
 def static_kind(
@@ -418,11 +434,24 @@ def moments_of(name: str) -> tuple[str, ...]:
 
 
 def _moments_in(term: Term) -> Iterator[str]:
+    for condition in conditions_within(term):
+        for predicate in predicates(condition):
+            is_own = isinstance(term, Exists) and _is_element(
+                Attribute(predicate.attribute), term.variable
+            )
+            if is_path(predicate.attribute) and not is_own:
+                kinds = {each.kind for each in _operands(predicate) if isinstance(each, Literal)}
+                if Kind.TIMESTAMP in kinds:
+                    yield predicate.attribute
+    if isinstance(term, Case):
+        values = subterms(term)
+        if any(static_kind(value) is Kind.TIMESTAMP for value in values):
+            yield from (value.name for value in values if isinstance(value, Attribute))
     if not isinstance(term, Call):
         return
     parts = term.arguments
     is_time = term.function in ("extract", "date_trunc")
-    if term.function in COMPARISONS or term.function in ("+", "-", "is distinct from"):
+    if term.function in COMPARISONS or term.function in _OF_ONE_KIND:
         is_time = any(
             isinstance(part, Interval) or static_kind(part) is Kind.TIMESTAMP for part in parts
         )
@@ -431,6 +460,10 @@ def _moments_in(term: Term) -> Iterator[str]:
             parts = (*parts, *(each for part in inner for each in part.arguments))
     if is_time:
         yield from (part.name for part in parts if isinstance(part, Attribute))
+
+
+_OF_ONE_KIND = ("+", "-", "is distinct from", "least", "greatest", "coalesce", "nullif")
+"""Functions of which an argument is a timestamp where another is."""
 
 
 def parameters_of(name: str) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 from tocsin.language import functions
@@ -41,26 +42,43 @@ moment: ContextVar[int | None] = ContextVar("moment", default=None)
 """What `now()` is, in microseconds since 1970, while events are matched; None for the clock."""
 
 
+@contextmanager
+def at_moment(seconds: float) -> Iterator[None]:
+    """Let `now()` be a moment, in seconds since 1970, in what is matched within."""
+    token = moment.set(round(seconds * 1_000_000))
+    try:
+        yield
+    finally:
+        moment.reset(token)
+
+
 def now() -> int:
     """Return the moment that `now()` stands for."""
     pinned = moment.get()
     return round(time.time() * 1_000_000) if pinned is None else pinned
 
 
-def evaluate(expression: Expression, value_of: ValueOf) -> bool | None:
-    """Evaluate an expression under SQL's three-valued logic."""
+def evaluate(
+    expression: Expression, value_of: ValueOf, compute: ValueOf | None = None
+) -> bool | None:
+    """Evaluate an expression under SQL's three-valued logic.
+
+    `compute` gives the values of computed names, where they are not computed of `value_of`.
+    """
     if isinstance(expression, And):
-        return _all([evaluate(part, value_of) for part in expression.operands])
+        return _all([evaluate(part, value_of, compute) for part in expression.operands])
     if isinstance(expression, Or):
-        return _not(_all([_not(evaluate(part, value_of)) for part in expression.operands]))
+        return _not(_all([_not(evaluate(part, value_of, compute)) for part in expression.operands]))
     if isinstance(expression, Not):
-        return _not(evaluate(expression.operand, value_of))
+        return _not(evaluate(expression.operand, value_of, compute))
     if isinstance(expression, Constant):
         return expression.value
     name = expression.attribute
+    of = element_name(name).list if is_elements(name) else name
+    value = compute(of) if compute is not None and is_computed(of) else read(of, value_of)
     if is_elements(name):
-        return _on_elements(expression, name, value_of)
-    return _decide(expression, read(name, value_of))
+        return _on_elements(expression, element_name(name).quantifier, value)
+    return _decide(expression, value)
 
 
 def _decide(predicate: Expression, value: object) -> bool | None:
@@ -87,16 +105,14 @@ def _decide(predicate: Expression, value: object) -> bool | None:
     return compare("=", value, True)
 
 
-def _on_elements(predicate: Expression, name: str, value_of: ValueOf) -> bool | None:
-    of = element_name(name)
-    elements = read_list(term_of(of.list), value_of)
-    if elements is None:
+def _on_elements(predicate: Expression, quantifier: str, value: object) -> bool | None:
+    if not isinstance(value, list):
         return None
-    every = of.quantifier == "all"
+    every = quantifier == "all"
     if isinstance(predicate, In) and len(predicate.operands) > _FEW:
         members = _Members(predicate)
-        return _quantify(every, (members.decide(each) for each in elements))
-    return _quantify(every, (_decide(predicate, each) for each in elements))
+        return _quantify(every, (members.decide(each) for each in value))
+    return _quantify(every, (_decide(predicate, each) for each in value))
 
 
 _FEW = 8
@@ -251,7 +267,7 @@ class _Scope:
 def descend(value: object, path: str) -> object:
     """Return the value at a path within a value; through a list, the list of the values there."""
     if isinstance(value, list):
-        return [descend(element, path) for element in value]
+        return joined_lists([descend(element, path) for element in value])
     if not isinstance(value, Mapping):
         return None
     end = len(path)
@@ -261,6 +277,13 @@ def descend(value: object, path: str) -> object:
             return inner if end == len(path) else descend(inner, path[end + 1 :])
         end = path.rfind(".", 0, end)
     return None
+
+
+def joined_lists(values: list[object]) -> list[object]:
+    """Return what is at a path in each element of a list, with lists among it as their elements."""
+    if not any(isinstance(value, list) for value in values):
+        return values
+    return [e for value in values for e in (value if isinstance(value, list) else [value])]
 
 
 def _now(term: Call, value_of: ValueOf) -> dt.datetime:

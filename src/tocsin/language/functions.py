@@ -522,6 +522,12 @@ def _contains(text: str, part: str) -> bool:
     return part in text
 
 
+MAX_PATTERN = 65_536
+"""How many characters a LIKE pattern may have; one that is no constant, where `_` is in it."""
+MAX_PIECE = 1_024
+"""How many characters of a pattern may stand between two `%` where `_` is among them."""
+
+
 def like(
     value: object, pattern: object, escape: str | None, *, ignore_case: bool = False
 ) -> bool | None:
@@ -531,25 +537,84 @@ def like(
     if ignore_case:
         value, pattern = fold_case(value), fold_case(pattern)
         escape = None if escape is None else fold_case(escape)
-    return _like_regex(pattern, escape).fullmatch(value) is not None
+    short = len(pattern) <= MAX_PIECE  # long ones are not kept
+    pieces = (_pieces if short else _pieces.__wrapped__)(pattern, escape)
+    return None if pieces is None else _fits(value, pieces)
 
 
-@lru_cache(maxsize=256)
-def _like_regex(pattern: str, escape: str | None) -> re.Pattern[str]:
-    pieces = [""]
-    chars = iter(pattern)
-    for char in chars:
+def like_problem(pattern: object, escape: object) -> bool:
+    """Whether a LIKE pattern takes too long to try."""
+    if not isinstance(pattern, str):
+        return False
+    return _pieces(pattern, escape if isinstance(escape, str) else None) is None
+
+
+def _fits(text: str, pieces: tuple[_Piece, ...]) -> bool:
+    """Whether a text is pieces with anything between them.
+
+    A piece is put where it first fits, so that no place is tried twice.
+    """
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return len(text) == first.length and first.find(text, 0, len(text)) == 0
+    at, end = first.length, len(text) - last.length
+    if at > end or first.find(text, 0, at) != 0 or last.find(text, end, len(text)) != end:
+        return False
+    for piece in pieces[1:-1]:
+        place = piece.find(text, at, end)
+        if place < 0:
+            return False
+        at = place + piece.length
+    return True
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What is between two `%` of a pattern: a text, or a regular expression where `_` is in it."""
+
+    text: str
+    regex: re.Pattern[str] | None
+    length: int
+    n_tried: int
+    """How many characters may be compared at each place of a text."""
+
+    def find(self, text: str, start: int, end: int) -> int:
+        """Return the first place where it fits, -1 where there is none."""
+        if self.regex is None:
+            return text.find(self.text, start, end)
+        match = self.regex.search(text, start, end)
+        return match.start() if match else -1
+
+
+@lru_cache(maxsize=1024)
+def _pieces(pattern: str, escape: str | None) -> tuple[_Piece, ...] | None:
+    """Return the pieces of a pattern; None where one would take too long to find."""
+    pieces: list[_Piece] = []
+    chars: list[str | None] = []  # None: any character
+    each = iter(pattern)
+    for char in each:
         if char == escape:
-            pieces[-1] += re.escape(next(chars, ""))
+            chars.append(next(each, ""))
         elif char == "%":
-            pieces.append("")
+            pieces.append(_piece(chars))
+            chars = []
         else:
-            pieces[-1] += "." if char == "_" else re.escape(char)
-    head, *others = pieces
-    # A piece between two % is best put where it first fits; `(?>…)` keeps the regular expression
-    # from trying it elsewhere, which would take it forever.
-    middle = "".join(f"(?>.*?{piece})" for piece in others[:-1] if piece)
-    return re.compile(f"{head}{middle}.*{others[-1]}" if others else head, re.DOTALL)
+            chars.append(None if char == "_" else char)
+    pieces.append(_piece(chars))
+    if any(piece.length > MAX_PATTERN and piece.regex is not None for piece in pieces):
+        return None
+    return None if any(piece.n_tried > MAX_PIECE for piece in pieces[1:-1]) else tuple(pieces)
+
+
+def _piece(chars: list[str | None]) -> _Piece:
+    if None not in chars:
+        text = "".join(map(str, chars))
+        return _Piece(text, None, len(text), 0)
+    known = [at for at, char in enumerate(chars) if char is not None]
+    width = known[-1] - known[0] + 1 if known else 0
+    n_tried = width if width > len(known) else 0
+    wild = "".join("." if char is None else re.escape(char) for char in chars[:MAX_PATTERN])
+    return _Piece("", re.compile(wild, re.DOTALL), len(chars), n_tried)
 
 
 def _ilike(value: object, pattern: object, escape: Any) -> bool | None:

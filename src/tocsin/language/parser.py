@@ -16,9 +16,10 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, NoReturn, TypeAlias, TypeGuard
 
-from tocsin.errors import ConditionSyntaxError, UnsupportedSyntaxError
+from tocsin.errors import ConditionCostError, ConditionSyntaxError, UnsupportedSyntaxError
 from tocsin.language import functions
 from tocsin.language.computed import (
     bind_names,
@@ -28,6 +29,7 @@ from tocsin.language.computed import (
     name_of,
     negate,
     static_kind,
+    term_of,
     to_condition,
 )
 from tocsin.language.expression import (
@@ -48,7 +50,14 @@ from tocsin.language.expression import (
     disjoin,
 )
 from tocsin.language.functions import ALIASES, FUNCTIONS
-from tocsin.language.names import ElementName, each_name, has_name, is_elements, is_path
+from tocsin.language.names import (
+    ElementName,
+    each_name,
+    element_name,
+    has_name,
+    is_elements,
+    is_path,
+)
 from tocsin.language.terms import (
     Attribute,
     Call,
@@ -69,6 +78,8 @@ MAX_REGEXPS = 2 * functions.MAX_REGEXP
 """How long the regular expressions of a condition may be together, with repetitions written out."""
 _SHORT_REGEXP = 20
 """A shorter one counts as this long."""
+MAX_COPIED = 20_000
+"""How many tokens of terms may be repeated, such as that of `term IN (a, b, c)` for each value."""
 _EXISTS_HEIGHT = 5
 """A condition on elements counts as this many operators: deciding it takes several calls."""
 MAX_POLYGONS = 32
@@ -197,6 +208,8 @@ class _Parser:
         self.height = 0
         """The height of the highest tree below the node that is being read."""
         self.regexps_size = 0
+        self.subject_size = 0
+        self.n_copied = 0
         self.lift = lift
         self.n_literals = 0
         self.numbered: dict[int, tuple[Literal, int]] = {}
@@ -223,7 +236,7 @@ class _Parser:
 
     def node(self, level: int = 0, expected: str = _CONDITION) -> _Node:
         """Read what binds at least as tightly as a level."""
-        start, kind = self.at, self.kinds[self.at]
+        start, kind, copied = self.at, self.kinds[self.at], self.n_copied
         others, self.height = self.height, 0
         if kind == "NOT" and level <= _NOT:
             self.enter()
@@ -243,6 +256,7 @@ class _Parser:
             if power < level:
                 self.height = max(others, self.height)
                 return left
+            self.subject_size = self.at - start + self.n_copied - copied
             left = self.joined(left, kind, power, start)
 
     def joined(self, left: _Node, kind: str, power: int, start: int) -> _Node:
@@ -265,6 +279,12 @@ class _Parser:
             return canonical(Cast(self.value(left), self.kind()))
         right = self.value(self.node(power + 1, _TERM))
         return canonical(Call(kind, (self.value(left), right)))
+
+    def copy(self, size: int) -> None:
+        """Count the tokens of a term that stands in an expression more often than in the text."""
+        self.n_copied += size
+        if self.n_copied > MAX_COPIED:
+            raise ConditionCostError("copies", MAX_COPIED)
 
     def enter(self) -> None:
         self.depth += 1
@@ -377,18 +397,36 @@ class _Parser:
 
     def test(self, subject: Term) -> Expression:
         """Read what follows a term: [NOT] BETWEEN, IN, LIKE and its kin, IS."""
+        if not _is_of_elements(subject):
+            return self.tested(subject)
+        assert isinstance(subject, Attribute)
+        of, variable = element_name(subject.name), "element"
+        while variable in self.text:
+            variable += "_"
+        condition = self.tested(Attribute(variable))
+        is_plain = isinstance(condition, Between | In | Like | IsNull | Distinct)
+        if is_plain and condition.attribute == variable:  # type: ignore[union-attr]
+            return replace(condition, attribute=subject.name)  # type: ignore[arg-type]
+        # What takes several predicates is asked of one element.
+        exists = Exists(
+            term_of(of.list), variable, self.grounded(condition), of.quantifier == "all"
+        )
+        return Truth(name_of(exists))
+
+    def tested(self, subject: Term) -> Expression:
         kind = self.kinds[self.at]
         negated = kind == "NOT"
         if negated:
             self.at += 1
             kind = self.kinds[self.at]
         word = self.word()
+        size = self.subject_size
         if kind == "BETWEEN":
             self.at += 1
-            return self.between(subject, negated)
+            return self.between(subject, negated, size)
         if kind == "IN":
             self.at += 1
-            return self.membership(subject, negated)
+            return self.membership(subject, negated, size)
         if kind == "LIKE" or word == "ILIKE":
             self.at += 1
             return self.like(subject, negated, word == "ILIKE")
@@ -400,12 +438,13 @@ class _Parser:
         self.at += 1
         return self.what_it_is(subject)
 
-    def between(self, subject: Term, negated: bool) -> Expression:
+    def between(self, subject: Term, negated: bool, size: int) -> Expression:
         low = self.bound(subject)
         self.expect("AND", "AND")
         high = self.bound(subject)
         if _is_operand(low) and _is_operand(high) and not _is_constant(subject):
             return Between(name_of(subject), low, high, negated)
+        self.copy(size)
         both = conjoin([self.compared(">=", subject, low), self.compared("<=", subject, high)])
         return fold_constants(negate(both, negated))
 
@@ -414,13 +453,14 @@ class _Parser:
         term = self.to_term(self.node(_TEST + 1, _TERM))
         return term if _is_constant(subject) else self.lifted(term)
 
-    def membership(self, subject: Term, negated: bool) -> Expression:
+    def membership(self, subject: Term, negated: bool, size: int) -> Expression:
         if self.kinds[self.at] == "param":  # IN :ids
             items: tuple[Term, ...] = (self.operand(),)
         else:
             items = self.item_list(subject)
         if all(map(_is_operand, items)) and not _is_constant(subject):
             return In(name_of(subject), items, negated)  # type: ignore[arg-type]
+        self.copy(size * (len(items) - 1))
         tests = [self.compared("=", subject, item) for item in items]
         return fold_constants(negate(disjoin(tests), negated))
 
@@ -439,7 +479,7 @@ class _Parser:
         if self.kinds[self.at] in ("-", "+", "number", "TRUE", "FALSE"):
             self.refuse("a pattern: a string or a parameter")
         start = self.at
-        pattern = self.to_term(self.node(_TEST + 1, _TERM))
+        pattern = self.value(self.node(_TEST + 1, _TERM))
         escape = None
         if self.kinds[self.at] == "ESCAPE":
             self.at += 1
@@ -464,7 +504,7 @@ class _Parser:
 
     def regexp(self, subject: Term) -> Expression:
         start = self.at
-        return self.regexp_of((subject, self.to_term(self.node(_TEST + 1, _TERM))), start)
+        return self.regexp_of((subject, self.value(self.node(_TEST + 1, _TERM))), start)
 
     def regexp_of(self, arguments: tuple[Term, ...], start: int) -> Expression:
         self.check_regexp(arguments[1], start)
@@ -494,6 +534,7 @@ class _Parser:
             return self.distinct(subject, literal, not negated)
         if word == "UNKNOWN":
             self.at += 1
+            self.copy(self.subject_size)
             truths = [self.distinct(subject, Literal(t, Kind.BOOLEAN), True) for t in (True, False)]
             return negate(disjoin(truths), not negated)
         if word == "DISTINCT":
@@ -501,7 +542,7 @@ class _Parser:
             if self.word() != "FROM":
                 self.refuse("FROM")
             self.at += 1
-            return self.distinct(subject, self.to_term(self.node(_TEST + 1, _TERM)), negated)
+            return self.distinct(subject, self.value(self.node(_TEST + 1, _TERM)), negated)
         self.expect("NULL", "NULL" if negated else "NULL or NOT NULL")
         if isinstance(subject, Literal):
             return Constant((subject.value is None) is not negated)
@@ -522,7 +563,7 @@ class _Parser:
 
     def value(self, node: _Node) -> Term:
         """Return an operand of an operator."""
-        if isinstance(node, Attribute) and is_elements(node.name):
+        if _is_of_elements(node):
             self.fail(
                 "ANY and ALL stand alone before an operator",
                 self.positions[self.at - 1],
@@ -752,7 +793,9 @@ class _Parser:
     def case(self) -> Term:
         self.enter()
         self.at += 1
+        start, copied = self.at, self.n_copied
         subject = None if self.word() == "WHEN" else self.value(self.node())
+        size = self.at - start + self.n_copied - copied
         branches: list[tuple[Expression, Term]] = []
         while self.word() == "WHEN":
             self.at += 1
@@ -760,6 +803,7 @@ class _Parser:
             if subject is None:
                 condition = self.grounded(self.to_condition(when))
             else:
+                self.copy(size * (len(branches) > 0))
                 condition = compare("=", subject, self.value(when))
             self.expect_word("THEN")
             branches.append((condition, self.value(self.node())))
@@ -964,6 +1008,10 @@ _NOW = frozenset(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"))
 
 def _is_operand(term: Term) -> TypeGuard[Operand]:
     return isinstance(term, Literal | Parameter)
+
+
+def _is_of_elements(node: _Node) -> bool:
+    return isinstance(node, Attribute) and is_elements(node.name)
 
 
 def _is_constant(term: Term) -> bool:

@@ -132,8 +132,26 @@ def print_string(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+_LONG = 500
+_MOST_KEPT = 4_000_000
+_kept: dict[int, tuple[Term, str]] = {}
+"""The texts of recent long terms: a term is written again with each that it is a part of."""
+
+
 def print_term(term: Term) -> str:
     """Write a term as text."""
+    kept = _kept.get(id(term))
+    if kept is not None and kept[0] is term:
+        return kept[1]
+    text = _print_term(term)
+    if len(text) > _LONG:
+        if len(_kept) * len(text) > _MOST_KEPT:
+            _kept.clear()
+        _kept[id(term)] = term, text
+    return text
+
+
+def _print_term(term: Term) -> str:
     if isinstance(term, Literal | Parameter):
         return print_operand(term)
     if isinstance(term, Attribute):
@@ -178,7 +196,7 @@ def _print_call(term: Call) -> str:
     if name == "extract":
         field, moment = term.arguments
         assert isinstance(field, Literal)
-        return f"extract({field.value} FROM {print_term(moment)})"
+        return f"extract({field.value} FROM {_operand(moment, _COMPARISON_LEVEL + 1)})"
     return f"{name}({', '.join(map(_argument, term.arguments))})"
 
 

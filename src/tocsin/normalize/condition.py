@@ -26,13 +26,13 @@ from tocsin.language.expression import (
     Operand,
     Predicate,
 )
+from tocsin.language.functions import MAX_PATTERN
 from tocsin.language.printer import print_attribute
 from tocsin.model import Kind, kind_of
 from tocsin.normalize import domains
 from tocsin.normalize.budget import Budget
 from tocsin.normalize.domains import DOMAIN_OF_KIND, FULL, HIGH, LOW, Domain, Intervals
 from tocsin.normalize.patterns import (
-    MAX_PATTERN,
     Pattern,
     interval_of,
     parse_pattern,

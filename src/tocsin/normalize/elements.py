@@ -129,6 +129,8 @@ def _on_interval(name: str, domain: Domain, interval: Interval) -> Expression:
     (low, low_side), (high, high_side) = interval
     has_low, has_high = interval[0] != LOW[domain], interval[1] != HIGH[domain]
     if domain is Domain.TIMESTAMP:
+        if low > to_microseconds(_LAST) or high <= to_microseconds(_FIRST):
+            return Constant(False)  # beyond what a timestamp may be
         has_low = has_low and low > to_microseconds(_FIRST)
         has_high = has_high and high <= to_microseconds(_LAST)
     if domain in (Domain.BOOLEAN, Domain.TIMESTAMP):  # discrete: cuts are before values

@@ -47,6 +47,7 @@ from tocsin.language.expression import (
 from tocsin.language.functions import fold_case
 from tocsin.language.names import (
     ALL_ELEMENTS,
+    ElementName,
     element_name,
     elements_of,
     is_computed,
@@ -67,6 +68,7 @@ from tocsin.normalize.condition import (
     predicate_steps,
     unite,
 )
+from tocsin.normalize.cost import MAX_FUNCTIONS, cost_of
 from tocsin.normalize.reach import reachable
 
 MAX_CONJUNCTIONS = 4096
@@ -203,10 +205,16 @@ def _counted_covers(a: Conjunction, b: Conjunction, budget: Budget) -> bool:
     return covered
 
 
+def _other_quantifier(of: ElementName) -> ElementName:
+    return of._replace(quantifier="any" if of.quantifier == "all" else "all")
+
+
 def _without_distinct(predicate: Distinct, negated: bool) -> tuple[Expression, bool]:
     """Write IS [NOT] DISTINCT FROM as a predicate that is true where it is, and its negation."""
     name, operand = predicate.attribute, predicate.operand
     is_distinct = predicate.negated is negated
+    if negated and is_elements(name):  # not any element satisfies it: all satisfy its negation
+        name = _other_quantifier(element_name(name)).name
     if isinstance(operand, Literal) and operand.value is None:
         return IsNull(name, is_distinct), False
     if not is_distinct:
@@ -215,9 +223,9 @@ def _without_distinct(predicate: Distinct, negated: bool) -> tuple[Expression, b
         return _differs(name, operand), False
     if is_elements(name):
         of = element_name(name)
-        every = (of.quantifier == "all") is not negated
         test = Distinct("element", operand)
-        return Truth(name_of(Exists(term_of(of.list), "element", test, every))), False
+        exists = Exists(term_of(of.list), "element", test, of.quantifier == "all")
+        return Truth(name_of(exists)), False
     return Truth(name_of(canonical_term(Call("is distinct from", (term_of(name), operand))))), False
 
 
@@ -261,6 +269,8 @@ class _Normalizer:
         self.limit = limit
         self.budget = budget
         self.is_bounded = isfinite(budget.limit)
+        self.computed_names: set[str] = set()
+        self.n_functions = 0
         self.numbers: dict[int, tuple[Condition, int]] = {}
         self.number_of: dict[object, int] = {}
 
@@ -282,8 +292,17 @@ class _Normalizer:
         self.budget.spend(predicate_steps(expression))
         condition = condition_of(expression, negated, declared, is_bounded=self.is_bounded)
         if expression.attribute.startswith("\0"):
+            self.count_functions(expression.attribute)
             return self.computed(expression.attribute, condition, negated)
         return self.single(expression.attribute, condition)
+
+    def count_functions(self, name: str) -> None:
+        """Count what it takes to compute a value for an event, once for each."""
+        if name not in self.computed_names and self.is_bounded:
+            self.computed_names.add(name)
+            self.n_functions += cost_of(name)
+            if self.n_functions > MAX_FUNCTIONS:
+                raise ConditionCostError("functions", MAX_FUNCTIONS)
 
     def single(self, name: str, condition: Condition) -> list[Conjunction]:
         if condition.is_empty:
@@ -296,7 +315,7 @@ class _Normalizer:
         if of is None:
             return self.single(name, condition)
         if negated:  # not any element satisfies it: all satisfy its negation
-            of = of._replace(quantifier="any" if of.quantifier == "all" else "all")
+            of = _other_quantifier(of)
         if condition.is_empty and of.quantifier == "any":
             return []
         return [{of.name: condition}]

@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tocsin.errors import ConditionCostError, ParameterError
+from tocsin.language.functions import MAX_PATTERN, MAX_PIECE
 from tocsin.normalize.domains import HIGH, Cut, Domain, Interval
 
 if TYPE_CHECKING:
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WILDCARDS = re.compile("([%_])")
-
-MAX_PATTERN = 65_536
-"""How many characters a LIKE pattern may have."""
-
-MAX_PIECE = 1_024
-"""How many characters may stand between two `%` where `_` is among them."""
 
 _MAX_TRIES = 32
 """How often a piece is tried before the kernel looks for it."""

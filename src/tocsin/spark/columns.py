@@ -122,7 +122,7 @@ def kept_names(
 
 def is_readable(kind: st.DataType) -> bool:
     """Whether a column of a type may carry attributes."""
-    return type(kind) in _KINDS or isinstance(kind, st.StructType)
+    return type(kind) in _KINDS or isinstance(kind, st.StructType | st.ArrayType)
 
 
 def quoted(name: str) -> str:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from tocsin.arrow import to_array
 from tocsin.encode.events import to_batch
 from tocsin.errors import StoreError
+from tocsin.language.evaluate import at_moment
 from tocsin.loading import load_catalog
 from tocsin.matcher import Matcher
 from tocsin.model import EventType
@@ -110,21 +111,23 @@ class RouteTask:
         remaining = iter(batches)
         first_number = worker.partition() << 40
         for first in remaining:
-            routes = routes_of(worker.moment_of(self.source))
+            moment = worker.moment_of(self.source)
+            routes = routes_of(moment)
             for table in worker.coalesce(chain([first], remaining), BatchSize(0.0)):
-                yield from self._route(table, routes, first_number)
+                yield from self._route(table, routes, first_number, moment.now)
                 first_number += len(table)
                 worker.freeze()
 
     def _route(
-        self, table: pa.Table, routes: Routes, first_number: int
+        self, table: pa.Table, routes: Routes, first_number: int, now: float
     ) -> Iterator[pa.RecordBatch]:
         visible = table.drop_columns(self.hidden) if self.hidden else table
         batch = to_batch(visible, self.event_type)
-        admitted = [
-            (part, np.flatnonzero(summary.admits(batch)))
-            for part, summary in zip(routes.parts, routes.summaries, strict=True)
-        ]
+        with at_moment(now):  # as where the events are matched
+            admitted = [
+                (part, np.flatnonzero(summary.admits(batch)))
+                for part, summary in zip(routes.parts, routes.summaries, strict=True)
+            ]
         if self.numbered:
             pieces = np.zeros(len(table), np.int32)
             for _, rows in admitted:

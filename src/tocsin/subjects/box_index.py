@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.errors import SubscriptionError
+from tocsin.errors import ComputedValueError, SubscriptionError
 from tocsin.language.computed import choices_of
-from tocsin.language.names import EACH, path_of
+from tocsin.language.names import EACH, is_path, path_of
 from tocsin.language.printer import print_attribute
 from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
@@ -56,13 +56,15 @@ class NewBoxes(NamedTuple):
 def _path(name: str) -> str:
     """Return the attribute of a publication that a name is about; it has no lists, so no choices.
 
-    Raises SubscriptionError for what is computed of choices.
+    Raises SubscriptionError for what is computed.
     """
     if name.startswith(EACH):
         return path_of(name)
     if choices_of(name):
         shown = print_attribute(name)
         raise SubscriptionError(f"conditions in a subject space cannot have {shown}")
+    if not is_path(name):
+        raise ComputedValueError(print_attribute(name))
     return name
 
 

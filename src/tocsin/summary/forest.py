@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TypeAlias
 
-from tocsin.encode.events import read_value
-from tocsin.encode.moments import holds
+from tocsin.encode.events import satisfies
 from tocsin.errors import DuplicateSubscriptionError, UnknownSubscriptionError
 from tocsin.model import SubscriptionId
 from tocsin.normalize.condition import Condition
@@ -92,16 +91,10 @@ class CoverForest:
 
     def admits_one(self, event: Mapping[str, object]) -> bool:
         """Say whether some member matches an event; both answers are right."""
-        values: dict[str, object] = {}
-        for conjunction in self.roots():
-            for name, condition in conjunction.items():
-                if name not in values:
-                    values[name] = read_value(event, name)
-                if not holds(condition, values[name]):
-                    break
-            else:
-                return True
-        return False
+        return any(
+            all(satisfies(event, name, condition) for name, condition in conjunction.items())
+            for conjunction in self.roots()
+        )
 
     def _hang(self, node: _Node) -> bool:
         """Put a node below a root that covers it, or make it a root; say whether it became one."""

@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tocsin.broker.overlay.forms import Slots
 from tocsin.errors import ArgumentError
+from tocsin.language.names import is_path
 from tocsin.normalize.domains import Domain, point_value
 from tocsin.normalize.normal import Conjunction, NormalForm
 from tocsin.normalize.table import from_forms
@@ -82,6 +83,21 @@ def new_aggregate(grading: Grading) -> Aggregate:
     return _Roots(grading.bound if grading.grade == "disjunction" else None, grading)
 
 
+def of_attributes(form: NormalForm) -> NormalForm:
+    """Return a form without conditions on computed values and on elements of lists.
+
+    It admits more: such conditions are decided where the subscription is.
+    """
+    if all(is_path(name) for conjunction in form for name in conjunction):
+        return form
+    return NormalForm(
+        tuple(
+            {name: condition for name, condition in conjunction.items() if is_path(name)}
+            for conjunction in form
+        )
+    )
+
+
 class _Flood:
     def put(self, member: Member, form: NormalForm) -> None:
         """Nothing depends on members."""
@@ -99,6 +115,7 @@ class _Lub:
         self._members: dict[Member, NormalForm] = {}
 
     def put(self, member: Member, form: NormalForm) -> None:
+        form = of_attributes(form)
         old = self._members.get(member)
         self._members[member] = form
         if old is not None:
@@ -127,6 +144,7 @@ class _Roots:
         self._next = 0
 
     def put(self, member: Member, form: NormalForm) -> None:
+        form = of_attributes(form)
         if member in self._forest:
             self._forest.update(member, form)  # type: ignore[arg-type]
         else:

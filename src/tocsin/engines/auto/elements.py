@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.encode.events import EventBatch, read_value
+from tocsin.encode.events import EventBatch, read_value, texts_of
 from tocsin.encode.lists import Elements
 from tocsin.encode.vectors import Vector, plain_strings, to_objects
 from tocsin.engines.auto import element_kernels
@@ -407,7 +407,7 @@ class _Codes:
         codes: dict[int, None] = {}
         for name, known in self._by_list.items():
             term: Term = term_of(name)
-            for element in read_list(term, lambda path: read_value(event, path)) or ():
+            for element in read_list(term, partial(read_value, texts_of(event))) or ():
                 domain = domain_of(element)
                 code = None if domain is None else known.get((domain, to_key(element)))
                 if code is not None:
