@@ -76,7 +76,7 @@ def answers(matcher: Matcher, events: list[Any]) -> list[list[Any]]:
     return [sorted(ids, key=str) for ids in matcher.match_batch(events)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_index_of_elements_that_changes_answers_as_the_oracle(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     auto, oracle = Matcher(), Matcher(engine="oracle")
