@@ -89,6 +89,8 @@ class SchemaWatch:
     def __init__(self, event_type: EventType | None) -> None:
         self._event_type = event_type
         self._used: dict[str, int] = {}
+        self._alike: dict[str, str] = {}
+        """The first name of those that differ in literals only, for all of which it stands."""
         self._pending: dict[str, _Pending] = {}
         self._reported: set[str] = set()
         self._schema: pa.Schema | None = None
@@ -144,7 +146,7 @@ class SchemaWatch:
                 self._add(name, sum(1 << domain for domain in domains))
 
     def _add(self, name: str, mask: int) -> None:
-        key = name if is_path(name) else spelling(name)
+        key = name if is_path(name) else self._alike.setdefault(spelling(name), name)
         before = self._used.get(key, 0)
         self._used[key] = before | mask
         if not is_path(name):

@@ -59,6 +59,15 @@ def _fits_codes(
     return True
 
 
+@inner
+def _set_state(
+    codes: Codes, begin: Scalar, end: Scalar, state: NDArray[np.uint8], value: Scalar
+) -> None:
+    for at in range(begin, end):
+        if codes[at] >= 0:
+            state[codes[at]] = value
+
+
 @kernel
 def match_elements(
     element_start: Starts,
@@ -94,9 +103,7 @@ def match_elements(
     n = offsets[first]
     for event in range(first, n_events):
         begin, end = element_start[event], element_start[event + 1]
-        for at in range(begin, end):
-            if codes[at] >= 0:
-                state[codes[at]] = 1  # there, and not yet looked up
+        _set_state(codes, begin, end, state, np.uint8(1))  # there, and not yet looked up
         is_full = False
         for at in range(begin, end):
             code = codes[at]
@@ -104,25 +111,20 @@ def match_elements(
                 continue
             state[code] = 2
             for place in range(posting_start[code], posting_start[code + 1]):
-                if state[second[place]] == 0:
-                    continue
-                fits = _fits_codes(
+                if state[second[place]] == 0 or not _fits_codes(
                     place, required_start, required, forbidden_start, forbidden, state
-                )
-                conjunction = postings[place]
-                if fits and has_cells[place]:
-                    fits = _fits_cells(
-                        conjunction, event, start, attribute, range_start, low, high, cells
-                    )
-                if fits:
-                    if n == len(out):
-                        is_full = True
-                        break
-                    out[n] = conjunction
-                    n += 1
-        for at in range(begin, end):
-            if codes[at] >= 0:
-                state[codes[at]] = 0
+                ):
+                    continue
+                if has_cells[place] and not _fits_cells(
+                    postings[place], event, start, attribute, range_start, low, high, cells
+                ):
+                    continue
+                if n == len(out):
+                    is_full = True
+                    break
+                out[n] = postings[place]
+                n += 1
+        _set_state(codes, begin, end, state, np.uint8(0))
         if is_full:
             return event
         offsets[event + 1] = n
