@@ -103,7 +103,7 @@ def match_elements(
     n = offsets[first]
     for event in range(first, n_events):
         begin, end = element_start[event], element_start[event + 1]
-        _set_state(codes, begin, end, state, np.uint8(1))  # there, and not yet looked up
+        _set_state(codes, begin, end, state, 1)  # there, and not yet looked up
         is_full = False
         for at in range(begin, end):
             code = codes[at]
@@ -124,7 +124,7 @@ def match_elements(
                     break
                 out[n] = postings[place]
                 n += 1
-        _set_state(codes, begin, end, state, np.uint8(0))
+        _set_state(codes, begin, end, state, 0)
         if is_full:
             return event
         offsets[event + 1] = n
