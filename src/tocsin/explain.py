@@ -13,7 +13,7 @@ from tocsin.language import print_expression
 from tocsin.language.computed import moments_of
 from tocsin.language.expression import Expression
 from tocsin.language.names import elements_of, is_path
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import EventType, SubscriptionId
 from tocsin.normalize import Conjunction, NormalForm, normalize
 from tocsin.normalize.condition import Condition, domain_of

@@ -49,10 +49,10 @@ from tocsin.errors import (
     UnknownSubscriptionError,
 )
 from tocsin.language import parse
-from tocsin.language.computed import attributes_of
+from tocsin.language.computed import attribute_names, attributes_of, parameter_names
 from tocsin.language.dialects import SQL, write
 from tocsin.language.dialects import check as check_dialect
-from tocsin.language.expression import Expression, attribute_names, parameter_names
+from tocsin.language.expression import Expression
 from tocsin.language.names import is_path
 from tocsin.model import (
     INT64_MAX,
@@ -73,9 +73,10 @@ from tocsin.normalize.bulk import (
     normalize_template,
     normalize_texts,
 )
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.literals import canonical_values
 from tocsin.normalize.rows import held_rules, normalize_rows, read_rows
-from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
+from tocsin.normalize.table import ConjunctionTable, stack, take
 from tocsin.normalize.unindexed import MESSAGE as UNINDEXED
 from tocsin.normalize.unindexed import unindexed_conjunctions
 

@@ -56,10 +56,10 @@ from tocsin.errors import (
     SchemaDriftWarning,
 )
 from tocsin.explain import explain_event, explain_subscription
-from tocsin.language.computed import attributes_of, attributes_of_names
+from tocsin.language.computed import attributes_of, attributes_of_names, parameter_names
 from tocsin.language.dialects import SQL
 from tocsin.language.evaluate import at_moment
-from tocsin.language.expression import Expression, parameter_names
+from tocsin.language.expression import Expression
 from tocsin.loading import (
     Load,
     LoadReport,

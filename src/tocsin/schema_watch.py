@@ -31,7 +31,7 @@ from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
 from tocsin.language.computed import choices_of, moments_of
 from tocsin.language.names import each_name, is_path, spelling
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
 from tocsin.normalize import table as conjunction_table
 from tocsin.normalize.condition import Condition
@@ -90,7 +90,7 @@ class SchemaWatch:
         self._event_type = event_type
         self._used: dict[str, int] = {}
         self._alike: dict[str, str] = {}
-        """The first name of those that differ in literals only, for all of which it stands."""
+        """One name of all that differ in literals only; it stands for them."""
         self._pending: dict[str, _Pending] = {}
         self._reported: set[str] = set()
         self._schema: pa.Schema | None = None

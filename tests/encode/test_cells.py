@@ -39,7 +39,8 @@ from tocsin.language.expression import (
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, kind_of
 from tocsin.normalize import NormalForm, normalize
 from tocsin.normalize.condition import Condition
-from tocsin.normalize.table import ConjunctionTable, concatenate, from_forms, take
+from tocsin.normalize.layout import from_forms
+from tocsin.normalize.table import ConjunctionTable, concatenate, take
 
 LEAST, GREATEST = TIMESTAMPS[7], TIMESTAMPS[8]
 OF_NO_DOMAIN = (None, math.nan, [1], b"a")

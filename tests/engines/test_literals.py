@@ -33,8 +33,8 @@ from tocsin.engines.auto.serialization import put_together, take_apart
 from tocsin.jit import kernel
 from tocsin.language import parse
 from tocsin.normalize import normalize
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.patterns import Pattern, parse_pattern
-from tocsin.normalize.table import from_forms
 
 ALPHABETS = ("ab", "abc%_", "aé𝄞", "ab\0", "aAéÉßẞİıſK", "abcdefgh ")
 

@@ -24,7 +24,7 @@ from tocsin.engines.auto.segment import Segment
 from tocsin.language import parse
 from tocsin.language.expression import Expression, predicates
 from tocsin.normalize import normalize
-from tocsin.normalize.table import from_forms
+from tocsin.normalize.layout import from_forms
 
 WORLDS = {"mixed": MIXED, "typed": TYPED, "numeric": NUMERIC, "stringy": STRINGY}
 

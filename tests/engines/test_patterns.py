@@ -13,8 +13,8 @@ from tocsin.engines.ragged import RaggedIds
 from tocsin.language import parse
 from tocsin.language.functions import like
 from tocsin.normalize import normalize
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.patterns import Pattern
-from tocsin.normalize.table import from_forms
 
 
 @pytest.fixture

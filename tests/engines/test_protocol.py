@@ -17,7 +17,7 @@ from tocsin.errors import ArgumentError, UnknownEngineError
 from tocsin.language import parse
 from tocsin.language.expression import Expression
 from tocsin.normalize import NormalForm, normalize
-from tocsin.normalize.table import from_forms
+from tocsin.normalize.layout import from_forms
 
 EVENTS: list[dict[str, Any]] = [{"x": 1}, {"x": 2, "s": "ab"}, {}, {"s": "b"}, {"x": 2.5}]
 

@@ -24,7 +24,8 @@ from tocsin.engines.auto.segment import Segment
 from tocsin.language import parse
 from tocsin.normalize import normalize
 from tocsin.normalize.bulk import normalize_texts
-from tocsin.normalize.table import ConjunctionTable, from_forms
+from tocsin.normalize.layout import from_forms
+from tocsin.normalize.table import ConjunctionTable
 
 Kind = TypeVar("Kind", bound=Part)
 Random = np.random.Generator

@@ -19,7 +19,7 @@ from tocsin.errors import BadRowsError, ConditionSyntaxError, EventError, Subscr
 from tocsin.language import dialects, parse, print_expression
 from tocsin.language.dialects.json_text import PatternError
 from tocsin.normalize import normalize
-from tocsin.normalize.table import from_forms
+from tocsin.normalize.layout import from_forms
 from tocsin.summary.summaries import Summary
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "patterns"

@@ -40,13 +40,8 @@ from tests.property.strategies import (
 
 from tocsin.errors import ParameterError, SubscriptionError
 from tocsin.language import parse, print_expression
-from tocsin.language.expression import (
-    Comparison,
-    Expression,
-    Literal,
-    disjoin,
-    parameter_names,
-)
+from tocsin.language.computed import parameter_names
+from tocsin.language.expression import Comparison, Expression, Literal, disjoin
 from tocsin.model import EventType, kind_of
 from tocsin.normalize import NormalForm, bind, covers, normalize
 from tocsin.normalize.bulk import normalize_template, normalize_texts

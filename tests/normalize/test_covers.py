@@ -28,17 +28,9 @@ from tests.property.strategies import (
 )
 
 from tocsin.language import parse, print_expression
+from tocsin.language.computed import attribute_names
 from tocsin.language.evaluate import evaluate
-from tocsin.language.expression import (
-    And,
-    Expression,
-    Literal,
-    Not,
-    Or,
-    attribute_names,
-    operands,
-    predicates,
-)
+from tocsin.language.expression import And, Expression, Literal, Not, Or, operands, predicates
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind
 from tocsin.normalize import covers, normalize
 

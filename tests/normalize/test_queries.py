@@ -14,7 +14,7 @@ from tocsin.language import parse
 from tocsin.normalize import bind, normalize
 from tocsin.normalize.bulk import normalize_template, normalize_texts
 from tocsin.normalize.elements import elements_as_truths
-from tocsin.normalize.table import from_forms
+from tocsin.normalize.layout import from_forms
 
 QUERIES = [
     "rate hike", "Rate rate", "infl*", "öl ÖL öl*", "a OR b", "a -b", '"central bank" a', "e-mail",

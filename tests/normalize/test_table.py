@@ -26,12 +26,12 @@ from tocsin.language.expression import Expression
 from tocsin.normalize import NormalForm, normalize
 from tocsin.normalize.domains import Domain
 from tocsin.normalize.keys import HIGH_CUT, LOW_CUT
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.table import (
     ABSENT,
     PRESENT,
     ConjunctionTable,
     concatenate,
-    from_forms,
     sort_vocabulary,
     stack,
     take,

@@ -37,6 +37,7 @@ import tocsin
 from tocsin.engines import names
 from tocsin.errors import SubscriptionError
 from tocsin.language import parse, print_expression
+from tocsin.language.computed import parameter_names
 from tocsin.language.expression import (
     Comparison,
     Expression,
@@ -49,7 +50,6 @@ from tocsin.language.expression import (
     disjoin,
     map_operands,
     operands,
-    parameter_names,
     predicates,
 )
 from tocsin.matcher import Matcher

@@ -15,7 +15,7 @@ from tocsin import Matcher, covers
 from tocsin.errors import TocsinError
 from tocsin.language import parse
 from tocsin.normalize import NormalForm, normalize
-from tocsin.normalize.table import from_forms
+from tocsin.normalize.layout import from_forms
 from tocsin.summary import CoverForest, Summary
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -32,7 +32,8 @@ import tocsin
 from tocsin.engines import names
 from tocsin.errors import BadRowsError, SubscriptionError, TocsinError
 from tocsin.language import parse, print_expression
-from tocsin.language.expression import Expression, parameter_names
+from tocsin.language.computed import parameter_names
+from tocsin.language.expression import Expression
 from tocsin.matcher import Matcher
 from tocsin.normalize import NormalForm, bind, normalize
 

@@ -21,7 +21,8 @@ from tocsin.errors import ArgumentError
 from tocsin.language import parse
 from tocsin.model import EventType
 from tocsin.normalize import bind, normalize
-from tocsin.normalize.table import ConjunctionTable, concatenate, from_forms, take
+from tocsin.normalize.layout import from_forms
+from tocsin.normalize.table import ConjunctionTable, concatenate, take
 from tocsin.summary import LiveSummary, Summary
 
 

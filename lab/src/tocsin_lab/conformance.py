@@ -41,7 +41,8 @@ from tocsin.errors import TocsinError
 from tocsin.language import parse
 from tocsin.language.expression import Expression
 from tocsin.normalize import normalize
-from tocsin.normalize.table import ConjunctionTable, from_forms
+from tocsin.normalize.layout import from_forms
+from tocsin.normalize.table import ConjunctionTable
 
 Event = dict[str, Any]
 

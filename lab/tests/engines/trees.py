@@ -11,7 +11,7 @@ import numpy as np
 from tocsin.encode.events import to_batch
 from tocsin.language import parse
 from tocsin.normalize import normalize
-from tocsin.normalize.table import from_forms
+from tocsin.normalize.layout import from_forms
 from tocsin_lab.engines.tree import TreeEngine
 from tocsin_lab.engines.tree.options import read_options
 

@@ -50,8 +50,8 @@ from tocsin.errors import (
     TooManyConjunctionsError,
 )
 from tocsin.language import parse
+from tocsin.language.computed import parameter_names
 from tocsin.language.dialects import MARK
-from tocsin.language.expression import parameter_names
 from tocsin.loading import PreparedCondition, may_be_unindexed, prepare, unindexed_texts
 from tocsin.matcher import Matcher
 from tocsin.normalize.budget import MAX_STEPS, Budget

@@ -23,7 +23,7 @@ from tocsin.arrow import STRING, decoded, to_array
 from tocsin.catalog.serialization import to_text
 from tocsin.catalog.sources import OneSource, Source, TemplateSource, TextSource
 from tocsin.language.dialects import MARK, SQL, read
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import SubscriptionId, to_plain
 
 UNTIL = pa.timestamp("us", tz="UTC")

@@ -31,14 +31,8 @@ from tocsin.catalog.sources import (
     read_params,
     write_params,
 )
-from tocsin.language.expression import (
-    Expression,
-    Literal,
-    Operand,
-    Parameter,
-    map_operands,
-    parameter_names,
-)
+from tocsin.language.computed import parameter_names
+from tocsin.language.expression import Expression, Literal, Operand, Parameter, map_operands
 from tocsin.language.printer import print_expression
 from tocsin.normalize.rows import RuleTable
 

@@ -12,8 +12,9 @@ from tocsin.cli.console import BAD_INPUT, OK, printable, say
 from tocsin.cli.options import to_event_type, to_params
 from tocsin.errors import ArgumentError, ConditionSyntaxError, SubscriptionError
 from tocsin.language import parse, print_expression
+from tocsin.language.computed import parameter_names
 from tocsin.language.dialects import read
-from tocsin.language.expression import Expression, parameter_names
+from tocsin.language.expression import Expression
 from tocsin.model import EventType
 from tocsin.normalize.bind import bind
 from tocsin.normalize.describe import describe, to_json

@@ -121,7 +121,7 @@ class Coverage:
 def _mask_of_elements(of: str, batch: EventBatch) -> int:
     """Return what the elements of a list have in some events, as a mask of domains."""
     elements = batch.list(of)
-    kind = None if elements is None else elements.vector().kind
+    kind = None if elements is None else batch.values_of(elements).kind
     if kind is None:
         return 0
     return 1 << DOMAIN_OF_KIND[kind]

@@ -41,9 +41,9 @@ from tocsin.encode.files import (
 from tocsin.encode.json_lines import parse_json_object
 from tocsin.errors import DuplicateSubscriptionError, SubscriptionError
 from tocsin.language import parse, print_expression
+from tocsin.language.computed import parameter_names
 from tocsin.language.dialects import SQL, check, write
-from tocsin.language.expression import parameter_names
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.loading import written_table
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, SubscriptionId, check_id, kind_of
 from tocsin.normalize.bind import bind

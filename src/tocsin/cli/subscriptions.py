@@ -29,7 +29,7 @@ from tocsin.cli.subscription_files import SubscriptionFile
 from tocsin.encode.files import open_text
 from tocsin.errors import ArgumentError, FileFormatError
 from tocsin.language.dialects import SQL
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.matcher import Matcher
 from tocsin.model import INT64_MAX, INT64_MIN, SubscriptionId
 from tocsin.storage.changes import AddTable, ChangeBatch

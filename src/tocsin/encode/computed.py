@@ -17,7 +17,7 @@ from tocsin.encode import vectors
 from tocsin.encode.lists import Elements, python_elements, word_elements
 from tocsin.encode.vectors import Mask, Vector
 from tocsin.language import functions
-from tocsin.language.computed import mentions, term_of
+from tocsin.language.computed import mentions
 from tocsin.language.evaluate import SPECIAL, evaluate_term, moment, now
 from tocsin.language.expression import (
     And,
@@ -35,6 +35,7 @@ from tocsin.language.expression import (
     Predicate,
 )
 from tocsin.language.names import element_name, is_computed, is_elements
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Attribute, Call, Case, Cast, Exists, Interval, Term, Test
 from tocsin.model import Kind, from_microseconds, to_microseconds
 
@@ -237,7 +238,7 @@ class ComputedColumns:
         elements = self.elements(term_of(of.list))
         if elements is None:
             return Truths(*_nowhere(len(self._batch)))
-        inner = self._decide(predicate, elements.vector())
+        inner = self._decide(predicate, self._batch.values_of(elements))
         return quantified(elements, inner, every=of.quantifier == "all")
 
     def _exists(self, term: Exists) -> Truths:

@@ -58,7 +58,7 @@ from tocsin.encode.plain import Plain, plain_numbers, plain_vector
 from tocsin.encode.strings import Strings, distinct_strings
 from tocsin.encode.vectors import Vector
 from tocsin.errors import ArgumentError, EventError
-from tocsin.language.computed import moments_of, term_of
+from tocsin.language.computed import moments_of
 from tocsin.language.evaluate import evaluate_term, joined_lists, read_list
 from tocsin.language.names import (
     HAS,
@@ -68,8 +68,9 @@ from tocsin.language.names import (
     is_each,
     path_of,
 )
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Attribute
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import (
     INT64_MAX,
     INT64_MIN,
@@ -232,6 +233,20 @@ class EventBatch:
         batch = EventBatch(_PairSource(self, rows, constants), None)
         batch.computed = ComputedColumns(batch, self.computed.moment)
         return batch
+
+    @staticmethod
+    def values_of(elements: Elements) -> Vector:
+        """Return the values of the elements of a list."""
+        if elements.values is None:
+            source = elements.source
+            if isinstance(source, Vector):
+                elements.values = source
+            elif isinstance(source, pa.Array):
+                elements.values = to_batch(pa.table({"element": source})).vector("element")
+            else:
+                events = [{"element": value} for value in source]
+                elements.values = to_batch(events).vector("element")
+        return elements.values
 
     def strings(self, attribute: str, *, ignore_case: bool = False) -> Strings:
         """Return the distinct strings of an attribute, in lower case where case is ignored."""
@@ -674,7 +689,7 @@ class _ElementSource:
 
     def column(self, attribute: str, declared: Kind | None) -> Column:
         if attribute == self.variable:
-            return self.elements_of.column()
+            return vectors.to_column(self.batch.values_of(self.elements_of))
         if attribute.startswith(f"{self.variable}."):
             return self.inner.column(attribute)
         return take_column(self.batch.column(attribute), self.rows)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from tocsin.arrow import to_array
 from tocsin.encode import vectors
-from tocsin.encode.columns import Column
 from tocsin.encode.vectors import Mask, Vector
 from tocsin.language.evaluate import MAX_PAIRS
 from tocsin.language.words import split_words
@@ -36,20 +35,11 @@ class Elements:
         self.start = start
         self.source = source
         self.here = here
-        self._vector: Vector | None = None
+        self.values: Vector | None = None
+        """The values of the elements, once `EventBatch.values_of` was called."""
 
     def __len__(self) -> int:
         return int(self.start[-1])
-
-    def vector(self) -> Vector:
-        """Return the values of the elements."""
-        if self._vector is None:
-            self._vector = self._values()
-        return self._vector
-
-    def column(self) -> Column:
-        """Return the values of the elements by domain."""
-        return vectors.to_column(self.vector())
 
     def rows(self) -> Integers:
         """Return the event of each element."""
@@ -68,17 +58,6 @@ class Elements:
         np.cumsum(counts, out=start[1:])
         at = np.repeat(self.start[rows] - start[:-1], counts) + np.arange(start[-1])
         return Elements(start, _take(self.source, at), None if here.all() else here)
-
-    def _values(self) -> Vector:
-        from tocsin.encode.events import to_batch
-
-        if isinstance(self.source, Vector):
-            return self.source
-        if isinstance(self.source, pa.Array):
-            batch = to_batch(pa.table({"element": self.source}))
-        else:
-            batch = to_batch([{"element": value} for value in self.source])
-        return batch.vector("element")
 
 
 def _take(source: Any, at: Integers) -> Any:

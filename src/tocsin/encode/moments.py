@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.encode.columns import Column, Part
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import to_microseconds
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.domains import Domain

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import INT64_MAX, INT64_MIN, Kind
 
 _INTEGER = r"[+-]?[0-9]+"

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from tocsin.encode.events import EventBatch, read_value
 from tocsin.engines.protocol import Engine, Expressions
 from tocsin.engines.ragged import RaggedIds
-from tocsin.language.computed import canonical, name_of, negate, term_of
+from tocsin.language.computed import canonical, negate
 from tocsin.language.evaluate import evaluate
 from tocsin.language.expression import Distinct, Expression, Predicate, Truth, map_predicates
 from tocsin.language.names import is_elements
+from tocsin.language.printer import name_of
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Call
 from tocsin.normalize.table import ConjunctionTable
 

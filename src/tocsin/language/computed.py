@@ -20,7 +20,6 @@ from tocsin.language.expression import (
     Comparison,
     Constant,
     Expression,
-    IsNull,
     Like,
     Not,
     Or,
@@ -29,12 +28,12 @@ from tocsin.language.expression import (
     conjoin,
     disjoin,
     map_predicates,
+    operands,
     predicates,
     with_operands,
 )
 from tocsin.language.functions import COMPARISONS, FLIPPED, FUNCTIONS
 from tocsin.language.names import (
-    COMPUTED,
     ElementName,
     element_name,
     is_computed,
@@ -44,7 +43,8 @@ from tocsin.language.names import (
     paths_of,
     spelling,
 )
-from tocsin.language.printer import print_term
+from tocsin.language.printer import name_of, print_term
+from tocsin.language.term_names import MAX_TERMS, term_of
 from tocsin.language.terms import (
     Attribute,
     Call,
@@ -61,40 +61,13 @@ from tocsin.language.terms import (
     map_parts,
     subterms,
 )
+from tocsin.language.truths import decide
 from tocsin.model import Kind, kind_of
 
 _T = TypeVar("_T")
 _COMMUTATIVE = frozenset(("+", "*", "=", "<>", "is distinct from"))
 _TEXTUAL = frozenset(("matches",))
 """Functions that become conditions once their arguments are constants."""
-_MAX_TERMS = 1 << 16
-_terms: dict[str, Term] = {}
-"""The terms of recent names, so that a name is seldom parsed."""
-
-
-def name_of(term: Term) -> str:
-    """Return the name by which a predicate knows a term, which must be in canonical form."""
-    if isinstance(term, Attribute):
-        return term.name
-    name = COMPUTED + print_term(term)
-    if name not in _terms:
-        if len(_terms) >= _MAX_TERMS:
-            _terms.clear()
-        _terms[name] = term
-    return name
-
-
-def term_of(name: str) -> Term:
-    """Return the term that a name stands for."""
-    if not is_computed(name):
-        return Attribute(name)
-    term = _terms.get(name)
-    if term is None:
-        from tocsin.language.parser import parse_term
-
-        term = canonical(parse_term(name[len(COMPUTED) :]))
-        name_of(term)
-    return term
 
 
 def canonical(term: Term) -> Term:
@@ -337,8 +310,6 @@ def _all_parts(term: Term) -> Iterator[Term]:
 
 
 def _operands(predicate: Predicate) -> tuple[Operand, ...]:
-    from tocsin.language.expression import operands
-
     return operands(predicate)
 
 
@@ -363,7 +334,7 @@ def by_spelling(function: Callable[[str], _T]) -> Callable[[str], _T]:
         key = spelling(name) if is_computed(name) else name
         result = known.get(key)
         if result is None:
-            if len(known) >= _MAX_TERMS:
+            if len(known) >= MAX_TERMS:
                 known.clear()
             result = known[key] = function(name)
         return result
@@ -477,6 +448,25 @@ def parameters_of(name: str) -> tuple[str, ...]:
     )
 
 
+def parameter_names(expression: Expression) -> tuple[str, ...]:
+    """Return the names of the `:name` parameters in order of first use."""
+    names: dict[str, None] = {}
+    for predicate in predicates(expression):
+        names.update(dict.fromkeys(parameters_of(predicate.attribute)))
+        for operand in operands(predicate):
+            if isinstance(operand, Parameter) and isinstance(operand.name, str):
+                names[operand.name] = None
+    return tuple(names)
+
+
+def attribute_names(expression: Expression) -> tuple[str, ...]:
+    """Return the attributes of events that an expression mentions, in order of first use."""
+    names: dict[str, None] = {}
+    for predicate in predicates(expression):
+        names.update(dict.fromkeys(attributes_of(predicate.attribute)))
+    return tuple(names)
+
+
 def bind_names(expression: Expression, change: Callable[[Operand], Operand]) -> Expression:
     """Return the expression with all operands changed, also those within computed values."""
 
@@ -524,12 +514,7 @@ def with_subject(predicate: Predicate, term: Term) -> Expression:
 
 def _about_constant(predicate: Predicate, term: Literal | Interval) -> Expression:
     """Decide a predicate about a constant."""
-    from tocsin.language.evaluate import evaluate
-
-    value = term.value if isinstance(term, Literal) else None
-    if isinstance(predicate, IsNull):
-        return Constant((value is None) is not predicate.negated)
-    return Constant(evaluate(replace(predicate, attribute="constant"), lambda name: value))
+    return Constant(decide(predicate, term.value if isinstance(term, Literal) else None))
 
 
 def negate(expression: Expression, negated: bool) -> Expression:

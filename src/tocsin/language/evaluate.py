@@ -15,25 +15,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from tocsin.language import functions
-from tocsin.language.computed import add_interval, mentions, term_of
+from tocsin.language.computed import add_interval, mentions
 from tocsin.language.expression import (
     And,
-    Between,
-    Comparison,
     Constant,
-    Distinct,
     Expression,
     In,
-    IsNull,
-    Like,
     Literal,
     Not,
-    Operand,
     Or,
 )
-from tocsin.language.functions import compare, like
 from tocsin.language.names import element_name, is_computed, is_elements
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Attribute, Call, Case, Cast, Exists, Interval, Term, Test
+from tocsin.language.truths import conjunction, constant_of, decide, disjunction, negated
 from tocsin.model import Kind, from_microseconds, kind_of, to_microseconds
 
 ValueOf = Callable[[str], object]
@@ -66,11 +61,11 @@ def evaluate(
     `compute` gives the values of computed names, where they are not computed of `value_of`.
     """
     if isinstance(expression, And):
-        return _all([evaluate(part, value_of, compute) for part in expression.operands])
+        return conjunction([evaluate(part, value_of, compute) for part in expression.operands])
     if isinstance(expression, Or):
-        return _not(_all([_not(evaluate(part, value_of, compute)) for part in expression.operands]))
+        return disjunction([evaluate(part, value_of, compute) for part in expression.operands])
     if isinstance(expression, Not):
-        return _not(evaluate(expression.operand, value_of, compute))
+        return negated(evaluate(expression.operand, value_of, compute))
     if isinstance(expression, Constant):
         return expression.value
     name = expression.attribute
@@ -78,31 +73,7 @@ def evaluate(
     value = compute(of) if compute is not None and is_computed(of) else read(of, value_of)
     if is_elements(name):
         return _on_elements(expression, element_name(name).quantifier, value)
-    return _decide(expression, value)
-
-
-def _decide(predicate: Expression, value: object) -> bool | None:
-    """Evaluate a predicate on the value of its attribute."""
-    if isinstance(predicate, IsNull):
-        return (value is None) is not predicate.negated
-    if isinstance(predicate, Comparison):
-        return compare(predicate.op, value, _value(predicate.operand))
-    if isinstance(predicate, Between):
-        low, high = _value(predicate.low), _value(predicate.high)
-        inside = _all([compare(">=", value, low), compare("<=", value, high)])
-        return _not(inside) if predicate.negated else inside
-    if isinstance(predicate, In):
-        equal = [compare("=", value, _value(operand)) for operand in predicate.operands]
-        outside = _all([_not(each) for each in equal])
-        return outside if predicate.negated else _not(outside)
-    if isinstance(predicate, Like):
-        pattern = _value(predicate.pattern)
-        fits = like(value, pattern, predicate.escape, ignore_case=predicate.ignore_case)
-        return _not(fits) if predicate.negated else fits
-    if isinstance(predicate, Distinct):
-        differ = functions.is_distinct(value, _value(predicate.operand))
-        return differ is not predicate.negated
-    return compare("=", value, True)
+    return decide(expression, value)
 
 
 def _on_elements(predicate: Expression, quantifier: str, value: object) -> bool | None:
@@ -112,7 +83,7 @@ def _on_elements(predicate: Expression, quantifier: str, value: object) -> bool 
     if isinstance(predicate, In) and len(predicate.operands) > _FEW:
         members = _Members(predicate)
         return _quantify(every, (members.decide(each) for each in value))
-    return _quantify(every, (_decide(predicate, each) for each in value))
+    return _quantify(every, (decide(predicate, each) for each in value))
 
 
 _FEW = 8
@@ -129,7 +100,7 @@ class _Members:
     def __init__(self, predicate: In) -> None:
         self.negated = predicate.negated
         self.by_kind: dict[Kind, set[object]] = {}
-        values = [_value(operand) for operand in predicate.operands]
+        values = [constant_of(operand) for operand in predicate.operands]
         for value in values:
             kind = self._kind(value)
             if kind is not None:
@@ -156,7 +127,7 @@ class _Members:
 def _quantify(every: bool, truths: Iterable[bool | None]) -> bool | None:
     """Whether all are true, or any is, under three-valued logic."""
     listed = list(truths)
-    return _all(listed) if every else _not(_all([_not(truth) for truth in listed]))
+    return conjunction(listed) if every else disjunction(listed)
 
 
 def read(name: str, value_of: ValueOf) -> object:
@@ -344,18 +315,3 @@ SPECIAL: dict[str, Callable[[Call, ValueOf], object]] = {
     "matches": _matches,
 }
 """Functions that are no functions of plain values."""
-
-
-def _value(operand: Operand) -> object:
-    assert isinstance(operand, Literal), "operands are bound before evaluation"
-    return operand.value
-
-
-def _not(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth
-
-
-def _all(truths: list[bool | None]) -> bool | None:
-    if any(truth is False for truth in truths):
-        return False
-    return None if any(truth is None for truth in truths) else True

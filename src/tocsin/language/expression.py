@@ -174,29 +174,6 @@ def operands(predicate: Predicate) -> tuple[Operand, ...]:
     return ()
 
 
-def parameter_names(expression: Expression) -> tuple[str, ...]:
-    """Return the names of the `:name` parameters in order of first use."""
-    from tocsin.language.computed import parameters_of
-
-    names: dict[str, None] = {}
-    for predicate in predicates(expression):
-        names.update(dict.fromkeys(parameters_of(predicate.attribute)))
-        for operand in operands(predicate):
-            if isinstance(operand, Parameter) and isinstance(operand.name, str):
-                names[operand.name] = None
-    return tuple(names)
-
-
-def attribute_names(expression: Expression) -> tuple[str, ...]:
-    """Return the attributes of events that an expression mentions, in order of first use."""
-    from tocsin.language.computed import attributes_of
-
-    names: dict[str, None] = {}
-    for predicate in predicates(expression):
-        names.update(dict.fromkeys(attributes_of(predicate.attribute)))
-    return tuple(names)
-
-
 def map_predicates(expression: Expression, change: Callable[[Predicate], Expression]) -> Expression:
     """Return the expression with every predicate changed, visited in the order of the text."""
     if isinstance(expression, And | Or):

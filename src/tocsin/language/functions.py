@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from tocsin.language import places
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, kind_of, to_microseconds
 
 COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
@@ -513,8 +514,6 @@ def _to_timestamp(value: Any) -> dt.datetime | None:
         return value
     if not isinstance(value, str):
         return None
-    from tocsin.language.parser import parse_timestamp
-
     return parse_timestamp(value)
 
 

@@ -61,7 +61,7 @@ def is_elements(name: str) -> bool:
 
 def is_path(name: str) -> bool:
     """Whether a name is that of an attribute of events."""
-    return not name.startswith("\0")
+    return not name.startswith((COMPUTED, ELEMENTS, EACH, HAS))
 
 
 def is_each(name: str) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, NoReturn, TypeAlias, TypeGuard
@@ -26,10 +25,8 @@ from tocsin.language.computed import (
     canonical,
     compare,
     fold_constants,
-    name_of,
     negate,
     static_kind,
-    term_of,
     to_condition,
 )
 from tocsin.language.expression import (
@@ -58,6 +55,8 @@ from tocsin.language.names import (
     is_elements,
     is_path,
 )
+from tocsin.language.printer import name_of
+from tocsin.language.term_names import read_terms_with, term_of
 from tocsin.language.terms import (
     Attribute,
     Call,
@@ -69,6 +68,7 @@ from tocsin.language.terms import (
     Test,
 )
 from tocsin.language.text_query import TextQueryError
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.language.tokens import TERM_WORDS, tokenize
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, Value
 
@@ -1030,19 +1030,4 @@ def escapes_are_sound(pattern: str, escape: str) -> bool:
     return True
 
 
-_MOMENT = re.compile(
-    r"\d{4}-\d\d-\d\d([T ]([01]\d|2[0-3]):\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
-)
-
-
-def parse_timestamp(text: str) -> dt.datetime | None:
-    """Return the UTC moment that an ISO 8601 text names (no zone: UTC), or None."""
-    if _MOMENT.fullmatch(text.strip()) is None:  # Python would read other forms too, some wrongly
-        return None
-    try:
-        moment = dt.datetime.fromisoformat(text.strip())
-        if moment.tzinfo is None:
-            return moment.replace(tzinfo=dt.UTC)
-        return moment.astimezone(dt.UTC)
-    except (ValueError, OverflowError):
-        return None
+read_terms_with(lambda text: canonical(parse_term(text)))

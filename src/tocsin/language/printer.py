@@ -26,6 +26,7 @@ from tocsin.language.expression import (
 )
 from tocsin.language.functions import COMPARISONS, print_interval
 from tocsin.language.names import COMPUTED, ELEMENTS, HAS, element_name, is_each, paths_of
+from tocsin.language.term_names import keep, term_of
 from tocsin.language.terms import (
     Attribute,
     Call,
@@ -82,13 +83,20 @@ def _inside(expression: Expression, *looser: type) -> str:
     return f"({text})" if isinstance(expression, looser) else text
 
 
+def name_of(term: Term) -> str:
+    """Return the name by which a predicate knows a term, which must be in canonical form."""
+    if isinstance(term, Attribute):
+        return term.name
+    name = COMPUTED + print_term(term)
+    keep(name, term)
+    return name
+
+
 def print_subject(name: str) -> str:
     """Write what stands before an operator: a comparison is in parentheses there."""
     text = print_attribute(name)
     if not name.startswith(COMPUTED):
         return text
-    from tocsin.language.computed import term_of
-
     return f"({text})" if _level(term_of(name)) <= _COMPARISON_LEVEL else text
 
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 from tocsin.language.expression import Comparison, Expression, Like, Not, Truth, conjoin, disjoin
 from tocsin.language.functions import fold_case
 from tocsin.language.names import ElementName
+from tocsin.language.printer import name_of
 from tocsin.language.terms import Call, Literal
 from tocsin.model import Kind
 
@@ -63,8 +64,6 @@ class _Query:
     """One use: a query, its parts, and the place reached."""
 
     def __init__(self, subject: object, text: str) -> None:
-        from tocsin.language.computed import name_of
-
         self.subject = subject
         listed = name_of(Call("words", (subject,)))  # type: ignore[arg-type]
         self.words = ElementName("any", listed).name
@@ -124,8 +123,6 @@ class _Query:
 
     def of_words(self, listed: list[str], text: str, is_prefix: bool) -> Expression:
         """Return the condition that words occur; several of them as a phrase."""
-        from tocsin.language.computed import name_of
-
         if not listed:
             self.fail(f"{text!r} has no letters or digits", -1)
         self.n_words += len(listed)

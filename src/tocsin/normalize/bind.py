@@ -11,7 +11,7 @@ import datetime as dt
 from collections.abc import Mapping
 
 from tocsin.errors import ParameterError
-from tocsin.language.computed import bind_names, parameters_of, parts_of
+from tocsin.language.computed import bind_names, parameter_names, parameters_of, parts_of
 from tocsin.language.expression import (
     Constant,
     Expression,
@@ -22,7 +22,6 @@ from tocsin.language.expression import (
     Predicate,
     map_predicates,
     operands,
-    parameter_names,
     predicates,
 )
 from tocsin.language.functions import problem_of

@@ -13,7 +13,7 @@ other texts, including the invalid ones, are parsed one by one, so that errors c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
 from typing import Any
@@ -28,15 +28,9 @@ from tocsin.compiling import use_kernels
 from tocsin.errors import ParameterError, SubscriptionError
 from tocsin.language import parse, parse_shape
 from tocsin.language import text_kernels as kernels
-from tocsin.language.computed import parameters_of
+from tocsin.language.computed import parameter_names, parameters_of
 from tocsin.language.dialects import MARK
-from tocsin.language.expression import (
-    Expression,
-    Literal,
-    Parameter,
-    parameter_names,
-    predicates,
-)
+from tocsin.language.expression import Expression, Literal, Parameter, predicates
 from tocsin.language.parser import Shape
 from tocsin.language.words import read_word_queries
 from tocsin.model import EventType
@@ -220,14 +214,13 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
             taken[members] = False
             continue
         query = query_of(shape_read.expression)
-        template = None
-        if query is None:
-            template = make_template(shape_read.expression, shape_read.n_literals)
+        expression, n_own = shape_read.expression, shape_read.n_literals
+        template = None if query else make_template(expression, n_own)
         if query is None and template is None:
             taken[members] = False
             continue
         if shape_read.fixed and template is not None and len(members) >= _MANY:
-            places = literal_start[members][:, None] + np.arange(shape_read.n_literals)
+            places = literal_start[members][:, None] + np.arange(n_own)
             first = shaped[int(members[0])].as_py()
             left = _fill_terms(batch, first, data, spans, literals, places, rows[members])
             if left is not None:
@@ -239,12 +232,10 @@ def _add_shapes(batch: PredicateBatch, texts: pa.Array, rows: NDArray[np.int64])
             pending += others
         if template is None:
             assert query is not None
-            places = literal_start[members][:, None] + np.arange(shape_read.n_literals)
+            places = literal_start[members][:, None] + np.arange(n_own)
             columns = [_take(literals, own) for own in places.T]
-            texts_of = batch.literals.strings_at(first_literal + places[:, int(query.parameter)])
-            rest = _fill_queries(
-                batch, shape_read.expression, query, texts_of, columns, rows[members]
-            )
+            queries = batch.literals.strings_at(first_literal + places[:, int(query.parameter)])
+            rest = _fill_queries(batch, expression, query, queries, columns, rows[members])
             taken[members[rest]] = False
             continue
         bases = literal_start[members] + first_literal
@@ -264,6 +255,36 @@ def _shape_of(texts: pa.Array, member: int, counts: NDArray[np.int64]) -> Shape 
     return shape
 
 
+def _with_parameters(
+    text: str,
+    names: Sequence[str],
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> tuple[str, list[bytes], NDArray[np.bool_]]:
+    """Replace the literals of the first of some texts by parameters.
+
+    Returns the operators that were read as signs, and which of the texts have them too.
+    """
+    whole = text.encode()
+    begin = int(starts[0, 0]) - whole.find(bytes(data[starts[0, 0] : ends[0, 0]]))
+    end, pieces, signs = 0, [], list[bytes]()
+    is_like = np.ones(len(starts), np.bool_)
+    for at, name in enumerate(names):
+        start, stop = int(starts[0, at]) - begin, int(ends[0, at]) - begin
+        sign = whole[start : start + 1]
+        if sign in (b"-", b"+") and _OPERAND_BEFORE.search(whole[max(start - _NEAR, 0) : start]):
+            is_like &= data[starts[:, at]] == ord(sign)  # an operator, not the sign of a number
+            pieces.append(whole[end : start + 1])
+        else:
+            pieces.append(whole[end:start])
+            sign = b""
+        signs.append(sign)
+        pieces.append(b" :" + name.encode())
+        end = stop
+    return (b"".join(pieces) + whole[end:]).decode(), signs, is_like
+
+
 def _fill_terms(
     batch: PredicateBatch,
     text: str,
@@ -280,24 +301,9 @@ def _fill_terms(
     """
     starts, ends = (spans[places, at] for at in (kernels.LITERAL_START, kernels.LITERAL_END))
     names = [f"{_LITERAL}{at}" for at in range(places.shape[1])]
-    whole = text.encode()
-    begin = int(starts[0, 0]) - whole.find(bytes(data[starts[0, 0] : ends[0, 0]]))
-    end, pieces, signs = 0, [], list[bytes]()
-    is_like = np.ones(len(rows), np.bool_)
-    for at, name in enumerate(names):
-        start, stop = int(starts[0, at]) - begin, int(ends[0, at]) - begin
-        sign = whole[start : start + 1]
-        if sign in (b"-", b"+") and _OPERAND_BEFORE.search(whole[max(start - _NEAR, 0) : start]):
-            is_like &= data[starts[:, at]] == ord(sign)  # an operator, not the sign of a number
-            pieces.append(whole[end : start + 1])
-        else:
-            pieces.append(whole[end:start])
-            sign = b""
-        signs.append(sign)
-        pieces.append(b" :" + name.encode())
-        end = stop
+    condition, signs, is_like = _with_parameters(text, names, data, starts, ends)
     try:
-        expression = parse((b"".join(pieces) + whole[end:]).decode())
+        expression = parse(condition)
         own = {predicate.attribute for predicate in predicates(parse(text))}
     except SubscriptionError:
         return None

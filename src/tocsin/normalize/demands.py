@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from tocsin.language.computed import moments_of, static_kind, term_of
+from tocsin.language.computed import moments_of, static_kind
 from tocsin.language.expression import (
     And,
     Comparison,
@@ -36,6 +36,7 @@ from tocsin.language.names import (
     path_of,
 )
 from tocsin.language.printer import print_attribute
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Attribute, Call, Cast, Exists, Interval, Literal, Term, Test
 from tocsin.model import Kind
 from tocsin.normalize.domains import DOMAIN_OF_KIND, Domain

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tocsin.language.computed import static_kind, term_of
+from tocsin.language.computed import static_kind
 from tocsin.language.expression import Literal
 from tocsin.language.names import ALL_ELEMENTS, element_name, is_computed
 from tocsin.language.printer import print_attribute, print_operand, print_string, print_subject
+from tocsin.language.term_names import term_of
 from tocsin.model import EventType, Kind, from_microseconds, to_microseconds
 from tocsin.normalize import domains
 from tocsin.normalize.condition import Condition

@@ -17,16 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tocsin.errors import ConditionCostError, TooManyConjunctionsError
-from tocsin.language.expression import (
-    And,
-    Constant,
-    Expression,
-    Not,
-    Or,
-    attribute_names,
-    conjoin,
-    disjoin,
-)
+from tocsin.language.computed import attribute_names
+from tocsin.language.expression import And, Constant, Expression, Not, Or, conjoin, disjoin
 from tocsin.language.printer import print_expression
 from tocsin.model import EventType
 from tocsin.normalize.budget import MAX_STEPS, Budget

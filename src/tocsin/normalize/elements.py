@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.language.computed import canonical, name_of, term_of
+from tocsin.language.computed import canonical
 from tocsin.language.expression import (
     Between,
     Comparison,
@@ -28,6 +28,8 @@ from tocsin.language.expression import (
     disjoin,
 )
 from tocsin.language.names import element_name, is_elements
+from tocsin.language.printer import name_of
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Exists, Test
 from tocsin.model import Kind, from_microseconds, to_microseconds
 from tocsin.normalize import domains
@@ -211,15 +213,6 @@ def elements_as_truths(table: ConjunctionTable) -> ConjunctionTable:
     source[truths] = 0
     if not len(table.domain):  # no condition had a piece
         source = np.empty(0, np.int64)
-    (interval,) = TRUE.intervals[Domain.BOOLEAN]
-    low, high = (flatten_cut(Domain.BOOLEAN, cut, int) for cut in interval)
-    values = (int(Domain.BOOLEAN), *low, *high)
-    columns = []
-    for name, value in zip(_PIECES, values, strict=True):
-        old = getattr(table, name)
-        column = old[source] if len(source) else np.zeros(piece_start[-1], old.dtype)
-        column[truths] = value
-        columns.append(column)
     moved_to = np.full(table.n_conditions, -1, np.int64)
     moved_to[order[~is_truth]] = np.flatnonzero(~is_truth)
     moved = moved_to[table.pattern_condition]
@@ -233,11 +226,26 @@ def elements_as_truths(table: ConjunctionTable) -> ConjunctionTable:
         attribute=attribute[order],
         flags=np.where(is_truth, 0, table.flags[order]).astype(np.uint8),
         piece_start=piece_start,
-        **dict[str, Any](zip(_PIECES, columns, strict=True)),
+        **_pieces_of(table, source, truths, piece_start[-1]),
         pattern_condition=moved[patterned],
         pattern_id=table.pattern_id[patterned],
         pattern_negated=table.pattern_negated[patterned],
     )
+
+
+def _pieces_of(
+    table: ConjunctionTable, source: NDArray[np.int64], truths: NDArray[np.int64], n: int
+) -> dict[str, Any]:
+    """Return columns of n pieces, taken from a table but for those of truths."""
+    (interval,) = TRUE.intervals[Domain.BOOLEAN]
+    low, high = (flatten_cut(Domain.BOOLEAN, cut, int) for cut in interval)
+    columns: dict[str, Any] = {}
+    for name, value in zip(_PIECES, (int(Domain.BOOLEAN), *low, *high), strict=True):
+        old = getattr(table, name)
+        column = old[source] if len(source) else np.zeros(n, old.dtype)
+        column[truths] = value
+        columns[name] = column
+    return columns
 
 
 _PIECES = ("domain", "low_key", "low_offset", "high_key", "high_offset")

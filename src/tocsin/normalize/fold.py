@@ -21,9 +21,10 @@ from tocsin.normalize import fold_kernels as kernels
 from tocsin.normalize.budget import Budget
 from tocsin.normalize.domains import DOMAIN_OF_KIND
 from tocsin.normalize.elements import elements_as_truths
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.literals import LikeTable, LiteralColumn, make_likes, string_follows
 from tocsin.normalize.normal import NormalForm, normalize
-from tocsin.normalize.table import ConjunctionTable, from_forms, stack, take
+from tocsin.normalize.table import ConjunctionTable, stack, take
 
 MOST_WITHOUT_KERNELS = 10_000
 """Up to this many conditions are brought into normal form one by one while kernels are missing."""

@@ -67,6 +67,19 @@ def _is_number_part(c: Scalar) -> Scalar:
     return (c >= 48 and c <= 57) or c == 46 or c == 101 or c == 69 or c == 43 or c == 45
 
 
+@inner
+def _copy(data: Bytes, begin: Scalar, end: Scalar, out: Bytes, n_out: Scalar) -> Scalar:
+    for k in range(begin, end):
+        out[n_out] = data[k]
+        n_out += 1
+    return n_out
+
+
+@inner
+def _set_span(spans: Integers, at: Scalar, begin: Scalar, end: Scalar, is_text: Scalar) -> None:
+    spans[at, 0], spans[at, 1], spans[at, 2] = begin, end, is_text
+
+
 @kernel
 def scan(
     data: Bytes,
@@ -97,13 +110,10 @@ def scan(
                 is_key = following < end and data[following] == 58
                 structure = 2 if is_key else _is_structure(data, at + 1, close)
                 if structure < 2:
-                    spans[n_literals, 0], spans[n_literals, 1] = at + 1, close
-                    spans[n_literals, 2] = 1
+                    _set_span(spans, n_literals, at + 1, close, 1)
                     n_literals += 1
                 if structure > 0:
-                    for k in range(at, close + 1):
-                        out[n_out] = data[k]
-                        n_out += 1
+                    n_out = _copy(data, at, close + 1, out, n_out)
                 else:
                     out[n_out] = TEXT_MARK if close > at + 1 else EMPTY_MARK
                     n_out += 1
@@ -113,7 +123,7 @@ def scan(
                 close = at
                 while close < end and _is_number_part(data[close]):
                     close += 1
-                spans[n_literals, 0], spans[n_literals, 1], spans[n_literals, 2] = at, close, 0
+                _set_span(spans, n_literals, at, close, 0)
                 n_literals += 1
                 out[n_out] = NUMBER_MARK
                 n_out += 1
@@ -121,15 +131,11 @@ def scan(
                 continue
             out[n_out] = c
             n_out += 1
-            at += 1
-            if (c >= 65 and c <= 90) or (c >= 97 and c <= 122):
-                following = _skip_space(data, at, end)
-                if following > at:
-                    out[n_out] = WORD_END
-                    n_out += 1
-                at = following
-            else:
-                at = _skip_space(data, at, end)
+            following = _skip_space(data, at + 1, end)
+            if following > at + 1 and ((c >= 65 and c <= 90) or (c >= 97 and c <= 122)):
+                out[n_out] = WORD_END
+                n_out += 1
+            at = following
         taken[i] = is_taken
         if not is_taken:
             n_out, n_literals = first_out, first_literal

@@ -29,7 +29,6 @@ from tocsin.arrow import (
     to_canonical,
 )
 from tocsin.errors import ArgumentError, SubscriptionError
-from tocsin.language.parser import parse_timestamp
 from tocsin.language.text_kernels import (
     FALSE,
     FLOAT,
@@ -46,6 +45,7 @@ from tocsin.language.text_kernels import (
     TRUE,
     copy_strings,
 )
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import Kind, to_microseconds
 from tocsin.normalize.domains import DOMAIN_OF_KIND, Cut, Domain
 from tocsin.normalize.fold_kernels import NO_DOMAIN, Likes, Literals

@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 from tocsin.errors import ConditionCostError, TooManyConjunctionsError
 from tocsin.language.computed import canonical as canonical_term
-from tocsin.language.computed import name_of, static_kind, term_of
+from tocsin.language.computed import static_kind
 from tocsin.language.evaluate import read, read_list
 from tocsin.language.expression import (
     And,
@@ -54,6 +54,8 @@ from tocsin.language.names import (
     is_each,
     is_elements,
 )
+from tocsin.language.printer import name_of
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Call, Exists
 from tocsin.model import EventType, Kind
 from tocsin.normalize.budget import MAX_STEPS, STEPS_OF_PREDICATE, Budget

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tocsin.language.computed import name_of, term_of
 from tocsin.language.expression import (
     Comparison,
     Expression,
@@ -21,6 +20,8 @@ from tocsin.language.expression import (
     predicates,
 )
 from tocsin.language.names import ElementName, is_computed
+from tocsin.language.printer import name_of
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Call, Parameter, Term
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from tocsin.language.computed import term_of
 from tocsin.language.functions import FUNCTIONS, fold_case
 from tocsin.language.names import elements_of
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Call, Interval, Literal, Term
 from tocsin.normalize.condition import Condition
 from tocsin.normalize.demands import ANY, mask_of_kind, masks_of_arguments

@@ -20,11 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.arrow import STRING
-from tocsin.language.computed import parts_of, term_of
+from tocsin.language.computed import parts_of
 from tocsin.language.functions import COMPARISONS
 from tocsin.language.names import COMPUTED, LITERAL, is_computed
 from tocsin.language.places import known_polygon
 from tocsin.language.printer import print_attribute, print_string, print_term
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import (
     Attribute,
     Call,

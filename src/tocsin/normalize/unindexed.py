@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.language.computed import by_spelling, static_kind, term_of
+from tocsin.language.computed import by_spelling, static_kind
 from tocsin.language.expression import And, Constant, Not, Or
 from tocsin.language.names import elements_of, is_computed
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Call, Exists, Literal, Test
 from tocsin.model import Kind
 from tocsin.normalize.normal import NormalForm

@@ -34,8 +34,8 @@ from tocsin.errors import (
     ChangedStoreError,
     DuplicateSubscriptionError,
 )
+from tocsin.language.computed import parameter_names
 from tocsin.language.dialects import SQL
-from tocsin.language.expression import parameter_names
 from tocsin.loading import Load, load_table, written_table
 from tocsin.matcher import Matcher
 from tocsin.model import EventType

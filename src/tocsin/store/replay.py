@@ -20,7 +20,8 @@ from tocsin.arrow import kind_of_type
 from tocsin.catalog.records import text_and_params
 from tocsin.errors import BadRow
 from tocsin.language import parse
-from tocsin.language.expression import Expression, attribute_names
+from tocsin.language.computed import attribute_names
+from tocsin.language.expression import Expression
 from tocsin.loading import Load, LoadReport, load_rows, load_table
 from tocsin.matcher import Matcher
 from tocsin.model import Kind, SubscriptionId

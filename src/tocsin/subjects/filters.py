@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from tocsin.errors import ArgumentError
 from tocsin.language import parse
-from tocsin.language.expression import Truth, attribute_names, predicates
+from tocsin.language.computed import attribute_names
+from tocsin.language.expression import Truth, predicates
 from tocsin.model import EventType, Kind
 from tocsin.normalize import normalize
 from tocsin.subjects.model import AtLeast, Filter

@@ -26,11 +26,12 @@ from tocsin.errors import (
     DuplicateSubscriptionError,
     ParameterError,
 )
-from tocsin.language.expression import Constant, Expression, parameter_names
+from tocsin.language.computed import parameter_names
+from tocsin.language.expression import Constant, Expression
 from tocsin.loading import Load, unknown_id
 from tocsin.model import SubscriptionId, check_id
 from tocsin.normalize import bind, normalize
-from tocsin.normalize.table import from_forms
+from tocsin.normalize.layout import from_forms
 from tocsin.subjects.box_index import NewBoxes, boxes_of, stack
 from tocsin.subjects.dimensions import Dimensions
 from tocsin.subjects.filters import ONE, FilterTerms, to_terms

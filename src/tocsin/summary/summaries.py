@@ -28,8 +28,9 @@ from tocsin.normalize.condition import Condition
 from tocsin.normalize.condition import unite as unite_conditions
 from tocsin.normalize.describe import NEVER, describe_conjunction
 from tocsin.normalize.domains import FULL, Domain, Intervals
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.normal import Conjunction, NormalForm, conjunction_covers
-from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable, from_forms
+from tocsin.normalize.table import ABSENT, PRESENT, ConjunctionTable
 from tocsin.summary import plain
 from tocsin.summary.pieces import (
     DEFAULT_LIMITS,

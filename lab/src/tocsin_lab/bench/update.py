@@ -34,7 +34,7 @@ from tocsin.language import parse
 from tocsin.matcher import Matcher
 from tocsin.normalize import bind, normalize
 from tocsin.normalize.bulk import normalize_template
-from tocsin.normalize.table import from_forms
+from tocsin.normalize.layout import from_forms
 from tocsin.workloads import Workload, workload
 from tocsin_lab.bench.machine import machine, one_core, versions
 from tocsin_lab.bench.settings import UpdateSetting

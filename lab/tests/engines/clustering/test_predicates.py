@@ -11,7 +11,8 @@ from tocsin.encode.events import to_batch
 from tocsin.language import parse
 from tocsin.model import EventType
 from tocsin.normalize import normalize
-from tocsin.normalize.table import ConjunctionTable, from_forms
+from tocsin.normalize.layout import from_forms
+from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.clustering.index import PredicateIndex
 from tocsin_lab.engines.clustering.predicates import NO_DIMENSION, PredicateBook
 

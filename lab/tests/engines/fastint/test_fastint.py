@@ -16,10 +16,11 @@ from tocsin import EventType, Kind
 from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError, SubscriptionError, UnknownSubscriptionError
 from tocsin.language import parse
-from tocsin.language.expression import parameter_names
+from tocsin.language.computed import parameter_names
 from tocsin.normalize import normalize
 from tocsin.normalize.condition import PRESENT
-from tocsin.normalize.table import ConjunctionTable, from_forms
+from tocsin.normalize.layout import from_forms
+from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.fastint import FastintEngine
 from tocsin_lab.engines.fastint.parametric import ParametricUpdates
 from tocsin_lab.engines.intervals.rows import Attributes

@@ -18,7 +18,8 @@ from tocsin.encode.events import to_batch
 from tocsin.errors import ArgumentError
 from tocsin.language import parse
 from tocsin.normalize import normalize
-from tocsin.normalize.table import ConjunctionTable, from_forms
+from tocsin.normalize.layout import from_forms
+from tocsin.normalize.table import ConjunctionTable
 from tocsin_lab.engines.tama import TamaEngine
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,8 @@ from tocsin.broker.quota import TRY
 from tocsin.broker.subscription import to_params
 from tocsin.errors import ArgumentError, LimitError, SubscriptionError, TocsinError
 from tocsin.language import parse, print_expression
+from tocsin.language.computed import parameter_names
 from tocsin.language.dialects import SQL
-from tocsin.language.expression import parameter_names
 from tocsin.loading import prepare
 from tocsin.matcher import Matcher
 from tocsin.model import EventType

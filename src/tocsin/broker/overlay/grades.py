@@ -29,8 +29,8 @@ from tocsin.broker.overlay.forms import Slots
 from tocsin.errors import ArgumentError
 from tocsin.language.names import is_path
 from tocsin.normalize.domains import Domain, point_value
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.normal import Conjunction, NormalForm
-from tocsin.normalize.table import from_forms
 from tocsin.summary import CoverForest, LiveSummary, Summary
 
 GRADES = ("lub", "disjunction", "exact", "flood")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tocsin.encode.events import lookup
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.normalize import domains
 from tocsin.normalize.condition import Condition, domain_of
 from tocsin.normalize.domains import Domain, point_value

@@ -20,8 +20,8 @@ from tocsin.broker.overlay.probes import Probe
 from tocsin.encode.events import lookup
 from tocsin.engines import make
 from tocsin.engines.protocol import Engine
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.normal import Conjunction, NormalForm
-from tocsin.normalize.table import from_forms
 
 MANY = 48
 

@@ -24,13 +24,14 @@ from tocsin.engines.auto.content import from_table
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.ragged import RaggedIds
 from tocsin.errors import SubscriptionError
-from tocsin.language.computed import name_of, term_of
 from tocsin.language.evaluate import read_list
 from tocsin.language.expression import And, Constant, Expression, Not, Or
 from tocsin.language.names import elements_of, is_computed, is_path
+from tocsin.language.printer import name_of
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Exists, Test
+from tocsin.normalize.layout import from_forms
 from tocsin.normalize.normal import NormalForm, normalize
-from tocsin.normalize.table import from_forms
 
 _VARIABLE = "element"
 _MOST_CONJUNCTIONS = 64

@@ -31,10 +31,10 @@ from tocsin.engines.auto.residual import Residuals
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.ragged import RaggedIds
-from tocsin.language.computed import term_of
 from tocsin.language.evaluate import read_list
 from tocsin.language.expression import Comparison, In, Literal
 from tocsin.language.names import COMPUTED, elements_of, is_computed
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Call, Term, Test
 from tocsin.language.words import StringCodes
 from tocsin.model import Kind
@@ -433,7 +433,7 @@ class _Codes:
         return _joined(parts, len(events))
 
     def _of_elements(self, name: str, elements: Elements) -> NDArray[np.int32]:
-        vector = elements.vector()
+        vector = EventBatch.values_of(elements)
         if vector.kind is Kind.STRING:
             return self._strings[name].of_strings(_where_here(vector))
         known = self._by_list[name]

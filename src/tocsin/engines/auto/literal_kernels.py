@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.engines.auto.arrays import (
     Automaton,
@@ -127,6 +128,53 @@ def measure(start: Integers, octets: Octets, sizes: Integers) -> None:
     sizes[0], sizes[1], sizes[2], sizes[3] = n_short, n_roots, n_nodes, n_edges
 
 
+@inner
+def _by_depth(depth: NDArray[np.int32], longest: Scalar) -> NDArray[np.int32]:
+    """Return the nodes in the order of their depths."""
+    n_nodes = len(depth)
+    order = np.empty(n_nodes, np.int32)
+    counts = np.zeros(longest + 2, np.int64)
+    for s in range(n_nodes):
+        counts[depth[s] + 1] += 1
+    for d in range(longest + 1):
+        counts[d + 1] += counts[d]
+    for s in range(n_nodes):
+        order[counts[depth[s]]] = s
+        counts[depth[s]] += 1
+    return order
+
+
+@inner
+def _link_suffixes(
+    automaton: Automaton,
+    parent: NDArray[np.int32],
+    depth: NDArray[np.int32],
+    label: Octets,
+    last_four: NDArray[np.uint32],
+    longest: Scalar,
+) -> None:
+    """Lead each node to the node of its longest proper suffix, the shallow ones first."""
+    nodes, edges, roots = automaton.nodes, automaton.edges, automaton.roots
+    order = _by_depth(depth, longest)
+    for i in range(len(order)):
+        s = order[i]
+        suffix = np.int64(-1)
+        if depth[s] > ROOT_BYTES:
+            other = np.int64(nodes[parent[s], 1])
+            while other >= 0 and suffix < 0:
+                suffix = _child(nodes, edges, other, label[s])
+                other = np.int64(nodes[other, 1])
+            if suffix < 0:
+                suffix = _find(roots, np.uint64(last_four[s]), 32)
+        nodes[s, 1] = suffix
+        if suffix >= 0:
+            of_suffix = nodes[suffix, 2]
+            if nodes[s, 2] < 0:
+                nodes[s, 2] = of_suffix
+            else:
+                automaton.shorter[nodes[s, 2]] = of_suffix
+
+
 @kernel
 def build(start: Integers, octets: Octets, automaton: Automaton) -> None:
     """Fill the tables of sorted literals; they are free, and as large as `measure` said."""
@@ -176,32 +224,7 @@ def build(start: Integers, octets: Octets, automaton: Automaton) -> None:
             node += 1
         nodes[path[n], 2] = literal
         before, length_before = begin, n
-    order = np.empty(n_nodes, np.int32)
-    counts = np.zeros(longest + 2, np.int64)
-    for s in range(n_nodes):
-        counts[depth[s] + 1] += 1
-    for d in range(longest + 1):
-        counts[d + 1] += counts[d]
-    for s in range(n_nodes):
-        order[counts[depth[s]]] = s
-        counts[depth[s]] += 1
-    for i in range(n_nodes):
-        s = order[i]
-        suffix = np.int64(-1)
-        if depth[s] > ROOT_BYTES:
-            other = np.int64(nodes[parent[s], 1])
-            while other >= 0 and suffix < 0:
-                suffix = _child(nodes, edges, other, label[s])
-                other = np.int64(nodes[other, 1])
-            if suffix < 0:
-                suffix = _find(roots, np.uint64(last_four[s]), 32)
-        nodes[s, 1] = suffix
-        if suffix >= 0:
-            of_suffix = nodes[suffix, 2]
-            if nodes[s, 2] < 0:
-                nodes[s, 2] = of_suffix
-            else:
-                automaton.shorter[nodes[s, 2]] = of_suffix
+    _link_suffixes(automaton, parent, depth, label, last_four, longest)
 
 
 @inner

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TypeAlias
 
-from tocsin.language.computed import canonical, compare, fold_constants, name_of
+from tocsin.language.computed import canonical, compare, fold_constants
 from tocsin.language.dialects.reader import (
     Decision,
     Reader,
@@ -41,6 +41,7 @@ from tocsin.language.expression import (
 )
 from tocsin.language.expression import Truth as IsTrue
 from tocsin.language.functions import cast, to_int32
+from tocsin.language.printer import name_of
 from tocsin.language.terms import Attribute, Case, Cast, Literal, Term
 from tocsin.model import Kind
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from tocsin.language.computed import name_of
 from tocsin.language.dialects.json_text import JsonObject, Number, PatternError, read
 from tocsin.language.dialects.pattern_printer import print_expression
 from tocsin.language.expression import (
@@ -30,6 +29,7 @@ from tocsin.language.expression import (
 )
 from tocsin.language.functions import fold_case, ip_address
 from tocsin.language.names import each_name, has_name
+from tocsin.language.printer import name_of
 from tocsin.language.terms import Attribute, Call, Literal, Operand, Parameter
 from tocsin.model import FIRST_MOMENT, Kind, kind_of
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tocsin.language.computed import compare, fold_constants, name_of, static_kind, to_condition
+from tocsin.language.computed import compare, fold_constants, static_kind, to_condition
 from tocsin.language.dialects.reader import (
     Decision,
     Reader,
@@ -41,7 +41,7 @@ from tocsin.language.expression import (
     disjoin,
 )
 from tocsin.language.functions import ALIASES, FUNCTIONS, NUMBERS
-from tocsin.language.parser import parse_timestamp
+from tocsin.language.printer import name_of
 from tocsin.language.terms import (
     Attribute,
     Call,
@@ -54,6 +54,7 @@ from tocsin.language.terms import (
     Term,
     Test,
 )
+from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import INT64_MAX, INT64_MIN, Kind, to_microseconds
 
 _TOKENS = re.compile(

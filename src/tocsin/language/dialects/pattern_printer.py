@@ -11,7 +11,6 @@ import re
 from typing import Any, NoReturn
 
 from tocsin.errors import ArgumentError
-from tocsin.language.computed import term_of
 from tocsin.language.expression import (
     And,
     Between,
@@ -28,6 +27,7 @@ from tocsin.language.expression import (
 )
 from tocsin.language.names import EACH, HAS, is_computed, is_path, path_of
 from tocsin.language.printer import print_expression as print_sql
+from tocsin.language.term_names import term_of
 from tocsin.language.terms import Attribute, Call, Literal, Operand
 from tocsin.model import FIRST_MOMENT
 

@@ -20,6 +20,7 @@ import numpy as np
 from tocsin.arguments import to_params
 from tocsin.catalog.sources import OneSource, to_expression
 from tocsin.errors import ArgumentError
+from tocsin.language.computed import parameter_names
 from tocsin.language.expression import (
     And,
     Between,
@@ -28,7 +29,6 @@ from tocsin.language.expression import (
     Literal,
     Predicate,
     operands,
-    parameter_names,
 )
 from tocsin.matcher import Matcher
 from tocsin.model import INT64_MAX, INT64_MIN, EventType, Kind, SubscriptionId, check_id
