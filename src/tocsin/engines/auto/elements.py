@@ -31,6 +31,7 @@ from tocsin.engines.auto.residual import Residuals
 from tocsin.engines.auto.segment import Segment
 from tocsin.engines.patterns import PatternChecks
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.computed import moments_of
 from tocsin.language.evaluate import read_list
 from tocsin.language.expression import Comparison, In, Literal
 from tocsin.language.names import COMPUTED, elements_of, is_computed
@@ -177,6 +178,8 @@ class ElementIndex:
         self._element_tests = ElementTests(len(self.ids), owner[is_test], names)
         tested = computed & (code < 0) & ~is_forbidding & ~is_test
         tested[table.pattern_condition] = False
+        reads_moments = np.array([bool(moments_of(name)) for name in table.attributes], np.bool_)
+        tested &= ~reads_moments[table.attribute]  # a column knows which texts are timestamps
         self._tests = Residuals(table, tested)
         others = without_conditions(table, (code >= 0) | is_forbidding | is_test | tested)
         content: Content = from_table(others)

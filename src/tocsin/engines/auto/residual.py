@@ -27,6 +27,7 @@ from tocsin.engines.auto import residual_kernels as kernels
 from tocsin.engines.auto.arrays import Conditions
 from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.ragged import RaggedIds
+from tocsin.language.computed import moments_of
 from tocsin.language.places import RADIUS, known_polygon
 from tocsin.language.terms import Attribute, Call, Term
 from tocsin.model import Kind
@@ -76,6 +77,11 @@ def divide(table: ConjunctionTable) -> tuple[ConjunctionTable, ConjunctionTable 
     return _taken_alone(table, ~goes), _taken_alone(table, goes)
 
 
+def is_testable(name: str) -> bool:
+    """Whether a term has constants, and reads no texts as timestamps."""
+    return has_constants(name) and not moments_of(name)
+
+
 def _taken_alone(table: ConjunctionTable, chosen: NDArray[np.bool_]) -> ConjunctionTable:
     """Take some conjunctions, with no attributes but theirs."""
     part = take(table, np.flatnonzero(chosen))
@@ -84,7 +90,7 @@ def _taken_alone(table: ConjunctionTable, chosen: NDArray[np.bool_]) -> Conjunct
 
 def _rare(table: ConjunctionTable) -> NDArray[np.bool_]:
     """Return which attributes are terms with constants that few conjunctions share."""
-    rare = np.array([has_constants(name) for name in table.attributes], np.bool_)
+    rare = np.array([is_testable(name) for name in table.attributes], np.bool_)
     if rare.any():
         counts = np.bincount(table.attribute, minlength=len(rare))
         rare &= counts < max(SHARED, table.n_conjunctions // _SHARED_PART)

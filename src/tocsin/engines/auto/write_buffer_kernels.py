@@ -45,11 +45,8 @@ def match_rows(
     before it.
     """
     n, n_slots = np.int64(0), codes.shape[1]
-    domain, key, offset = (
-        np.empty(n_slots, np.int64),
-        np.empty(n_slots, np.int64),
-        np.empty(n_slots, np.int64),
-    )
+    domain, key = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
+    offset = np.empty(n_slots, np.int64)
     bits: Integers = np.empty(1, np.float64).view(np.int64)
     as_float = bits.view(np.float64)
     for e in range(first_event, len(codes)):
