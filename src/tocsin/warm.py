@@ -22,6 +22,7 @@ def warm_up() -> None:
     compiling.use_from_now_on()
     _warm_matching()
     _warm_changes()
+    _warm_tests()
     compiling.set_ready()
 
 
@@ -61,6 +62,21 @@ def _match(texts: list[str], events: pa.Table) -> Matcher:
     matcher.index.reader()  # indexes what is pending
     matcher.match_batch(events)
     return matcher
+
+
+def _warm_tests() -> None:
+    """Compile what terms with constants of their own, and conditions on elements, use."""
+    places = [f"distance(y, x, {i}.5, 2) < 1000 AND x > 0" for i in range(20)]
+    numbers = [f"abs(x - {i}.5) < 2 AND y > 0" for i in range(20)]
+    elements = [f"ANY(tags) = 'a' AND ANY(sizes) > {i}" for i in range(20)]
+    elements += [f"exists(items, e -> e.n > {i} AND e.n < 9)" for i in range(20)]
+    texts = [*places, *numbers, *elements]
+    matcher = Matcher()
+    matcher.subscribe_many(pa.table({"id": range(len(texts)), "where": texts}))
+    events = [{"x": 3.0, "y": 2.0, "tags": ["a", "b"], "sizes": [5], "items": [{"n": 5}]}] * 2
+    matcher.index.reader()
+    matcher.match_batch(events)
+    matcher.match(events[0])
 
 
 def _warm_changes() -> None:

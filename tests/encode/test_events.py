@@ -177,7 +177,6 @@ def test_a_batch_may_have_rows_but_no_columns(engine: str) -> None:
         (b"abc", ArgumentError),
         (5, ArgumentError),
         ({"x": 1}, ArgumentError),
-        (iter([{"x": 1}]), ArgumentError),
         ([{"x": 1}, None], EventError),
         ([["x", 1]], EventError),
         (pa.array([1, 2]), EventError),

@@ -168,7 +168,7 @@ def test_a_store_keeps_dialects_in_every_change(tmp_path: Path) -> None:
 def test_a_subject_space_keeps_dialects_in_its_log(tmp_path: Path) -> None:
     with SubjectSpace.open(tmp_path / "space", EventType("Truck")) as space:
         space.publish("p", EVENT)
-        space.subscribe("a", CESQL, dialect="cesql")
+        space.subscribe("a", "EXISTS subject", dialect="cesql")
         space.subscribe_many({"id": ["b"], "where": [JMS]}, dialect="jms")
         space.put("c", "weight = 9", dialect="jms")
         space.update("c", "weight = 3", dialect="jms")

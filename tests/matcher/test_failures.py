@@ -23,6 +23,7 @@ from tocsin.errors import (
     BrokerError,
     CapacityError,
     ChangedStoreError,
+    ComputedValueError,
     ConditionCostError,
     ConditionSyntaxError,
     ConfigError,
@@ -249,6 +250,12 @@ ERRORS: dict[str, tuple[TocsinError, dict[str, Any], str]] = {
         UndeclaredAttributeError("pirce", "Quote", "price"),
         {"attribute": "pirce", "event_type": "Quote", "near": "price"},
         "attribute 'pirce' is not declared by Quote; did you mean 'price'?",
+    ),
+    "ComputedValueError": (
+        ComputedValueError("a + b"),
+        {"value": "a + b"},
+        "a subject space takes conditions on attributes only, not on 'a + b': its publications may "
+        "be ranges, of which nothing is computed; publish the value as an attribute",
     ),
     "KindClashError": (
         KindClashError("t", "timestamp", "string"),

@@ -59,7 +59,7 @@ def test_a_profile_has_an_even_sample_and_facts_of_each_attribute(spark: SparkSe
     assert found.attributes["tenth"].presence == 0.25
     assert found.attributes["id"].high == 49_999
     assert 6 <= found.attributes["text"].n_distinct <= 8
-    assert found.sample.column_names == ["id", "tenth", "text", "inside"]
+    assert found.sample.column_names == ["id", "tenth", "text", "no_attribute", "inside"]
     ids = found.sample.column("id").to_pylist()
     assert len(set(ids)) == 2000
     by_fifth = [sum(at * 10_000 <= i < (at + 1) * 10_000 for i in ids) for at in range(5)]

@@ -35,7 +35,7 @@ def tables(name, n, seed=0, first=0):
 
 def test_the_workloads_of_the_design_are_there():
     assert names() == (
-        "C", "CA", "G", "H", "K", "L", "M", "P", "R", "T", "TW", "W0", "W1", "W2", "X",
+        "A", "C", "CA", "G", "H", "K", "L", "M", "P", "R", "T", "TW", "W0", "W1", "W2", "X",
     )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_subscriptions_have_the_columns_that_a_matcher_takes(name):
     assert texts.schema.names == ["id", "where"]
     assert texts["id"].to_pylist() == [100, 101, 102, 103, 104]
     assert sorted(set(rows["id"].to_pylist())) == texts["id"].to_pylist()
-    mixed = ["number", "text"] if name in ("M", "H", "K") else ["value"]
+    mixed = ["number", "text"] if name in ("A", "M", "H", "K") else ["value"]
     assert rows.schema.names == ["id", "attribute", "op", *mixed]
     texts.validate(full=True)
     rows.validate(full=True)
@@ -134,7 +134,7 @@ def test_rows_describe_the_subscriptions_that_the_texts_describe(name):
         assert not all(from_text.holds(event) for event in others)
 
 
-TEMPLATED = ("C", "CA", "H", "K", "M", "P", "R", "X")
+TEMPLATED = ("A", "C", "CA", "H", "K", "M", "P", "R", "X")
 
 
 @pytest.mark.parametrize("name", TEMPLATED)

@@ -159,6 +159,8 @@ def _reader(constant: Literal, text: str) -> Any:
         return _unquoted if _unquoted(text) == constant.value else None
     if constant.kind not in (Kind.INTEGER, Kind.FLOAT) or text[0] == "'":
         return None
+    if constant.kind is Kind.INTEGER and not text.isdigit():  # folded from another literal
+        return None
     read: Any = int if constant.kind is Kind.INTEGER else float
     if read(text) == constant.value:
         return read

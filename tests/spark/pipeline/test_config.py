@@ -117,7 +117,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     (
         "source.workload",
         {"source": {"format": "generated", "workload": "Z"}},
-        "choose A, G, H, K, M",
+        "choose A, C, CA, G, H, K, L, M",
     ),
     (
         "source.options.x",
