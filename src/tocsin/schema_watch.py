@@ -30,7 +30,7 @@ from tocsin.engines.conditions import IndexedConditions
 from tocsin.engines.protocol import Reader
 from tocsin.engines.ragged import RaggedIds
 from tocsin.language.computed import choices_of, moments_of
-from tocsin.language.names import each_name, is_path, spelling
+from tocsin.language.names import each_name, is_computed, is_path, spelling
 from tocsin.language.timestamps import parse_timestamp
 from tocsin.model import EventType, Kind, kind_of, similar_name, to_plain
 from tocsin.normalize import table as conjunction_table
@@ -146,11 +146,12 @@ class SchemaWatch:
                 self._add(name, sum(1 << domain for domain in domains))
 
     def _add(self, name: str, mask: int) -> None:
-        key = name if is_path(name) else self._alike.setdefault(spelling(name), name)
-        before = self._used.get(key, 0)
-        self._used[key] = before | mask
+        if is_computed(name):
+            name = self._alike.setdefault(spelling(name), name)
+        is_known, before = name in self._used, self._used.get(name, 0)
+        self._used[name] = before | mask
         if not is_path(name):
-            if before & mask == mask:
+            if is_known and not mask & ~before:
                 return
             for attribute in moments_of(name):
                 self._add(attribute, MOMENT)

@@ -15,7 +15,7 @@ from tocsin.cli.demo_view import sparkline
 
 @pytest.mark.usefixtures("spark")
 def test_the_demonstration_adds_a_rule_while_it_runs_and_leaves_a_report(tmp_path: Path) -> None:
-    options = ["--subscriptions", "20000", "--seconds", "4", "--rate", "500", "--json"]
+    options = ["--subscriptions", "5000", "--seconds", "1", "--rate", "1000", "--json"]
     result = CliRunner().invoke(app, ["demo", *options, "--out", str(tmp_path / "demo")])
     assert result.exit_code == 0, result.output
     story = json.loads(result.stdout)
