@@ -58,10 +58,10 @@ def test_a_pattern_matches_the_events_that_fit_it(dialect: str, way: str) -> Non
     m = loaded(dialect, in_bulk=way == "in bulk", engine=engine)
     for number, one in enumerate(good(dialect)):
         events = [*one["fits"], *one["not"]]
-        wanted = [True] * len(one["fits"]) + [False] * len(one["not"])
+        expected = [True] * len(one["fits"]) + [False] * len(one["not"])
         single = [number in m.match(event) for event in events]
-        assert single == wanted, (one["pattern"], events)
-        assert [number in ids for ids in m.match_batch(events)] == wanted, one["pattern"]
+        assert single == expected, (one["pattern"], events)
+        assert [number in ids for ids in m.match_batch(events)] == expected, one["pattern"]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -112,8 +112,8 @@ def test_lists_of_a_table_match_as_those_of_mappings_do() -> None:
         {"r": ["a", "a", "b"], "s": ["b"], "a": ""},
     ]
     plain = [{k: v for k, v in event.items() if v is not None} for event in events]
-    wanted = [sorted(ids) for ids in m.match_batch(plain)]
-    assert [sorted(ids) for ids in m.match_batch(pa.Table.from_pylist(events))] == wanted
+    expected = [sorted(ids) for ids in m.match_batch(plain)]
+    assert [sorted(ids) for ids in m.match_batch(pa.Table.from_pylist(events))] == expected
     nested = [
         {"items": [{"sku": "a", "n": 4}, {"sku": "b", "n": 1}]},
         {"items": None},

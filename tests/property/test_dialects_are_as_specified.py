@@ -52,7 +52,7 @@ def differences(dialect: Dialect, seed: int, n_conditions: int, n_events: int) -
     has_all = dialect.has_all_numbers
     events = [drawn.draw_event(random, all_numbers=has_all) for _ in range(n_events)]
     texts = [dialect.write(tree) for tree in trees]
-    wanted = [[dialect.passes(tree, event) is True for tree in trees] for event in events]
+    expected = [[dialect.passes(tree, event) is True for tree in trees] for event in events]
     problems = []
     for engine in ("auto", "oracle"):
         matcher = Matcher(engine=engine)
@@ -62,7 +62,7 @@ def differences(dialect: Dialect, seed: int, n_conditions: int, n_events: int) -
             matcher.subscribe_many(table, dialect=dialect.name)
             by_event: list[Any] = list(matcher.match_batch(events))
             alone = [matcher.match(event) for event in events]
-        for event, row, *ways in zip(events, wanted, by_event, alone, strict=True):
+        for event, row, *ways in zip(events, expected, by_event, alone, strict=True):
             for ids in ways:
                 wrong = {at for at, should in enumerate(row) if should} ^ set(ids)
                 problems += [f"{engine} {dialect.name}: {texts[at]}\n    {event}" for at in wrong]

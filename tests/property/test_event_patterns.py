@@ -221,10 +221,10 @@ def test_matches_are_those_that_a_search_finds(seed: int) -> None:
     for number, text in enumerate(written):
         one_by_one.subscribe(number, text)
     bulk.subscribe_many(pa.table({"id": range(len(written)), "where": written}))
-    wanted = [{n for n, p in enumerate(patterns) if fits(p, event)} for event in events]
+    expected = [{n for n, p in enumerate(patterns) if fits(p, event)} for event in events]
     for m in (one_by_one, bulk):
         found = [set(ids) for ids in m.match_batch(events)]
-        for event, ids, right in zip(events, found, wanted, strict=True):
+        for event, ids, right in zip(events, found, expected, strict=True):
             wrong = [patterns[n] for n in range(30) if (n in ids) != (n in right)]
             assert not wrong, (event, wrong)
-    assert [set(one_by_one.match(event)) for event in events] == wanted
+    assert [set(one_by_one.match(event)) for event in events] == expected

@@ -718,7 +718,7 @@ class _ElementSource:
             yield ChainMap(element, events[row])  # type: ignore[arg-type]
 
     def take(self, rows: NDArray[np.int64]) -> _Source:
-        raise NotImplementedError("elements are not sampled")
+        raise AssertionError("elements are not sampled")
 
     def to_table(self) -> pa.Table | None:
         return None

@@ -152,7 +152,7 @@ def events(n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def run(setting: PatternsSetting, progress: Progress | None = None) -> dict[str, Any]:
-    """Measure patterns, the same rules in SQL, and Event Ruler where it is wanted."""
+    """Measure patterns, the same rules in SQL, and Event Ruler where that is asked for."""
     steps = Steps(progress, 3 + setting.repeats + (setting.against is not None))
     patterns, conditions = rules(setting.rules, setting.seed)
     made = events(setting.events, setting.seed + 1)

@@ -69,7 +69,7 @@ class Part(ABC):
 
     def match_event(self, rows: Rows, cells: list[int]) -> Numbers:
         """Return the conjunctions that a single event satisfies."""
-        raise NotImplementedError  # never called for parts that take large batches only
+        raise AssertionError("a part of large batches only matches no single event")
 
     def numbers(self) -> Numbers:
         """Return the conjunctions of this part, perhaps repeated; none for a second way."""

@@ -89,7 +89,7 @@ class _Stamps:
 
 
 class PatternSet:
-    """Patterns, numbered in an order of its own: `order` has their places among those given.
+    """Patterns, numbered in an order of its own: `order` has their places among the arguments.
 
     Those without a literal come last. Immutable.
     """
